@@ -1,0 +1,102 @@
+"""shardtrace: Python array programs whose types carry their sharding.
+
+    import shardtrace as st
+    import shardtrace.numpy as jnp
+    from shardtrace.sharding import PartitionSpec as P
+
+    mesh = st.make_mesh((2, 4), ("X", "Y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+
+    @st.jit
+    def layer(x, w):
+        return jnp.tanh(x @ w)               # float32[32@X,64] @ float32[64,128@Y]
+
+`layer.trace(x, w).jaxpr` is the typed program, `layer.lower(x, w).as_text()` has every sharding
+resolved, and `.compile().as_text()` is the per-device program with its collectives. Names are JAX's.
+Everything is loaded when first used.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# public name -> (module, name there); modules are relative to the package
+_NAMES: dict[str, tuple[str, str]] = {
+    "Array": (".ir.array", "Array"),
+    "AbstractDevice": (".ir.device", "AbstractDevice"),
+    "Device": (".ir.device", "Device"),
+    "NamedSharding": (".ir.sharding", "NamedSharding"),
+    "P": (".ir.spec", "PartitionSpec"),
+    "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
+    "Shard": (".runtime.shard", "Shard"),
+    "auto_axes": (".tracer.sharding_functions", "auto_axes"),
+    "block_until_ready": (".runtime.transfer", "block_until_ready"),
+    "config": (".ir.context", "config"),
+    "copy_to_host_async": (".runtime.transfer", "copy_to_host_async"),
+    "default_backend": (".runtime.devices", "default_backend"),
+    "device_count": (".runtime.devices", "device_count"),
+    "device_get": (".runtime.transfer", "device_get"),
+    "device_put": (".driver.transfer", "device_put"),
+    "devices": (".runtime.devices", "devices"),
+    "enable_x64": (".ir.context", "enable_x64"),
+    "eval_shape": (".driver", "eval_shape"),
+    "explicit_axes": (".tracer.sharding_functions", "explicit_axes"),
+    "host_count": (".runtime.devices", "process_count"),
+    "host_id": (".runtime.devices", "process_index"),
+    "jit": (".driver", "jit"),
+    "live_arrays": (".runtime.transfer", "live_arrays"),
+    "local_device_count": (".runtime.devices", "local_device_count"),
+    "local_devices": (".runtime.devices", "local_devices"),
+    "make_array_from_callback": (".runtime.transfer", "make_array_from_callback"),
+    "make_array_from_process_local_data": (
+        ".runtime.transfer", "make_array_from_process_local_data"),
+    "make_array_from_single_device_arrays": (
+        ".runtime.transfer", "make_array_from_single_device_arrays"),
+    "make_jaxpr": (".driver", "make_jaxpr"),
+    "make_mesh": (".runtime.devices", "make_mesh"),
+    "process_count": (".runtime.devices", "process_count"),
+    "process_index": (".runtime.devices", "process_index"),
+    "reshard": (".tracer.sharding_functions", "reshard"),
+    "set_mesh": (".tracer.mesh_context", "set_mesh"),
+    "shard_map": (".tracer.shard_map", "shard_map"),
+    "smap": (".tracer.shard_map", "smap"),
+    "typeof": (".tracer.tracer", "typeof"),
+}
+_MODULES = ("debug", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "random", "scipy",
+            "sharding", "tree", "tree_util", "typing")
+
+__all__ = [*sorted(_NAMES), *_MODULES]
+
+if TYPE_CHECKING:
+    from . import debug, dtypes, errors, experimental, lax, nn, numpy, random, sharding, tree
+    from . import tree_util as tree_util
+    from .driver import eval_shape, jit, make_jaxpr
+    from .ir.array import Array
+    from .ir.context import config
+    from .ir.device import Device
+    from .ir.shape_struct import ShapeDtypeStruct
+    from .ir.sharding import NamedSharding
+    from .ir.spec import PartitionSpec as P
+    from .runtime.devices import device_count, devices, local_device_count, make_mesh
+    from .tracer.mesh_context import set_mesh
+    from .tracer.shard_map import shard_map
+    from .tracer.sharding_functions import reshard
+    from .tracer.tracer import typeof
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    try:
+        module, attribute = _NAMES[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    importlib.import_module(".driver", __name__)     # declares the ops and the default interpreter
+    value = getattr(importlib.import_module(module, __name__), attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Ground floor: what a program is. Imports nothing from the other folders."""

@@ -1,0 +1,216 @@
+"""Devices: what a mesh is a grid of, and whose process they belong to.
+
+Devices are plain names with a number: the runtime makes them and knows what they can do. They are
+interned, so that a device is the same object wherever it is mentioned and after pickling. Which
+devices are *addressable* depends on the process that asks; in simulation a process is a thread, so
+process identity is per thread, with a default for threads that were not given one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .interning import Immutable, InternTable
+
+__all__ = [
+    "AbstractDevice", "Device", "Memory", "process_index", "process_scope",
+    "set_default_process_index",
+]
+
+MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+# --------------------------------------------------------------------------- process identity
+
+
+class _Identity(threading.local):
+    index = 0  # of every thread that did not enter a `process_scope`
+
+
+_identity = _Identity()
+
+
+def process_index() -> int:
+    """Index of the process that the calling thread belongs to (0 with a single process)."""
+    return _identity.index
+
+
+@contextlib.contextmanager
+def process_scope(index: int) -> Iterator[None]:
+    """Within it the calling thread is process `index`: how simulated processes are told apart."""
+    before = _identity.__dict__.get("index")
+    _identity.index = index
+    try:
+        yield
+    finally:
+        if before is None:
+            del _identity.index
+        else:
+            _identity.index = before
+
+
+def set_default_process_index(index: int) -> None:
+    """Make `index` the identity of all threads of this operating system process (MPI ranks)."""
+    _Identity.index = index
+
+
+# --------------------------------------------------------------------------- devices
+
+
+_TABLE: InternTable[Any] = InternTable()
+
+
+class Device(Immutable):
+    """One device: `CpuDevice(id=3)`. Made by the runtime only; users get them from `devices()`.
+
+    Devices are compared by identity and ordered by id. `id` is unique over all processes,
+    `local_hardware_id` within `process_index`.
+    """
+
+    __slots__ = ("__weakref__", "device_kind", "id", "local_hardware_id", "memory_kinds",
+                 "platform", "process_index")
+
+    id: int
+    process_index: int
+    platform: str
+    device_kind: str
+    local_hardware_id: int
+    memory_kinds: tuple[str, ...]
+
+    def __new__(
+        cls, id: int, process_index: int = 0, platform: str = "cpu", device_kind: str = "cpu",
+        local_hardware_id: int | None = None, memory_kinds: tuple[str, ...] = MEMORY_KINDS,
+    ) -> Device:
+        local = id if local_hardware_id is None else local_hardware_id
+        key = (id, process_index, platform, device_kind, local, memory_kinds)
+        device = _TABLE.get(key)
+        if device is None:
+            device = object.__new__(cls)
+            put = object.__setattr__
+            put(device, "id", id)
+            put(device, "process_index", process_index)
+            put(device, "platform", platform)
+            put(device, "device_kind", device_kind)
+            put(device, "local_hardware_id", local)
+            put(device, "memory_kinds", tuple(memory_kinds))
+            device = _TABLE.add(key, device)
+        return device
+
+    def __reduce__(self) -> tuple:
+        return Device, (self.id, self.process_index, self.platform, self.device_kind,
+                        self.local_hardware_id, self.memory_kinds)
+
+    @property
+    def host_id(self) -> int:
+        """The old name of `process_index`."""
+        return self.process_index
+
+    @property
+    def is_addressable(self) -> bool:
+        """Whether the calling process owns this device."""
+        return self.process_index == process_index()
+
+    def __repr__(self) -> str:
+        return f"{self.platform.capitalize()}Device(id={self.id})"
+
+    def __str__(self) -> str:
+        return f"{self.platform}:{self.id}"
+
+    # Ordered by id so that sets of devices can be sorted; equality stays identity.
+
+    def __lt__(self, other: Any) -> bool:
+        return self.id < other.id if isinstance(other, Device) else NotImplemented
+
+    def __le__(self, other: Any) -> bool:
+        return self.id <= other.id if isinstance(other, Device) else NotImplemented
+
+    def __gt__(self, other: Any) -> bool:
+        return self.id > other.id if isinstance(other, Device) else NotImplemented
+
+    def __ge__(self, other: Any) -> bool:
+        return self.id >= other.id if isinstance(other, Device) else NotImplemented
+
+    # -- memories
+
+    def memory(self, kind: str) -> Memory:
+        """The memory of that kind; ValueError naming the kinds there are otherwise."""
+        check_memory_kind(self, kind)
+        return Memory(self, kind)
+
+    def default_memory(self) -> Memory:
+        """The memory that arrays live in unless told otherwise."""
+        return Memory(self, self.memory_kinds[0])
+
+    def addressable_memories(self) -> list[Memory]:
+        """All memories that this device can address, the default one first."""
+        return [Memory(self, kind) for kind in self.memory_kinds]
+
+    def memory_stats(self) -> dict[str, int] | None:
+        """Memory figures, where the platform has them; None on CPU."""
+        return None
+
+
+def check_memory_kind(device: Device, kind: Any) -> None:
+    """Raise ValueError, in JAX's words, unless `device` has memory of that kind."""
+    if kind not in device.memory_kinds:
+        raise ValueError(
+            f"Could not find memory addressable by device {device.device_kind}. Device "
+            f"{device.device_kind} can address the following memory kinds: "
+            f"{', '.join(device.memory_kinds)}. Got memory kind: {kind}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory space of a device: kinds are `device`, `pinned_host` and `unpinned_host`."""
+
+    device: Device
+    kind: str
+
+    @property
+    def id(self) -> int:
+        kinds = self.device.memory_kinds
+        return self.device.id * len(kinds) + kinds.index(self.kind)
+
+    @property
+    def platform(self) -> str:
+        return self.device.platform
+
+    @property
+    def process_index(self) -> int:
+        return self.device.process_index
+
+    def addressable_by_devices(self) -> list[Device]:
+        """Devices that can read this memory: its own."""
+        return [self.device]
+
+    def __repr__(self) -> str:
+        prefix = self.device.platform.capitalize()
+        space = "".join(word.capitalize() for word in self.kind.split("_"))
+        name = f"{prefix}DeviceMemory" if self.kind == "device" else f"{space}Memory"
+        return f"{name}(id={self.id}, process_index={self.process_index}, client={self.platform})"
+
+    def __str__(self) -> str:
+        kind = f"{self.platform}_device" if self.kind == "device" else self.kind
+        return f"{kind.upper()}_{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class AbstractDevice:
+    """What a mesh remembers of its devices when the devices themselves are left out."""
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+    def describe(self) -> str:
+        """The fields as they stand in the repr of an abstract mesh."""
+        return (f"device_kind={self.device_kind}, num_cores={self.num_cores}, "
+                f"platform={self.platform}")
+
+    def __repr__(self) -> str:
+        return f"AbstractDevice({self.describe()})"

@@ -1,0 +1,58 @@
+"""Import heavy modules when they are first used.
+
+The package has no import inside a function, with one exception: this helper. `lazy_import` gives
+an object that looks like the module and imports it at the first attribute access, so that
+`import shardtrace` stays quick although parts of it need scipy, lark or networkx.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+__all__ = ["LazyModule", "lazy_import"]
+
+
+class LazyModule(ModuleType):
+    """Stands in for a module until one of its attributes is asked for.
+
+    Attributes are looked up in the module each time, so that a patched or reloaded one is seen.
+    """
+
+    _module: ModuleType | None = None
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Called only for names that a module object does not have by itself.
+        module = self._module
+        if module is None:
+            if attribute.startswith("__") and attribute.endswith("__"):
+                # Introspection (inspect, copy, doctest) must not trigger the import.
+                raise AttributeError(f"{self!r} has no attribute {attribute!r}")
+            module = self._load()
+        return getattr(module, attribute)
+
+    def _load(self) -> ModuleType:
+        module = importlib.import_module(self.__name__)
+        self.__dict__["_module"] = module
+        return module
+
+    def __dir__(self) -> list[str]:
+        return dir(self._module or self._load())
+
+    def __repr__(self) -> str:
+        return f"<lazy module {self.__name__!r}>"
+
+
+def lazy_import(name: str) -> Any:
+    """A stand-in for the module `name` (absolute, dotted), imported at its first use.
+
+    >>> special = lazy_import("scipy.special")   # nothing is imported
+    >>> special.erf(0.0)                         # scipy.special is imported here
+    0.0
+
+    A missing module is reported when it is used, as `ModuleNotFoundError`.
+    """
+    if not name or name.startswith("."):
+        raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
+    return LazyModule(name)
