@@ -1,0 +1,100 @@
+"""Errors with a place, a reason and a way out, in one form.
+
+A rule or pass that refuses something calls `fail(ErrorClass, message, ...)`: it builds a
+`Diagnostic`, renders it under the message, and raises. The first line is the message (JAX's key
+phrase where JAX has one); below come the user's line with a caret, why, and what to do:
+
+    ShardingTypeError: add got incompatible shardings for broadcasting: ('x', None), ('y', None).
+      --> train.py:10:9 in `layer`
+       |
+    10 |     y = h + b.T
+       |         ^^^^^^^ f32[64@X,16] and f32[64@Y,16]
+       |
+       = help: bring both operands to one spec: `y = h + reshard(b.T, P('X', None))`
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from .location import UNKNOWN, Location, capture
+
+
+@dataclass(frozen=True)
+class Label:
+    """A span with a word about it; the secondary labels of a diagnostic."""
+    location: Location
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """What went wrong, where, because of what, and what would help.
+
+    code: a short hyphenated name of the kind of mistake (`sharding-conflict`).
+    """
+    message: str
+    code: str = ""
+    location: Location = UNKNOWN
+    label: str = ""
+    others: tuple[Label, ...] = ()
+    because: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """The message, then the source excerpt with carets, then because, note and help."""
+        lines = [self.message]
+        where = self.location
+        known = where is not UNKNOWN and where.line > 0
+        if known:
+            width = len(str(max([where.line, *(o.location.line for o in self.others)])))
+            pad = " " * width
+            function = f" in `{where.function}`" if where.function not in ("", "<module>") else ""
+            lines.append(f"{pad}--> {where}{function}")
+            lines.append(f"{pad} |")
+            spans = [(where, "^", self.label), *((o.location, "-", o.text) for o in self.others)]
+            spans.sort(key=lambda s: (s[0].line, s[1] != "^"))
+            last = None
+            for span, mark, text in spans:
+                if span.file != where.file:
+                    continue
+                if span.line != last:
+                    if last is not None and span.line > last + 1:
+                        lines.append("...")
+                    lines.append(f"{span.line:>{width}} | {span.source_line()}".rstrip())
+                last = span.line
+                source = span.source_line()
+                end = span.end_column if span.end_line == span.line else len(source)
+                carets = mark * max(1, end - span.column)
+                lines.append(f"{pad} | {' ' * span.column}{carets} {text}".rstrip())
+            lines.append(f"{pad} |")
+        else:
+            pad = ""
+        for word, texts in (("because", self.because), ("note", self.notes), ("help", self.help)):
+            for text in texts:
+                first, *rest = text.split("\n")
+                lines.append(f"{pad} = {word}: {first}")
+                lines.extend(f"{pad}   {' ' * len(word)}  {line}" for line in rest)
+        return "\n".join(lines)
+
+
+def error(cls: type[Exception], message: str, *, code: str = "", location: Location | None = None,
+          label: str = "", others: tuple[Label, ...] = (), because: tuple[str, ...] = (),
+          notes: tuple[str, ...] = (), help: tuple[str, ...] | str = ()) -> Exception:
+    """An exception of `cls` whose text is the rendered diagnostic, kept as `.diagnostic`.
+
+    Without `location` the user's frame that led here is taken.
+    """
+    if isinstance(help, str):
+        help = (help,)
+    diagnostic = Diagnostic(message, code, location or capture(), label, others, tuple(because),
+                            tuple(notes), tuple(help))
+    exception = cls(diagnostic.render())
+    exception.diagnostic = diagnostic  # type: ignore[attr-defined]
+    return exception
+
+
+def fail(cls: type[Exception], message: str, **details) -> NoReturn:
+    """Raise `error(cls, message, ...)`; see there."""
+    raise error(cls, message, **details)

@@ -1,0 +1,296 @@
+"""From an op, its operand types and params to its result types.
+
+Shape and dtype come from the op's `infer`; the spec from its explicit policy, over Explicit axes
+only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'. Results
+are cached per op on the operand types (interned, so hashing is by identity) and params: a rule runs
+once per distinct use. Text and classes of errors are JAX's.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .diagnostic import fail
+from .errors import ShardingTypeError
+from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from .op import Op, params_key
+from .sharding import NamedSharding, named_sharding_abstract
+from .spec import spec_from_entries
+from .types import NOT_MANUAL, ArrayType, Entries, ManualState, Shape, array_type, unsharded
+
+_EMPTY: frozenset[str] = frozenset()
+_ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
+
+
+def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
+          context: AbstractMesh = empty_abstract_mesh) -> tuple[ArrayType, ...]:
+    """Result types of `op` on operands of these types, under the context mesh `context`."""
+    key = (types, params_key(params), context)
+    found = op.infer_cache.get(key)
+    if found is None:
+        found = _infer(op, types, params, context)
+        if len(op.infer_cache) > 20_000:
+            op.infer_cache.clear()
+        op.infer_cache[key] = found
+    return found
+
+
+def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
+    raw = op.infer(*types, **params)
+    if not op.multiple_results:
+        raw = [raw]
+    if raw and isinstance(raw[0], ArrayType):      # ops with subprograms know their whole types
+        return tuple(raw)
+    weak = bool(types) and all(t.weak_type for t in types)
+    outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
+    shapes = [o[0] for o in outs]
+    shardings = result_shardings(op, types, shapes, params, context)
+    states = _manual_states(op, types, params, len(outs))
+    memory = types[0].memory_space if types else "device"
+    return tuple(array_type(shape, dtype, weak_type, sharding, state, memory)
+                 for (shape, dtype, weak_type), sharding, state
+                 in zip(outs, shardings, states, strict=True))
+
+
+def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
+                     params: dict[str, Any], context: AbstractMesh) -> list[NamedSharding]:
+    """The shardings of the results by the op's explicit policy, checked."""
+    mesh = common_mesh(op, types, context)
+    wanted = params.get(op.sharding_param) if op.sharding_param else None
+    if wanted is not None and wanted.mesh is not mesh and wanted.mesh.explicit_axes:
+        mesh = wanted.mesh                       # e.g. a reshard to another mesh
+    if mesh is empty_abstract_mesh:
+        return [unsharded(len(s)) for s in shapes]
+    if not mesh.explicit_axes:
+        return [unsharded(len(s), mesh) for s in shapes]
+    unreduced, reduced = _pending_axes(op, types, params)
+    if callable(op.explicit):
+        entries = op.explicit(op, types, shapes, params)
+    elif wanted is not None:
+        entries = [_pad(wanted.spec.entries, len(shapes[0]))]
+        unreduced, reduced = wanted.spec.unreduced, wanted.spec.reduced
+    else:
+        entries = POLICIES[op.explicit](op, types, shapes, params)
+    out = []
+    for shape, dims in zip(shapes, entries, strict=True):
+        if isinstance(dims, NamedSharding):      # a policy may decide unreduced axes as well
+            out.append(dims)
+            continue
+        _check_no_duplicates(op, types, shape, dims, mesh)
+        out.append(named_sharding_abstract(mesh, spec_from_entries(dims, unreduced, reduced)))
+    return out
+
+
+def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> AbstractMesh:
+    """The mesh of the results: the context's if there is one, else the operands'."""
+    mesh = context
+    for t in types:
+        m = t.sharding.mesh
+        if m is mesh or m is empty_abstract_mesh:
+            continue
+        if mesh is empty_abstract_mesh:
+            mesh = m
+        elif m.are_all_axes_auto and mesh.are_all_axes_auto:
+            continue
+        elif context is not empty_abstract_mesh:
+            fail(ValueError,
+                 f"For primitive {op.name}, context mesh {context} should match the aval mesh {m} "
+                 f"for shape {t.str_short(True)}. This error occurs at source: ",
+                 code="mesh-mismatch", label=f"operand {t.str_short(True)} is on mesh {m}",
+                 help="bring the operand to the context mesh with `jax.device_put`, or enter its "
+                      "mesh with `with set_mesh(...)`")
+        else:
+            fail(ValueError,
+                 f"Mesh for all inputs should be equal. Got one mesh: {mesh} and another mesh: {m}",
+                 code="mesh-mismatch", label=f"operands of `{op.name}` live on different meshes",
+                 help="move one operand with `device_put(x, NamedSharding(mesh, spec))`")
+    return mesh
+
+
+def _pad(entries: Entries, ndim: int) -> Entries:
+    return entries + ((),) * (ndim - len(entries))
+
+
+def short_list(types: Sequence[ArrayType]) -> str:
+    return ", ".join(t.str_short(True) for t in types)
+
+
+def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
+    seen: dict[str, int] = {}
+    for d, axes in enumerate(dims):
+        for a in axes:
+            if a in seen:
+                text = ",".join(f"{n}@{x[0]}" if len(x) == 1 else
+                                f"{n}@({','.join(x)})" if x else str(n)
+                                for n, x in zip(shape, dims, strict=True))
+                out = f"{types[0].str_short(True).split('[')[0] if types else ''}[{text}]"
+                fail(ShardingTypeError,
+                     f"{op.name} operation with inputs: {short_list(types)} produces an illegally "
+                     f"sharded result: {out}",
+                     code="axis-reused",
+                     label=f"dimensions {seen[a]} and {d} would both be split over {a}",
+                     notes=("a mesh axis may shard at most one dimension of an array",),
+                     help=f"gather one operand over {a} first, for example "
+                          f"`reshard(x, P({', '.join(['None'] * len(shape))}))`")
+            seen[a] = d
+
+
+# -- explicit policies ---------------------------------------------------------------------------
+
+def join_policy(op: Op, types, shapes, params) -> list[Entries]:
+    """Operands that carry a factor agree on its axes, or are whole along it."""
+    if op.rule == "... -> ...":
+        return [_join_elementwise(op, types, shapes[0])] * len(shapes)
+    rule = op.factor_rule(tuple(t.shape for t in types), tuple(shapes), params)
+    axes_of: dict[int, tuple[str, ...]] = {}
+    for t, dims in zip(types, rule.operands, strict=True):
+        for factors, axes in zip(dims, t.entries, strict=True):
+            if axes and factors:
+                f = factors[0]
+                if axes_of.setdefault(f, axes) != axes:
+                    _conflict(op, types)
+    return [tuple(axes_of.get(d[0], ()) if d else () for d in dims) for dims in rule.results]
+
+
+def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
+    ranked = [t for t in types if t.shape]
+    if not ranked:
+        return ()
+    first = ranked[0].entries
+    if all(t.entries == first and t.shape == ranked[0].shape for t in ranked):
+        return first
+    out = []
+    for d in range(len(shape)):
+        entries = [(t.entries[d], t.shape[d]) for t in ranked]
+        kept = {e for e, n in entries if e or n != 1} or {()}
+        if len(kept) > 1:
+            kept = {e for e in kept if e}
+            if len(kept) > 1:
+                _conflict(op, ranked)
+        out.append(next(iter(kept)))
+    return tuple(out)
+
+
+def _conflict(op: Op, types: Sequence[ArrayType]) -> None:
+    specs = ", ".join(str(tuple(_entry(e) for e in t.entries)) for t in types)
+    a = types[0]
+    target = "P(" + ", ".join(repr(_entry(e)) for e in a.entries) + ")"
+    fail(ShardingTypeError,
+         f"{op.name} got incompatible shardings for broadcasting: {specs}.",
+         code="sharding-conflict", label=f"operands are {short_list(types)}",
+         notes=("operands of an elementwise op must be split over the same axes in each dimension, "
+                "or be whole there",),
+         help=f"bring the other operand to the spec of the first: `reshard(..., {target})`")
+
+
+def _entry(axes: tuple[str, ...]) -> Any:
+    return None if not axes else axes[0] if len(axes) == 1 else axes
+
+
+def equal_policy(op: Op, types, shapes, params) -> list[Entries]:
+    """All operands that live on a mesh have the same spec; so have the results."""
+    on_mesh = [t for t in types if t.sharding.mesh is not empty_abstract_mesh] or list(types)
+    if len({t.sharding for t in on_mesh}) > 1:
+        listed = ", ".join(str(t.sharding) for t in on_mesh)
+        fail(ShardingTypeError,
+             f"All operands should have the same sharding. Got shardings {listed}",
+             code="sharding-conflict", label=f"operands are {short_list(types)}",
+             help="bring all operands to one spec with `reshard`")
+    return [_pad(on_mesh[0].entries, len(s)) for s in shapes]
+
+
+def follow_policy(op: Op, types, shapes, params) -> list[Entries]:
+    """Operand 0's axes, carried to the results by the factor rule."""
+    rule = op.factor_rule(tuple(t.shape for t in types), tuple(shapes), params)
+    axes_of = {d[0]: e for d, e in zip(rule.operands[0], types[0].entries, strict=True) if d and e}
+    return [tuple(axes_of.get(d[0], ()) if d else () for d in dims) for dims in rule.results]
+
+
+def unsharded_policy(op: Op, types, shapes, params) -> list[Entries]:
+    """Results are whole, whatever the operands are."""
+    return [((),) * len(s) for s in shapes]
+
+
+POLICIES = {"join": join_policy, "equal": equal_policy, "follow": follow_policy,
+            "unsharded": unsharded_policy}
+
+
+# -- unreduced and reduced -------------------------------------------------------------------------
+
+def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
+    if all(not t.sharding.spec.unreduced and not t.sharding.spec.reduced for t in types):
+        return _EMPTY, _EMPTY
+    unreduced = [t.sharding.spec.unreduced for t in types]
+    reduced = [t.sharding.spec.reduced for t in types]
+    return pending_axes(op, types, params, unreduced, reduced)
+
+
+def pending_axes(op: Op, types, params, unreduced, reduced
+                 ) -> tuple[frozenset[str], frozenset[str]]:
+    """Unreduced and reduced axes of the results, by the op's `pending` rule."""
+    if callable(op.pending):
+        return op.pending(op, types, params, unreduced, reduced)
+    if op.pending == "keep" and len(types) == 1:
+        return unreduced[0], reduced[0]
+    if any(unreduced):
+        kind = "unreduced"
+        fail(NotImplementedError, f"{kind} rule for {op.name} is not implemented. {_ISSUES}",
+             code="unreduced-operand", label=f"operands are {short_list(types)}",
+             notes=(f"`{op.name}` is not linear in an operand that is a pending sum",),
+             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+    return _EMPTY, join_reduced(op, types, reduced)
+
+
+def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Reduced axes of an n-ary op: all operands reduced alike; rank-0 operands follow."""
+    ranked = [(t, r) for t, r in zip(types, reduced, strict=True) if t.shape or r] or [
+        (t, r) for t, r in zip(types, reduced, strict=True)]
+    sets = {r for _, r in ranked}
+    if len(sets) == 1:
+        return next(iter(sets))
+    some = next(r for _, r in ranked if r)
+    specs = ", ".join(str(t.spec) for t, _ in ranked)
+    for t, r in ranked:
+        if r and r != some:
+            fail(ShardingTypeError, "All inputs should be reduced across the same mesh axes. "
+                 f"Got specs: {specs}", code="reduced-operand")
+        if not r:
+            used = frozenset(a for e in t.entries for a in e) | t.varying
+            if used & some:
+                fail(ShardingTypeError,
+                     "Inputs cannot be sharded/varying on the same axes that another input is "
+                     "reduced on. Reshard the input which is reduced to be sharded on the mesh "
+                     "axes it is reduced on via `jax.sharding.reshard(inp, jax.P(...))`. "
+                     f"Got input type: {t.str_short()} and reduced spec: {some}",
+                     code="reduced-operand")
+            fail(ShardingTypeError,
+                 "Inputs cannot be replicated on the same axes that another input is reduced on. "
+                 f"Got input type: {t.str_short()} and reduced spec: {some}",
+                 code="reduced-operand")
+    return some
+
+
+# -- manual axes ------------------------------------------------------------------------------------
+
+def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
+    if op.manual is not None:
+        return list(op.manual(op, types, params))
+    if all(t.manual is NOT_MANUAL for t in types):
+        return [NOT_MANUAL] * count
+    varying = types[0].varying
+    if any(t.varying != varying for t in types):
+        sets = ", ".join("{" + ",".join(sorted(t.varying)) + "}" for t in types)
+        fail(ValueError,
+             f"Primitive {op.name} requires varying manual axes to match, but got [{sets}].",
+             code="varying-mismatch", label=f"operands are {short_list(types)}",
+             help="cast the operands with `jax.lax.pcast(x, axes, to='varying')`")
+    unreduced = [t.manual.unreduced for t in types]
+    reduced = [t.manual.reduced for t in types]
+    if any(unreduced) or any(reduced):
+        u, r = pending_axes(op, types, params, unreduced, reduced)
+        return [ManualState(varying, u, r)] * count
+    return [ManualState(varying)] * count
+
+
+def explicit_axis_types(mesh: AbstractMesh) -> bool:
+    return any(t is AxisType.Explicit for t in mesh.axis_types)

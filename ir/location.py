@@ -1,0 +1,167 @@
+"""Where in the user's source an equation comes from.
+
+A location is captured for every equation, so capturing must cost about a microsecond: it walks
+the frames to the first one outside this package and keeps the code object and the instruction
+offset. File, line, columns and text are worked out only when somebody asks (an error, a dump, a
+report), from `code.co_positions()` (PEP 657) and `linecache`.
+
+A frame belongs to the package if its module is `shardtrace` or starts with `shardtrace.`; paths
+are never compared, because examples and tests live under the same root as the package.
+"""
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import os
+import sys
+from types import CodeType
+
+PACKAGE = __name__.split(".")[0]
+_PREFIX = PACKAGE + "."
+
+
+class Location:
+    """A span of source text: file, line, columns (0-based) and the enclosing function.
+
+    `transform` names the transformation that made the equation ("jvp", "transpose", "batch"),
+    when the user did not write it himself.
+    """
+
+    __slots__ = ("_code", "_lasti", "_span", "transform")
+
+    def __init__(self, code: CodeType | None, lasti: int = 0, *, span: tuple | None = None,
+                 transform: str = "") -> None:
+        self._code, self._lasti, self._span, self.transform = code, lasti, span, transform
+
+    @classmethod
+    def at(cls, file: str, line: int, column: int = 0, end_line: int | None = None,
+           end_column: int | None = None, function: str = "") -> Location:
+        """A location given by its coordinates, as the parser of dumps makes them."""
+        end_line = line if end_line is None else end_line
+        end_column = column if end_column is None else end_column
+        return cls(None, span=(file, line, column, end_line, end_column, function))
+
+    def under(self, transform: str) -> Location:
+        """The same place, for an equation that `transform` made out of the user's one."""
+        name = f"{transform}({self.transform})" if self.transform else transform
+        return Location(self._code, self._lasti, span=self._span, transform=name)
+
+    def _resolve(self) -> tuple:
+        if self._span is None:
+            self._span = _span_of(self._code, self._lasti)
+        return self._span
+
+    @property
+    def file(self) -> str:
+        return self._resolve()[0]
+
+    @property
+    def line(self) -> int:
+        return self._resolve()[1]
+
+    @property
+    def column(self) -> int:
+        return self._resolve()[2]
+
+    @property
+    def end_line(self) -> int:
+        return self._resolve()[3]
+
+    @property
+    def end_column(self) -> int:
+        return self._resolve()[4]
+
+    @property
+    def function(self) -> str:
+        return self._resolve()[5]
+
+    @property
+    def short_file(self) -> str:
+        return os.path.basename(self.file)
+
+    def source_line(self, line: int | None = None) -> str:
+        """The text of the line (of `line`, if given), or '' where the source is not at hand."""
+        return linecache.getline(self.file, self.line if line is None else line).rstrip("\n")
+
+    def text(self) -> str:
+        """The source text of the span itself, if it lies on one line."""
+        if self.line != self.end_line:
+            return ""
+        return self.source_line()[self.column:self.end_column]
+
+    def assigned_name(self) -> str | None:
+        """`h` for the location of `x @ w` in `h = x @ w`, else None."""
+        file, line, column, end_line, end_column, _ = self._resolve()
+        return _assigned_names(file).get((line, column, end_line, end_column))
+
+    def __str__(self) -> str:
+        return f"{self.short_file}:{self.line}:{self.column + 1}"
+
+    def __repr__(self) -> str:
+        return f"Location({self.file}:{self.line}:{self.column + 1})"
+
+
+UNKNOWN = Location.at("<unknown>", 0)
+
+
+@functools.lru_cache(maxsize=16384)
+def _span_of(code: CodeType, lasti: int) -> tuple:
+    index = lasti // 2
+    positions = None
+    for i, candidate in enumerate(code.co_positions()):
+        if i == index:
+            positions = candidate
+            break
+    line, end_line, column, end_column = positions or (None, None, None, None)
+    if line is None:
+        line = end_line = code.co_firstlineno
+    if column is None:
+        column = end_column = 0
+    source = linecache.getline(code.co_filename, line)
+    if source and not source.isascii():  # positions count utf-8 bytes, carets count characters
+        raw = source.encode()
+        column = len(raw[:column].decode(errors="ignore"))
+        if end_line == line:
+            end_column = len(raw[:end_column].decode(errors="ignore"))
+    return (code.co_filename, line, column, end_line, end_column, code.co_name)
+
+
+@functools.lru_cache(maxsize=256)
+def _assigned_names(file: str) -> dict[tuple[int, int, int, int], str]:
+    """Span of the right-hand side -> name, for every plain assignment in a file."""
+    source = "".join(linecache.getlines(file))
+    names: dict[tuple[int, int, int, int], str] = {}
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return names
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value:
+            target, value = node.target, node.value
+            if isinstance(node, ast.AugAssign):
+                value = node  # `x += y`: the instruction's span is the whole statement
+        else:
+            continue
+        if isinstance(target, ast.Name):
+            span = (value.lineno, value.col_offset, value.end_lineno, value.end_col_offset)
+            names[span] = target.id
+    return names
+
+
+def is_ours(module_name: str) -> bool:
+    """Does a frame of this module belong to the package?"""
+    return module_name == PACKAGE or module_name.startswith(_PREFIX)
+
+
+def capture() -> Location:
+    """The innermost frame that is not ours, as an unresolved location."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != PACKAGE and not name.startswith(_PREFIX) and name != "functools":
+            return Location(frame.f_code, frame.f_lasti)
+        frame = frame.f_back
+    return UNKNOWN

@@ -1,0 +1,244 @@
+"""Ops: what an equation does, declared once.
+
+`defop` makes an `Op` from one declaration; every stage reads the fields it needs and no stage has
+a table of its own:
+
+    field       says                                                   read by
+    infer       result shape and dtype                                 inference, verifier
+    rule        factor rule (ir/rule.py)                               typing, propagation, lowering,
+                                                                       batching, cost
+    explicit    how Explicit axes are typed ("join", ... or a function) inference
+    pending     what unreduced and reduced operands give               inference, optimiser
+    evaluate    meaning in numpy, any number of leading device dims    executors, reference
+    resize      params for other (local) shapes                        lowering, executors
+    localize    emitter where a shard needs more than that             lowering
+    linear      operand sets in which the op is (jointly) linear       optimiser, autodiff
+    jvp, transpose, batch                                              transformations
+    collective  exchange between the devices of a group                lowering, executors, cost
+    samples     operands and params to test it with                    tests
+
+`op.bind(*operands, **params)` is the one way an op is used by Python code: it hands the op to the
+current interpreter of the thread, which records an equation or runs it.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from .context import STATE
+from .rule import FactorRule, make_rule
+from .types import ArrayType, Shape
+
+
+class Interpreter(Protocol):
+    """Executes ops: builds a program, or computes."""
+
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One use of an op for tests: operand arrays, params, and what numpy gives for them.
+
+    operands: numpy arrays. reference: numpy function of the operands (params bound), or None where
+    the evaluator is the reference. grad: whether derivatives are tested on it.
+    """
+    operands: tuple[np.ndarray, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    reference: Callable[..., Any] | None = None
+    grad: bool = True
+
+
+@dataclass(frozen=True)
+class Collective:
+    """What makes an op a collective: it exchanges data along the mesh axes named by its params.
+
+    axes: params -> the mesh axes of its replica groups, major first.
+    evaluate: (x, lead, size, **params) -> result. `x` has `lead` leading device dimensions, the
+      last of which is the replica group with `size` members (in the order of `axes`); the result
+      has the same leading dimensions, the last of size 1 where all members get the same.
+    wire: (local operand type, size, params) -> bytes received by each device (ring algorithms).
+    invariant: the result no longer varies over the axes.
+    """
+    axes: Callable[[dict[str, Any]], tuple[str, ...]]
+    evaluate: Callable[..., np.ndarray]
+    wire: Callable[[ArrayType, int, dict[str, Any]], int]
+    invariant: bool = False
+
+
+class LocalizeContext(Protocol):
+    """What a `localize` emitter sees of the equation that is lowered for one device.
+
+    operands: local atoms (Literal operands stay Literals). params: those of the global equation.
+    operand_types, result_types: global types. local_operand_shapes, local_result_shapes: of blocks.
+    rule: the factor rule. axes_of_factor: factor number -> mesh axes that split it (absent or ()
+      where it is whole). result_entries: per result, the mesh axes that split each dimension.
+    """
+    operands: Sequence[Any]
+    params: dict[str, Any]
+    operand_types: Sequence[ArrayType]
+    result_types: Sequence[ArrayType]
+    local_operand_shapes: Sequence[Shape]
+    local_result_shapes: Sequence[Shape]
+    rule: FactorRule
+    axes_of_factor: Mapping[int, tuple[str, ...]]
+    result_entries: Sequence[tuple[tuple[str, ...], ...]]
+
+    def emit(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        """Append an equation; operands may vary over different axes, the results vary over all."""
+        ...
+
+    def block_offset(self, axes: tuple[str, ...], block_size: int) -> Any:
+        """int32 scalar: block_size times the device's linear index over `axes` (major first)."""
+        ...
+
+
+OPS: dict[str, Op] = {}
+DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
+
+
+class Op:
+    """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
+
+    __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "evaluate", "explicit",
+                 "infer", "infer_cache", "jvp", "linear", "localize", "manual", "multiple_results",
+                 "name", "pending", "resize", "rule", "samples", "sharding_param", "subprograms",
+                 "transpose")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._rule_cache: dict[Any, FactorRule] = {}
+        self.infer_cache: dict[Any, tuple[ArrayType, ...]] = {}
+
+    def bind(self, *operands: Any, **params: Any) -> Any:
+        """Use the op: its result (a list of results if `multiple_results`)."""
+        interpreter = STATE.interpreter
+        if interpreter is None:
+            interpreter = DEFAULT_INTERPRETER[0]
+        results = interpreter.process(self, operands, params)
+        return results if self.multiple_results else results[0]
+
+    __call__ = bind
+
+    def factor_rule(self, operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...],
+                    params: dict[str, Any]) -> FactorRule:
+        """The factor rule of an equation with these shapes and params."""
+        key = (operand_shapes, result_shapes, params_key(params))
+        found = self._rule_cache.get(key)
+        if found is None:
+            rule = self.rule
+            if callable(rule):
+                rule = rule(operand_shapes, result_shapes, **params)
+            if isinstance(rule, str):
+                rule = make_rule(rule, operand_shapes, result_shapes)
+            if len(self._rule_cache) > 50_000:
+                self._rule_cache.clear()
+            found = self._rule_cache[key] = rule
+        return found
+
+    def linear_sets(self, count: int, types: Sequence[ArrayType] = (),
+                    params: Mapping[str, Any] | None = None) -> tuple[tuple[int, ...], ...]:
+        """The operand sets in which the op is jointly linear, for an equation with `count`.
+
+        types, params: those of the equation; without them the answer may be that there is none.
+        """
+        if callable(self.linear):
+            return self.linear(count, types, params or {})
+        return (tuple(range(count)),) if self.linear == "all" else self.linear
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __reduce__(self):
+        return _op_named, (self.name,)
+
+    def __copy__(self) -> Op:
+        return self
+
+    def __deepcopy__(self, memo) -> Op:
+        return self
+
+
+def _op_named(name: str) -> Op:
+    return OPS[name]
+
+
+def params_key(params: dict[str, Any]) -> tuple:
+    """A hashable key of params; raises TypeError if a value is not hashable."""
+    return tuple(params.items())
+
+
+def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any],
+          evaluate: Callable[..., Any] | None, doc: str = "",
+          explicit: str | Callable[..., Any] = "join",
+          pending: str | Callable[..., Any] = "none", multiple_results: bool = False,
+          resize: Callable[..., dict[str, Any]] | None = None,
+          localize: Callable[..., Any] | None = None,
+          linear: Iterable[Iterable[int]] | str | Callable[..., Any] = (), jvp: Any = None,
+          transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
+          arithmetic: bool = True, collective: Collective | None = None,
+          manual: Callable[..., Any] | None = None, sharding_param: str | None = None,
+          subprograms: tuple[str, ...] = (),
+          samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
+    """Declare an op and enter it into `OPS`.
+
+    infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
+      `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
+      defaults to "all operands are weak" (False without operands).
+    rule: text, or (operand_shapes, result_shapes, **params) -> text or FactorRule.
+    evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
+      `lead` leading device dimensions (each of full size or 1); params count dimensions from the
+      local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
+      inferred. None for collectives and ops with subprograms.
+    explicit: "join" (operands that carry a factor agree or are whole), "equal" (all operands have
+      the same spec), "follow" (operand 0's axes, through the rule), "unsharded" (result whole), or
+      (op, types, result_shapes, params) -> one entries tuple per result; only called when an
+      Explicit axis is around.
+    pending: for unreduced/reduced operands: "none" (unreduced is an error, reduced must agree and
+      is kept), "keep" (both kept: structural ops), or (op, types, params) ->
+      (unreduced, reduced) axis sets of the result.
+    resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
+      shapes, where only factors that pass through are split.
+    localize(context) -> list of local result variables; see `LocalizeContext`.
+    linear: operand index sets; in each set alone the op is jointly linear. "all" for ops with any
+      number of operands that are jointly linear in all of them; or (count, types, params) -> sets,
+      where it depends on these. Ask `op.linear_sets(count, types, params)`.
+    jvp: "linear" (the op itself on the tangents of its linear set), "zero" (no derivative, e.g.
+      floor), a tuple with one (g, out, *operands, **params) -> contribution or None per operand, or
+      a function (operands, tangents, **params) -> (out, tangent), tangents being None where zero.
+      None: not differentiable, an error.
+    transpose(ct, *operands, **params) -> cotangents, one per operand, None where there is none;
+      operands in which it is linear come as `LinearOperand` (they have `.aval`). `ct` is a list if
+      `multiple_results`, with None for results without a cotangent (never all).
+    batch(operands, dims, size, **params) -> (results, dims), two sequences with an item per result,
+      where the default does not hold. dims[i] is the batch dimension of operand i or None.
+    arithmetic: False for data movement; narrow floats are then not widened.
+    manual(op, types, params) -> one ManualState per result, for ops that change what varies.
+    sharding_param: the param that overrides the result's sharding (out_sharding), if any.
+    subprograms: params that hold Programs.
+    """
+    if name in OPS:
+        raise ValueError(f"op {name!r} is declared twice")
+    if not re.fullmatch(r"[a-z][a-z0-9_\-]*", name):
+        raise ValueError(f"op name {name!r}: use lower case letters, digits and _")
+    op = Op(name)
+    op.doc, op.infer, op.rule, op.evaluate, op.explicit = doc, infer, rule, evaluate, explicit
+    op.pending, op.multiple_results, op.resize, op.localize = (
+        pending, multiple_results, resize, localize)
+    op.linear = (linear if linear == "all" or callable(linear)
+                 else tuple(tuple(s) for s in linear))
+    op.jvp, op.transpose, op.batch, op.arithmetic = jvp, transpose, batch, arithmetic
+    op.collective, op.manual, op.sharding_param = collective, manual, sharding_param
+    op.subprograms, op.samples = subprograms, samples
+    OPS[name] = op
+    return op
+
+
+@dataclass(frozen=True)
+class LinearOperand:
+    """Stands in a transpose rule for the operand whose cotangent is wanted."""
+    aval: ArrayType

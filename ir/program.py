@@ -1,0 +1,222 @@
+"""Programs: what a traced function is, at every stage from traced to per-device.
+
+A program is straight-line code over immutable variables: each equation applies one op to variables
+or literals and binds new variables, each with its sharded type. Structure is frozen data without
+behaviour; what is computed from it lives in the passes.
+
+The four levels, each a promise that the verifier checks (ir/verify.py):
+
+    TRACED     types as the user sees them: Explicit axes decided, Auto axes open
+    RESOLVED   every sharding known: the mesh is frozen (Auto axes became Explicit)
+    RESHARDED  operands of every equation agree; each change of spec is a `reshard` equation, and a
+               contraction over a sharded factor has an unreduced result
+    LOCAL      the per-device program: local shapes, Manual axes, collectives, varying sets
+"""
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .lazy import lazy_import
+from .location import UNKNOWN, Location
+from .mesh import AbstractMesh, empty_abstract_mesh
+from .op import Op
+from .types import ArrayType
+
+_text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
+
+
+class Level(enum.Enum):
+    TRACED = "traced"
+    RESOLVED = "resolved"
+    RESHARDED = "resharded"
+    LOCAL = "local"
+
+
+class Var:
+    """A variable, bound once. Equality is identity; `name` is a hint for printing."""
+
+    __slots__ = ("aval", "name")
+
+    def __init__(self, aval: ArrayType, name: str | None = None) -> None:
+        self.aval = aval
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"{self.name or '_'}:{self.aval.str_short(True)}"
+
+
+class Literal:
+    """A scalar constant standing where a variable could: a numpy scalar and its type."""
+
+    __slots__ = ("aval", "val")
+
+    def __init__(self, val: Any, aval: ArrayType) -> None:
+        self.val = val
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"{self.val}:{self.aval.str_short(True)}"
+
+
+Atom = Var | Literal
+
+
+class Equation:
+    """One use of an op.
+
+    location: the user's expression it comes from. reason: why it exists, where that is not the
+    user's expression itself (a reshard or collective that a pass inserted).
+    """
+
+    __slots__ = ("invars", "location", "op", "outvars", "params", "reason")
+
+    def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
+                 params: dict[str, Any], location: Location = UNKNOWN, reason: str = "") -> None:
+        self.op = op
+        self.invars = tuple(invars)
+        self.outvars = tuple(outvars)
+        self.params = params
+        self.location = location
+        self.reason = reason
+
+    @property
+    def primitive(self) -> Op:
+        """The op, under the name it has in JAX's programs."""
+        return self.op
+
+    def replace(self, **changes: Any) -> Equation:
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        fields.update(changes)
+        return Equation(**fields)
+
+    def __repr__(self) -> str:
+        return f"{list(self.outvars)} = {self.op.name} {list(self.invars)}"
+
+
+class Program:
+    """A function of typed arrays.
+
+    invars, outvars: parameters and results (results may be literals or parameters).
+    consts: captured arrays, as (variable, value) pairs bound before the first equation.
+    mesh: the abstract mesh of its types (empty where no mesh is involved).
+    global_in, global_out: at level LOCAL, the sharded types of the whole values whose blocks the
+      parameters and results are; () at the other levels.
+    arg_names, result_names: paths for messages ("x", "params['w']", "[0]").
+    """
+
+    __slots__ = ("arg_names", "consts", "eqns", "global_in", "global_out", "invars", "level",
+                 "memo", "mesh", "name", "outvars", "result_names")
+
+    def __init__(self, name: str, invars: Sequence[Var], eqns: Sequence[Equation],
+                 outvars: Sequence[Atom], *, consts: Sequence[tuple[Var, Any]] = (),
+                 mesh: AbstractMesh = empty_abstract_mesh, level: Level = Level.TRACED,
+                 global_in: Sequence[ArrayType] = (), global_out: Sequence[ArrayType] = (),
+                 arg_names: Sequence[str] = (), result_names: Sequence[str] = ()) -> None:
+        self.name = name
+        self.invars = tuple(invars)
+        self.eqns = tuple(eqns)
+        self.outvars = tuple(outvars)
+        self.consts = tuple(consts)
+        self.mesh = mesh
+        self.level = level
+        self.global_in = tuple(global_in)
+        self.global_out = tuple(global_out)
+        self.arg_names = tuple(arg_names)
+        self.result_names = tuple(result_names)
+        self.memo: dict[Any, Any] = {}     # what passes compute once per program
+
+    @property
+    def jaxpr(self) -> Program:
+        """Itself: programs are closed, so JAX's two classes are one here."""
+        return self
+
+    @property
+    def constvars(self) -> tuple[Var, ...]:
+        return tuple(v for v, _ in self.consts)
+
+    @property
+    def in_avals(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.invars)
+
+    @property
+    def out_avals(self) -> tuple[ArrayType, ...]:
+        return tuple(v.aval for v in self.outvars)
+
+    def replace(self, **changes: Any) -> Program:
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "memo"}
+        fields.update(changes)
+        return Program(fields.pop("name"), fields.pop("invars"), fields.pop("eqns"),
+                       fields.pop("outvars"), **fields)
+
+    def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
+        """Programs held in params of this program's equations (not of theirs)."""
+        for eqn in self.eqns:
+            for name in eqn.op.subprograms:
+                value = eqn.params[name]
+                for sub in value if isinstance(value, tuple) else (value,):
+                    yield eqn, name, sub
+
+    def __str__(self) -> str:
+        return _text.print_program(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def programs_equal(a: Program, b: Program) -> bool:
+    """Structural equality: same equations, types, params and constants, whatever the names.
+
+    Locations and reasons do not count. Constants are compared bit for bit.
+    """
+    if (a.level is not b.level or a.mesh is not b.mesh or len(a.eqns) != len(b.eqns)
+            or a.global_in != b.global_in or a.global_out != b.global_out
+            or a.in_avals != b.in_avals or a.out_avals != b.out_avals
+            or len(a.consts) != len(b.consts)):
+        return False
+    same: dict[Var, Var] = dict(zip(a.invars, b.invars, strict=True))
+    for (va, xa), (vb, xb) in zip(a.consts, b.consts, strict=True):
+        if va.aval is not vb.aval or not _values_equal(xa, xb):
+            return False
+        same[va] = vb
+
+    def atoms_equal(x: Atom, y: Atom) -> bool:
+        if isinstance(x, Literal):
+            return isinstance(y, Literal) and x.aval is y.aval and _values_equal(x.val, y.val)
+        return same.get(x) is y
+
+    for ea, eb in zip(a.eqns, b.eqns, strict=True):
+        if (ea.op is not eb.op or len(ea.invars) != len(eb.invars)
+                or len(ea.outvars) != len(eb.outvars)
+                or not all(map(atoms_equal, ea.invars, eb.invars))
+                or not params_equal(ea.params, eb.params)):
+            return False
+        for va, vb in zip(ea.outvars, eb.outvars, strict=True):
+            if va.aval is not vb.aval:
+                return False
+            same[va] = vb
+    return all(map(atoms_equal, a.outvars, b.outvars))
+
+
+def params_equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    if a.keys() != b.keys():
+        return False
+    return all(_param_equal(a[k], b[k]) for k in a)
+
+
+def _param_equal(x: Any, y: Any) -> bool:
+    if isinstance(x, Program):
+        return isinstance(y, Program) and programs_equal(x, y)
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        return len(x) == len(y) and all(map(_param_equal, x, y))
+    if isinstance(x, (np.ndarray, np.generic)):
+        return _values_equal(x, y)
+    return x is y or x == y
+
+
+def _values_equal(x: Any, y: Any) -> bool:
+    x, y = np.asarray(x), np.asarray(y)
+    return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()

@@ -1,0 +1,228 @@
+"""Factor rules: which dimensions of an op's operands and results are the same thing.
+
+A rule abstracts an equation as an einsum over *factors*. Each dimension of each operand and result
+is a list of factors, major to minor; equal factors correspond:
+
+    i k, k j -> i j | k:sum            a matrix product; `k` is summed
+    (i j) k -> i j k                   a reshape: one dimension is two factors
+    ..., ... -> ...                    elementwise: one factor a dimension
+    b k -> b k | k!:replicate          a sort along k, through which no sharding flows
+
+The kind after `|` says what the op does along a factor, hence what it costs to shard it; without
+one a factor passes through. `1` is a dimension of size one (no factor), `!` a blocked factor.
+From this one string come Auto propagation in both directions, which shardings an equation can
+accept, the collectives of its lowering, batching and cost. After Shardy's op sharding rules
+(github.com/openxla/shardy, docs/propagation.md).
+"""
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
+Map = tuple[Dim, ...]            # the dimensions of one operand or result
+
+PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED = (
+    "pass", "reduce", "halo", "replicate", "scan", "indexed", "ordered")
+KINDS = (PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED)
+REDUCERS = ("sum", "max", "min", "prod", "and", "or", "argmax", "argmin")
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor: its name, size, kind, and for reductions and scans the combining operator.
+
+    blocked: sharding must not flow along it, whatever its kind.
+    lo, hi: for halo factors, how many neighbouring elements the op reads on either side.
+    """
+    name: str
+    size: int
+    kind: str = PASS
+    operator: str = ""
+    blocked: bool = False
+    lo: int = 0
+    hi: int = 0
+
+    @property
+    def splittable(self) -> bool:
+        """May the local op run with this factor sharded (perhaps followed by a reduction)?"""
+        if self.kind == PASS:
+            return True
+        return self.kind == REDUCE and self.operator in ("sum", "max", "min", "and", "or")
+
+
+@dataclass(frozen=True)
+class FactorRule:
+    """Factors of every dimension of every operand and result; `factors[f]` describes factor f."""
+    operands: tuple[Map, ...]
+    results: tuple[Map, ...]
+    factors: tuple[Factor, ...]
+    memo: dict = field(default_factory=dict, compare=False, hash=False, repr=False)
+
+    def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
+        """Where factor f occurs: (tensor, dim, position in the dim), operands first then results."""
+        table = self.memo.get("carriers")
+        if table is None:
+            lists: list[list[tuple[int, int, int]]] = [[] for _ in self.factors]
+            for t, dims in enumerate(self.operands + self.results):
+                for d, factors in enumerate(dims):
+                    for p, g in enumerate(factors):
+                        lists[g].append((t, d, p))
+            table = self.memo["carriers"] = tuple(tuple(x) for x in lists)
+        return table[f]
+
+    def __str__(self) -> str:
+        def dim(d: Dim) -> str:
+            if not d:
+                return "1"
+            names = " ".join(self.factors[f].name for f in d)
+            return names if len(d) == 1 else f"({names})"
+
+        def side(maps: tuple[Map, ...]) -> str:
+            return ", ".join(" ".join(dim(d) for d in m) for m in maps)
+
+        kinds = []
+        for f in self.factors:
+            if f.kind == PASS and not f.blocked:
+                continue
+            word = {REDUCE: f.operator, SCAN: f"scan({f.operator})",
+                    HALO: f"halo({f.lo},{f.hi})"}.get(f.kind, f.kind)
+            kinds.append(f"{f.name}{'!' if f.blocked else ''}:{word}")
+        tail = " | " + " ".join(kinds) if kinds else ""
+        return f"{side(self.operands)} -> {side(self.results)}{tail}"
+
+
+class RuleError(ValueError):
+    """A rule string that is malformed or does not fit the types it is applied to."""
+
+
+_TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
+
+
+@functools.cache
+def _parse(text: str) -> tuple[tuple, tuple, dict[str, tuple[str, str, bool, int, int]]]:
+    """Rule text -> (operand maps, result maps, kinds), factors still by name."""
+    body, _, kind_text = text.partition("|")
+    left, arrow, right = body.partition("->")
+    if not arrow:
+        raise RuleError(f"rule {text!r} has no `->`")
+    kinds = {}
+    for item in kind_text.split():
+        name, colon, word = item.partition(":")
+        blocked = name.endswith("!")
+        name = name.rstrip("!")
+        match = re.fullmatch(r"(\w+)(?:\(([^)]*)\))?", word) if colon else None
+        if colon and not match:
+            raise RuleError(f"kind {item!r} of rule {text!r}: write `factor:kind`")
+        kind, argument = (match.group(1), match.group(2) or "") if match else (PASS, "")
+        if kind in REDUCERS:
+            kinds[name] = (REDUCE, kind, blocked, 0, 0)
+        elif kind == HALO:
+            lo, hi = (int(x) for x in argument.split(",")) if argument else (0, 0)
+            kinds[name] = (HALO, "", blocked, lo, hi)
+        elif kind in KINDS:
+            kinds[name] = (kind, argument, blocked, 0, 0)
+        else:
+            raise RuleError(f"unknown kind {kind!r} in rule {text!r}; one of "
+                            f"{', '.join(KINDS + REDUCERS)}")
+    return _parse_side(left, text), _parse_side(right, text), kinds
+
+
+def _parse_side(side: str, text: str) -> tuple:
+    maps: list[tuple] = []
+    current: list[tuple[str, ...]] = []
+    group: list[str] | None = None
+    if _TOKEN.sub("", side).strip():
+        raise RuleError(f"rule {text!r}: cannot read {_TOKEN.sub('', side).strip()!r}")
+    for token in _TOKEN.findall(side):
+        if token == ",":
+            maps.append(tuple(current))
+            current = []
+        elif token == "(":
+            if group is not None:
+                raise RuleError(f"rule {text!r}: nested parentheses")
+            group = []
+        elif token == ")":
+            if group is None:
+                raise RuleError(f"rule {text!r}: unmatched `)`")
+            current.append(tuple(group))
+            group = None
+        elif group is not None:
+            group.append(token)
+        else:
+            current.append(() if token == "1" else (token,))
+    if group is not None:
+        raise RuleError(f"rule {text!r}: unmatched `(`")
+    maps.append(tuple(current))
+    return tuple(maps)
+
+
+def make_rule(text: str, operand_shapes: Iterable[tuple[int, ...]],
+              result_shapes: Iterable[tuple[int, ...]],
+              sizes: Mapping[str, int] | None = None) -> FactorRule:
+    """The rule `text` for operands and results of these shapes.
+
+    sizes: of factors inside compound dimensions; those of plain dimensions are read off the shapes.
+    `...` stands for as many dimensions as a tensor has beyond those written; it may be shorter for
+    scalars (none). In elementwise rules an operand dimension of size 1 whose result is larger
+    carries no factor. Raises RuleError where text and shapes do not fit.
+    """
+    return _build(text, tuple(operand_shapes), tuple(result_shapes),
+                  tuple(sorted(sizes.items())) if sizes else ())
+
+
+@functools.lru_cache(maxsize=65536)
+def _build(text: str, operand_shapes: tuple, result_shapes: tuple, sizes: tuple) -> FactorRule:
+    left, right, kinds = _parse(text)
+    if len(operand_shapes) == 0 and left == ((),):
+        left = ()
+    if len(left) != len(operand_shapes) and len(left) == 1 and ("...",) in left[0]:
+        left = left * len(operand_shapes)
+    if len(left) != len(operand_shapes) or len(right) != len(result_shapes):
+        raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
+                        f"the equation {len(operand_shapes)} and {len(result_shapes)}")
+    known = dict(sizes)
+    order: dict[str, int] = {}
+    size_of: dict[str, int] = {}
+    shapes = operand_shapes + result_shapes
+    expanded: list[list[tuple[str, ...]]] = []
+    for pattern, shape in zip(left + right, shapes, strict=True):
+        dims: list[tuple[str, ...]] = []
+        for d in pattern:
+            if d == ("...",):
+                extra = len(shape) - (len(pattern) - 1)
+                if extra < 0 and len(shape) == 0:
+                    extra = 0
+                dims.extend((f"d{i}",) for i in range(extra))
+            else:
+                dims.append(d)
+        if len(dims) != len(shape):
+            raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shape {shape}")
+        expanded.append(dims)
+    for dims, shape in zip(expanded, shapes, strict=True):
+        for d, n in zip(dims, shape, strict=True):
+            if len(d) == 1:
+                size_of[d[0]] = max(size_of.get(d[0], 0), n)
+            for name in d:
+                order.setdefault(name, len(order))
+    for name, n in known.items():
+        size_of[name] = n
+    maps: list[Map] = []
+    for dims, shape in zip(expanded, shapes, strict=True):
+        out: list[Dim] = []
+        for d, n in zip(dims, shape, strict=True):
+            if len(d) == 1 and n == 1 and size_of[d[0]] != 1:
+                out.append(())
+            else:
+                out.append(tuple(order[name] for name in d))
+        maps.append(tuple(out))
+    factors = []
+    for name in order:
+        if name not in size_of:
+            raise RuleError(f"rule {text!r}: the size of factor {name!r} is not known")
+        kind, operator, blocked, lo, hi = kinds.get(name, (PASS, "", False, 0, 0))
+        factors.append(Factor(name, size_of[name], kind, operator, blocked, lo, hi))
+    n = len(operand_shapes)
+    return FactorRule(tuple(maps[:n]), tuple(maps[n:]), tuple(factors))

@@ -1,0 +1,375 @@
+"""The type of a value: dtype, weak flag, global shape, sharding, and what varies over manual axes.
+
+Printed as JAX prints it. On a mesh (X=2, Y=4):
+
+    f32[8@X,4]            8 rows split along X, columns whole
+    f32[8@(X,Y),4]        rows split along X, each part along Y
+    f32[8,4]{U:X}         unreduced: the value is the sum over X of what the devices hold
+    f32[4,4]{V:X}         varying: inside shard_map, the block may differ along X
+
+Types are immutable and interned: equal types are the same object, so comparing types is `is`, and
+whatever is computed from types (inferred results, local shapes) is cached by identity. All axis
+names in a type's spec are Explicit axes of its mesh; Auto and Manual axes are dropped when the type
+is made, because what is open or local is not part of the type (Auto) or is in the shape (Manual).
+"""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from .dtypes import long_name, short_name
+from .errors import IndivisibleError
+from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from .sharding import NamedSharding, named_sharding_abstract
+from .spec import PartitionSpec, parse_axis, spec_from_entries
+
+_lock = threading.Lock()
+_EMPTY: frozenset[str] = frozenset()
+Shape = tuple[int, ...]
+Entries = tuple[tuple[str, ...], ...]
+
+
+class ManualState:
+    """Over which Manual axes a value varies, is unreduced, or is reduced (disjoint sets)."""
+
+    __slots__ = ("__weakref__", "reduced", "unreduced", "varying")
+    _table: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+    varying: frozenset[str]
+    unreduced: frozenset[str]
+    reduced: frozenset[str]
+
+    def __new__(cls, varying: Iterable[str] = _EMPTY, unreduced: Iterable[str] = _EMPTY,
+                reduced: Iterable[str] = _EMPTY) -> ManualState:
+        key = (frozenset(varying), frozenset(unreduced), frozenset(reduced))
+        self = cls._table.get(key)
+        if self is None:
+            for name, other in (("unreduced", key[1]), ("reduced", key[2])):
+                if key[0] & other:
+                    raise ValueError(
+                        f"varying and {name} cannot have common mesh axes. Got varying="
+                        f"{_set_text(key[0])} and {name}={_set_text(other)}")
+            if key[1] & key[2]:
+                raise ValueError("unreduced and reduced cannot have common mesh axes. Got "
+                                 f"unreduced={_set_text(key[1])} and reduced={_set_text(key[2])}")
+            with _lock:
+                self = cls._table.get(key)
+                if self is None:
+                    self = object.__new__(cls)
+                    self.varying, self.unreduced, self.reduced = key
+                    cls._table[key] = self
+        return self
+
+    def __bool__(self) -> bool:
+        return self is not NOT_MANUAL
+
+    def __reduce__(self):
+        return ManualState, (self.varying, self.unreduced, self.reduced)
+
+    def __copy__(self) -> ManualState:
+        return self
+
+    def __deepcopy__(self, memo) -> ManualState:
+        return self
+
+    def __repr__(self) -> str:
+        return (f"ManualState(varying={_set_text(self.varying)}, "
+                f"unreduced={_set_text(self.unreduced)}, reduced={_set_text(self.reduced)})")
+
+
+def _set_text(names: Iterable[str]) -> str:
+    return "{" + ", ".join(repr(n) for n in sorted(names)) + "}"
+
+
+NOT_MANUAL = ManualState()
+
+
+class ArrayType:
+    """The sharded type of an array value; make one with `array_type`.
+
+    shape: global shape (local to the manual axes inside shard_map).
+    sharding: a NamedSharding over an AbstractMesh, its spec padded to full rank.
+    manual: varying, unreduced and reduced Manual axes.
+    entries: the spec with every dimension as a tuple of axis names, () where it is whole.
+    """
+
+    __slots__ = ("__weakref__", "_text", "dtype", "entries", "manual", "memo", "memory_space",
+                 "shape", "sharding", "weak_type")
+    shape: Shape
+    dtype: np.dtype
+    weak_type: bool
+    sharding: NamedSharding
+    manual: ManualState
+    memory_space: str
+    entries: Entries
+    memo: dict[Any, Any]
+
+    def __init__(self) -> None:
+        raise TypeError("types are interned: use array_type(shape, dtype, ...)")
+
+    # -- parts -------------------------------------------------------------------------------
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole (global) value."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def mesh(self) -> AbstractMesh:
+        return self.sharding.mesh
+
+    @property
+    def spec(self) -> PartitionSpec:
+        return self.sharding.spec
+
+    @property
+    def varying(self) -> frozenset[str]:
+        return self.manual.varying
+
+    vma = varying  # the name of this set in JAX's documents
+
+    @property
+    def unreduced(self) -> frozenset[str]:
+        """Axes over which the value is a pending sum, of both explicit and manual axes."""
+        return self.sharding.spec.unreduced | self.manual.unreduced
+
+    @property
+    def reduced(self) -> frozenset[str]:
+        return self.sharding.spec.reduced | self.manual.reduced
+
+    def has_explicit_mesh(self) -> bool:
+        """Does the mesh have an axis whose sharding is part of the type?"""
+        return bool(self.sharding.mesh.explicit_axes)
+
+    # -- derived types -----------------------------------------------------------------------
+    def update(self, **changes: Any) -> ArrayType:
+        """A type with some of shape, dtype, weak_type, sharding, manual, memory_space replaced."""
+        fields = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type,
+                  "sharding": self.sharding, "manual": self.manual,
+                  "memory_space": self.memory_space}
+        for name in changes:
+            if name not in fields:
+                raise TypeError(f"a type has no field {name!r}")
+        fields.update(changes)
+        return array_type(**fields)
+
+    def strong(self) -> ArrayType:
+        return self.update(weak_type=False) if self.weak_type else self
+
+    def with_entries(self, entries: Entries, unreduced: Iterable[str] = _EMPTY) -> ArrayType:
+        """The same value with another spec on the same mesh."""
+        spec = spec_from_entries(entries, frozenset(unreduced))
+        return self.update(sharding=named_sharding_abstract(self.mesh, spec))
+
+    def local_shape(self) -> Shape:
+        """The shape of one device's block, rounded up where an axis does not divide."""
+        local = self.memo.get("local_shape")
+        if local is None:
+            mesh = self.mesh
+            sizes = []
+            for n, axes in zip(self.shape, self.entries, strict=True):
+                for axis in axes:
+                    n = -(-n // mesh.axis_size(axis))
+                sizes.append(n)
+            local = self.memo["local_shape"] = tuple(sizes)
+        return local
+
+    # -- text --------------------------------------------------------------------------------
+    def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
+        """`f32[8@X,2]` (short) or `float32[8@X,2]`, with `({Explicit: ('X',)})` if asked."""
+        key = (short_dtypes, mesh_axis_types)
+        text = self._text.get(key)
+        if text is None:
+            name = short_name(self.dtype) if short_dtypes else long_name(self.dtype)
+            space = "" if self.memory_space == "device" else f"<{self.memory_space}>"
+            dims = ",".join(_dim_text(n, a) for n, a in zip(self.shape, self.entries, strict=True))
+            text = f"{name}{space}[{dims}]{self._state_text()}"
+            if mesh_axis_types:
+                text += mesh_info(self.mesh)
+            self._text[key] = text
+        return text
+
+    def _state_text(self) -> str:
+        parts = []
+        order = self.mesh.axis_names
+        for letter, axes in (("V", self.varying), ("U", self.unreduced), ("R", self.reduced)):
+            if axes:
+                names = sorted(axes, key=lambda a: _mesh_position(order, a))
+                listed = names[0] if len(names) == 1 else "(" + ",".join(names) + ")"
+                parts.append(f"{letter}:{listed}")
+        return "{" + ", ".join(parts) + "}" if parts else ""
+
+    def __str__(self) -> str:
+        return ("~" if self.weak_type else "") + self.str_short()
+
+    def __repr__(self) -> str:
+        weak = ", weak_type=True" if self.weak_type else ""
+        return f"ShapedArray({self.str_short()}{weak})"
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("types are immutable; use .update(...)")
+
+    def __copy__(self) -> ArrayType:
+        return self
+
+    def __deepcopy__(self, memo) -> ArrayType:
+        return self
+
+    def __reduce__(self):
+        return array_type, (self.shape, self.dtype, self.weak_type, self.sharding, self.manual,
+                            self.memory_space)
+
+
+def _mesh_position(order: tuple[str, ...], axis: str) -> tuple[int, int]:
+    base, pre, _ = parse_axis(axis)
+    return (order.index(base) if base in order else len(order), pre)
+
+
+def _dim_text(size: int, axes: tuple[str, ...]) -> str:
+    if not axes:
+        return str(size)
+    return f"{size}@{axes[0]}" if len(axes) == 1 else f"{size}@({','.join(axes)})"
+
+
+def mesh_info(mesh: AbstractMesh) -> str:
+    """`({Explicit: ('X',), Auto: ('Y',)})`: the axis types, in order of first appearance."""
+    kinds: dict[AxisType, list[str]] = {}
+    for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
+        kinds.setdefault(kind, []).append(name)
+    return "({" + ", ".join(f"{k!r}: {tuple(v)}" for k, v in kinds.items()) + "})"
+
+
+_set = object.__setattr__
+_types: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_no_sharding: dict[int, NamedSharding] = {}
+
+
+def unsharded(ndim: int, mesh: AbstractMesh = empty_abstract_mesh) -> NamedSharding:
+    """The sharding of a whole value of `ndim` dimensions on `mesh`."""
+    if mesh is empty_abstract_mesh:
+        sharding = _no_sharding.get(ndim)
+        if sharding is None:
+            sharding = named_sharding_abstract(mesh, spec_from_entries(((),) * ndim))
+            _no_sharding[ndim] = sharding
+        return sharding
+    return named_sharding_abstract(mesh, spec_from_entries(((),) * ndim))
+
+
+def array_type(shape: Shape, dtype: Any, weak_type: bool = False,
+               sharding: NamedSharding | None = None, manual: ManualState = NOT_MANUAL,
+               memory_space: str = "device") -> ArrayType:
+    """The one type with these parts.
+
+    sharding: over an AbstractMesh, or None for a whole value on no mesh. Its spec may be shorter
+      than the rank; Auto and Manual axes in it are dropped.
+    Raises ValueError where an axis does not divide its dimension (blocks are rounded up only on
+      meshes whose types came out of propagation, see `frozen` meshes in the partitioner).
+    """
+    if sharding is None:
+        sharding = unsharded(len(shape))
+    key = (shape, dtype, weak_type, sharding, manual, memory_space)
+    found = _types.get(key)
+    if found is not None:
+        return found
+    return _make(shape, dtype, weak_type, sharding, manual, memory_space)
+
+
+def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
+    shape = tuple(int(n) for n in shape)
+    sharding = normalized_sharding(sharding, len(shape))
+    if isinstance(dtype, type) or isinstance(dtype, str):
+        dtype = np.dtype(dtype)
+    key = (shape, dtype, bool(weak_type), sharding, manual, memory_space)
+    with _lock:
+        found = _types.get(key)
+    if found is not None:
+        return found
+    entries = sharding.spec.entries
+    _check_divisible(shape, entries, sharding)
+    state_axes = manual.varying | manual.unreduced | manual.reduced
+    if state_axes:
+        manual_axes = set(sharding.mesh.manual_axes)
+        if not all(parse_axis(a)[0] in manual_axes for a in state_axes):
+            raise ValueError(
+                "Axes mentioned in `manual_axis_type` field of ShapedArray should be of type "
+                f"`Manual`. Got axes {_set_text(state_axes)} on mesh {sharding.mesh}")
+    self = object.__new__(ArrayType)
+    for name, value in zip(("shape", "dtype", "weak_type", "sharding", "manual", "memory_space"),
+                           key, strict=True):
+        _set(self, name, value)
+    _set(self, "entries", entries)
+    _set(self, "_text", {})
+    _set(self, "memo", {})
+    with _lock:
+        return _types.setdefault(key, self)
+
+
+def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
+    """The sharding as types hold it: abstract mesh, full-rank spec, Explicit axes only."""
+    mesh = sharding.mesh if isinstance(sharding.mesh, AbstractMesh) else sharding.mesh.abstract_mesh
+    spec = sharding.spec
+    entries = spec.entries
+    if len(entries) > ndim:
+        if any(entries[ndim:]):
+            raise ValueError(
+                f"Sharding {sharding} is only valid for values of rank at least {len(entries)}, "
+                f"but was applied to a value of rank {ndim}."
+                + (" For scalars the PartitionSpec should be P()" if ndim == 0 else ""))
+        entries = entries[:ndim]
+    elif len(entries) < ndim:
+        entries = entries + ((),) * (ndim - len(entries))
+    unreduced, reduced = spec.unreduced, spec.reduced
+    if mesh.are_all_axes_explicit:
+        kept = entries
+    else:
+        explicit = frozenset(mesh.explicit_axes)
+        kept = tuple(tuple(a for a in dim if parse_axis(a)[0] in explicit)
+                     if isinstance(dim, tuple) else () for dim in entries)
+        unreduced, reduced = unreduced & explicit, reduced & explicit
+    if kept == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
+        return named_sharding_abstract(mesh, spec) if spec.partitions else sharding
+    return named_sharding_abstract(mesh, spec_from_entries(kept, unreduced, reduced))
+
+
+def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) -> None:
+    mesh = sharding.mesh
+    for dim, (n, axes) in enumerate(zip(shape, entries, strict=True)):
+        if not axes:
+            continue
+        parts = 1
+        for axis in axes:
+            parts *= mesh.axis_size(axis)
+        if n % parts:
+            raise IndivisibleError(
+                f"Sharding spec {axes} implies that array axis {dim} is partitioned {parts} "
+                f"times, but does not evenly divide the dimension size {n}. Got shape: {shape} and sharding {sharding}")
+
+
+def same_type(a: ArrayType, b: ArrayType) -> bool:
+    """JAX's `typematch`: equal but for weak types; specs count only on meshes with Explicit axes."""
+    if a is b:
+        return True
+    if (a.shape != b.shape or a.dtype != b.dtype or a.manual is not b.manual
+            or a.memory_space != b.memory_space):
+        return False
+    if a.has_explicit_mesh() or b.has_explicit_mesh():
+        return a.sharding is b.sharding
+    return True
