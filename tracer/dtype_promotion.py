@@ -1,0 +1,387 @@
+"""Promotion of operands as jnp does it: dtypes with weak types, then ranks.
+
+Every jnp function brings its operands to one dtype and one rank before it binds an op, so that the
+program shows each conversion. Python scalars become literals of the other operand's dtype: no
+equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets values.
+"""
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.context import config, x64_enabled
+from ..ir.dtypes import (
+    ALL_DTYPES,
+    ExtendedDType,
+    canonicalize_dtype,
+    check_user_dtype,
+    dtype_of,
+    issubdtype,
+    lattice_result_type,
+    python_scalar_dtype,
+    to_complex_dtype,
+    to_inexact_dtype,
+)
+from ..ir.errors import TypePromotionError
+from ..ir.ops.elementwise import convert_element_type_p
+from ..ir.ops.shape import broadcast_in_dim_p
+from .constants import is_array_like, unwrapped
+from .tracer import typeof
+
+Shape = tuple[int, ...]
+
+BOOL = np.dtype(bool)
+INT32 = np.dtype("int32")
+
+
+def _level(dtype: np.dtype) -> int:
+    if dtype == BOOL:
+        return 0
+    if issubdtype(dtype, np.integer):
+        return 1
+    return 3 if issubdtype(dtype, np.complexfloating) else 2
+
+
+# bool < int < float < complex: a Python scalar takes the dtype of an array of its level or above.
+LEVEL: dict[Any, int] = {d: _level(d) for d in ALL_DTYPES}
+PYTHON_LEVEL: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
+INEXACT = frozenset(d for d, level in LEVEL.items() if level >= 2)
+_PYTHON_OF_LEVEL = (bool, int, float, complex)
+
+
+class ComplexWarning(RuntimeWarning):
+    """The imaginary part is dropped by a conversion to a real dtype."""
+
+
+def user_dtype(dtype: Any, function: str) -> Any:
+    """The dtype of a `dtype=` argument; warns where 64 bits are cut to 32."""
+    used, cut = check_user_dtype(dtype, x64_enabled(), function)
+    if cut:
+        where = f" requested in {function}" if function else ""
+        warnings.warn(
+            f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available, and will "
+            f"be truncated to dtype {used.name}. To enable more dtypes, set the jax_enable_x64 "
+            "configuration option or the JAX_ENABLE_X64 shell environment variable.",
+            stacklevel=4)
+    return used
+
+
+def float_default() -> np.dtype:
+    return python_scalar_dtype(float, x64_enabled())[0]
+
+
+def int_default() -> np.dtype:
+    return python_scalar_dtype(int, x64_enabled())[0]
+
+
+def dtype_and_weak(x: Any) -> tuple[Any, bool]:
+    """The dtype that `x` has in programs, and whether it is weak."""
+    if isinstance(x, Array):
+        return x.aval.dtype, x.aval.weak_type
+    return dtype_of(x, x64_enabled())
+
+
+def dtype_name(x: Any) -> Any:
+    return dtype_and_weak(x)[0]
+
+
+def shape_of(x: Any) -> Shape:
+    return x.aval.shape if isinstance(x, Array) else np.shape(x)
+
+
+def check_arraylike(function: str, *args: Any) -> None:
+    """Raise JAX's TypeError for lists, None and other objects that are no operands."""
+    for position, arg in enumerate(args):
+        if not is_array_like(arg):
+            raise TypeError(f"{function} requires ndarray or scalar arguments, got {type(arg)} "
+                            f"at position {position}.")
+
+
+def check_arraylike_or_none(function: str, *args: Any) -> None:
+    for position, arg in enumerate(args):
+        if arg is not None and not is_array_like(arg):
+            raise TypeError(f"{function} requires ndarray, scalar, or None arguments, got "
+                            f"{type(arg)} at position {position}.")
+
+
+# -- dtypes --------------------------------------------------------------------------------------
+
+def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` with this dtype and weak flag; no equation where only a literal changes."""
+    if isinstance(x, Array):
+        aval = x.aval
+        if aval.dtype == dtype and aval.weak_type == weak:
+            return x
+        if aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) < 2:
+            pass        # to bool or int: the warning of the callers that allow it
+        elif aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) == 2:
+            warnings.warn("Casting complex values to real discards the imaginary part",
+                          ComplexWarning, stacklevel=3)
+        return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak, sharding=None)
+    kind = type(x)
+    if kind in PYTHON_LEVEL:
+        if not weak:
+            return scalar_of(x, dtype)
+        target = _PYTHON_OF_LEVEL[LEVEL[dtype]]
+        if python_scalar_dtype(target, x64_enabled())[0] == dtype:
+            return target(x)
+        return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=True, sharding=None)
+    value = np.asarray(x)
+    if weak:
+        return convert_element_type_p.bind(value, new_dtype=dtype, weak_type=True, sharding=None)
+    if isinstance(dtype, ExtendedDType):
+        raise TypePromotionError(f"cannot convert {value.dtype} to {dtype}")
+    value = value.astype(dtype) if value.dtype != dtype else value
+    return value if value.shape else value[()]
+
+
+def scalar_of(x: Any, dtype: np.dtype) -> Any:
+    """A Python scalar as a numpy scalar; raises OverflowError for an int that does not fit."""
+    if LEVEL[dtype] < 3 and type(x) is complex:
+        x = x.real
+    if type(x) is float and LEVEL[dtype] == 1:
+        return np.asarray(x).astype(dtype)[()]
+    return dtype.type(x)
+
+
+def scalar_like(x: Any, level: int, aval: Any) -> Any:
+    """The Python scalar `x` as a literal beside an array of type `aval`, or None if that array
+    must change its own dtype first."""
+    dtype = aval.dtype
+    kind = LEVEL.get(dtype)
+    if kind is None or level > kind:
+        return None
+    if not aval.weak_type:
+        return dtype.type(x)
+    target = _PYTHON_OF_LEVEL[kind]
+    if python_scalar_dtype(target, x64_enabled())[0] is dtype:
+        return target(x)
+    return None
+
+
+def result_dtype(*args: Any) -> tuple[Any, bool]:
+    """`(dtype, weak)` of an operation on these operands."""
+    pairs = [dtype_and_weak(a) for a in args]
+    if config.jax_numpy_dtype_promotion == "strict":
+        _check_strict(pairs)
+    return lattice_result_type(pairs, x64_enabled())
+
+
+def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
+    strong = {d for d, weak in pairs if not weak}
+    if len(strong) > 1:
+        raise TypePromotionError(
+            f"Input dtypes {tuple(str(d) for d, _ in pairs)} have no available implicit dtype "
+            "promotion path when jax_numpy_dtype_promotion=strict. Try explicitly casting inputs "
+            "to the desired output type, or set jax_numpy_dtype_promotion=standard.")
+
+
+def promote_dtypes(*args: Any) -> list[Any]:
+    """All operands brought to their common dtype."""
+    if len(args) < 2:
+        return list(args)
+    dtype, weak = result_dtype(*args)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def promote_dtypes_inexact(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, integers and bool becoming floats."""
+    dtype, weak = result_dtype(*args)
+    target = to_inexact(dtype)
+    return [convert(x, target, weak) for x in args]
+
+
+def promote_dtypes_numeric(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, bool becoming int32."""
+    dtype, weak = result_dtype(*args)
+    target = int_default() if dtype == BOOL else dtype
+    return [convert(x, target, weak) for x in args]
+
+
+def promote_dtypes_complex(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, everything becoming complex."""
+    dtype, weak = result_dtype(*args)
+    target = canonicalize_dtype(to_complex_dtype(dtype), x64_enabled())
+    return [convert(x, target, weak) for x in args]
+
+
+def to_inexact(dtype: Any) -> Any:
+    """The float dtype for integers and bool; inexact and extended dtypes as they are."""
+    if dtype in INEXACT or isinstance(dtype, ExtendedDType):
+        return dtype
+    return canonicalize_dtype(to_inexact_dtype(dtype), x64_enabled())
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all shapes broadcast to. Raises ValueError if there is none."""
+    if not shapes:
+        return ()
+    first = shapes[0]
+    if all(s == first for s in shapes[1:]):
+        return tuple(first)
+    rank = max(len(s) for s in shapes)
+    out = [1] * rank
+    for s in shapes:
+        for d, n in enumerate(s, rank - len(s)):
+            if n != 1:
+                if out[d] != 1 and out[d] != n:
+                    raise ValueError("Incompatible shapes for broadcasting: shapes="
+                                     f"{[tuple(s) for s in shapes]}")
+                out[d] = n
+    return tuple(out)
+
+
+def to_rank(x: Any, rank: int) -> Any:
+    """`x` with leading 1s to this rank, as an equation."""
+    shape = shape_of(x)
+    extra = rank - len(shape)
+    if extra < 0:
+        raise ValueError(f"Rank of array must be at most {rank}, got shape {shape}")
+    if not extra:
+        return x
+    return broadcast_in_dim_p.bind(x, shape=(1,) * extra + tuple(shape),
+                                   broadcast_dimensions=tuple(range(extra, rank)), sharding=None)
+
+
+def promote_shapes(function: str, *args: Any) -> list[Any]:
+    """Operands with leading 1s to the highest rank; left as they are where all but scalars agree."""
+    if len(args) < 2:
+        return list(args)
+    shapes = [shape_of(a) for a in args]
+    ranks = {len(s) for s in shapes if len(s)}
+    if len(ranks) < 2:
+        return list(args)
+    setting = config.jax_numpy_rank_promotion
+    if setting != "allow":
+        _rank_promotion(function, shapes, setting)
+    rank = len(broadcast_shapes(*shapes))
+    return [to_rank(a, rank) for a in args]
+
+
+def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
+    text = (f"Operands could not be broadcast together for {function} on shapes "
+            f"{' '.join(map(str, shapes))} and with the config option "
+            "jax_numpy_rank_promotion='raise'. For more information, see "
+            "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
+    if setting == "raise":
+        raise ValueError(text)
+    warnings.warn(f"Following NumPy automatic rank promotion for {function} on shapes "
+                  f"{' '.join(map(str, shapes))}. Set the jax_numpy_rank_promotion config option "
+                  "to 'allow' to disable this warning.", stacklevel=5)
+
+
+# -- both: the operands of an n-ary jnp function -----------------------------------------------------
+
+def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """The operands of a binary jnp function, brought to one dtype and rank.
+
+    The common cases (two arrays of one dtype, an array and a Python scalar) take under a
+    microsecond: they are what user code is made of.
+    """
+    kx, ky = type(x), type(y)
+    level = PYTHON_LEVEL.get(ky)
+    if isinstance(x, Array):
+        ax = x.aval
+        if level is not None:
+            scalar = scalar_like(y, level, ax)
+            if scalar is not None:
+                return x, scalar
+        elif isinstance(y, Array):
+            ay = y.aval
+            if ax.dtype is ay.dtype and ax.weak_type is ay.weak_type:
+                rx, ry = len(ax.shape), len(ay.shape)
+                if rx == ry or not rx or not ry:
+                    return x, y
+    elif level is None and isinstance(y, Array):
+        level = PYTHON_LEVEL.get(kx)
+        if level is not None:
+            scalar = scalar_like(x, level, y.aval)
+            if scalar is not None:
+                return scalar, y
+    x, y = promote_args(function, x, y)
+    return x, y
+
+
+def promote_args(function: str, *args: Any) -> list[Any]:
+    """Operands of an n-ary jnp function brought to one dtype and rank."""
+    check_arraylike(function, *args)
+    return promote_shapes(function, *promote_dtypes(*map(unwrapped, args)))
+
+
+def promote_args_inexact(function: str, *args: Any) -> list[Any]:
+    """As `promote_args`, integers becoming floats."""
+    check_arraylike(function, *args)
+    return promote_shapes(function, *promote_dtypes_inexact(*map(unwrapped, args)))
+
+
+def promote_args_numeric(function: str, *args: Any) -> list[Any]:
+    """As `promote_args`, bool becoming int32."""
+    check_arraylike(function, *args)
+    return promote_shapes(function, *promote_dtypes_numeric(*map(unwrapped, args)))
+
+
+def promote_pair_inexact(function: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """As `promote_pair`, integers becoming floats."""
+    dtype = None
+    if isinstance(x, Array):
+        dtype = x.aval.dtype
+    elif isinstance(y, Array):
+        dtype = y.aval.dtype
+    if dtype in INEXACT:
+        return promote_pair(function, x, y)
+    x, y = promote_args_inexact(function, x, y)
+    return x, y
+
+
+def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
+    """A dimension counted from the front. Raises ValueError if there is none such."""
+    axis = axis.__index__()
+    if not -ndim <= axis < ndim:
+        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
+    return axis + ndim if axis < 0 else axis
+
+
+def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
+    """One axis, or several, counted from the front. Raises ValueError on duplicates."""
+    if isinstance(axes, (tuple, list, np.ndarray)) and not (
+            isinstance(axes, np.ndarray) and axes.ndim == 0):
+        out = tuple(canonical_axis(a, ndim) for a in axes)
+        if len(set(out)) != len(out):
+            raise ValueError(f"duplicate value in 'axis': {tuple(axes)}")
+        return out
+    return (canonical_axis(axes, ndim),)
+
+
+def static_shape(shape: Any, context: str = "") -> Shape:
+    """A shape argument as a tuple of ints; one int is a shape of rank 1.
+
+    Raises TypeError where a size is traced or no integer, ValueError where it is negative.
+    """
+    if not isinstance(shape, (tuple, list)):
+        if hasattr(shape, "__index__") and not np.ndim(shape):
+            shape = (shape,)
+        elif isinstance(shape, Array) and shape.aval.shape == ():
+            shape = (shape,)
+    sizes = []
+    for n in shape:
+        try:
+            n = n.__index__()
+        except (AttributeError, TypeError) as error:
+            raise TypeError(
+                f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
+                + (f" {context}" if context else "")) from error
+        if n < 0:
+            raise ValueError(f"shape {tuple(shape)} has a negative dimension {n}"
+                             if context else
+                             f"Shapes must be 1D sequences of nonnegative integers, got {shape}.")
+        sizes.append(n)
+    return tuple(sizes)
+
+
+__all__ = [name for name in dir() if not name.startswith("_") and name not in (
+    "Any", "Array", "annotations", "np", "typeof", "warnings")]

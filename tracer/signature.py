@@ -1,0 +1,144 @@
+"""A jitted function's arguments: which are static, donated, and what each is called.
+
+Resolves `static_argnums`, `static_argnames` and their donated counterparts against the function's
+signature once, and splits the arguments of a call by them.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..ir.diagnostic import fail
+from . import tree
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, (int, str)):
+        return (value,)
+    return tuple(value)
+
+
+class Arguments:
+    """The static and donated parameters of a function, as JAX resolves them.
+
+    Raises ValueError for numbers and names that the function does not have.
+    """
+
+    def __init__(self, f: Callable[..., Any], static_argnums: Any, static_argnames: Any,
+                 donate_argnums: Any, donate_argnames: Any) -> None:
+        self.name = getattr(f, "__name__", type(f).__name__)
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(f)
+        except (ValueError, TypeError):
+            self.signature = None
+        self.static_nums, self.static_names = self._resolve(
+            static_argnums, static_argnames, "static")
+        self.donate_nums, self.donate_names = self._resolve(
+            donate_argnums, donate_argnames, "donate")
+        both = set(self.static_nums) & set(self.donate_nums)
+        if both:
+            raise ValueError(f"static_argnums and donate_argnums cannot intersect. "
+                             f"Argument numbers {both} appear in both")
+        names = set(as_tuple(static_argnames)) & set(as_tuple(donate_argnames))
+        if names:
+            raise ValueError("static_argnames and donate_argnames cannot intersect. "
+                             f"Argument names {names} appear in both "
+                             "static_argnames and donate_argnames")
+
+    def _resolve(self, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], frozenset[str]]:
+        given_nums, given_names = as_tuple(nums), as_tuple(names)
+        if self.signature is None:
+            return given_nums, frozenset(given_names)
+        parameters = list(self.signature.parameters.values())
+        positional = [p for p in parameters
+                      if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        var_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        var_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        count = len(positional)
+        out_nums = []
+        for n in given_nums:
+            if not var_positional and not -count <= n < count:
+                raise ValueError(f"Jitted function has {kind}_argnums={given_nums}, but only "
+                                 f"accepts {count} positional arguments.")
+            out_nums.append(n + count if n < 0 and not var_positional else n)
+        known = {p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY}
+        unknown = set(given_names) - known
+        if unknown and not var_keyword:
+            raise ValueError(f"Jitted function has invalid argnames {unknown} in {kind}_argnames. "
+                             "Function does not take these args.")
+        out_names = set(given_names)
+        for i, p in enumerate(positional):      # a number stands for its name, and back
+            if p.name in out_names and i not in out_nums:
+                out_nums.append(i)
+            elif i in out_nums and p.kind is p.POSITIONAL_OR_KEYWORD:
+                out_names.add(p.name)
+        return tuple(sorted(out_nums)), frozenset(out_names)
+
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any]
+              ) -> tuple[tuple[Any, ...], dict[str, Any], tuple[Any, ...]]:
+        """(traced args, traced kwargs, static key); statics are checked to be hashable."""
+        if not self.static_nums and not self.static_names:
+            return tuple(args), kwargs, ()
+        static = [(i, args[i]) for i in self.static_nums if i < len(args)]
+        static += [(k, v) for k, v in sorted(kwargs.items()) if k in self.static_names]
+        for _, value in static:
+            try:
+                hash(value)
+            except TypeError as e:
+                fail(ValueError,
+                     "Non-hashable static arguments are not supported. An error occurred while "
+                     f"trying to hash an object of type {type(value)}, {value}. The error was:\n"
+                     f"TypeError: {e}\n", code="static-argument",
+                     help="pass a tuple instead of a list, or an object with __hash__ and __eq__")
+        taken = {i for i, _ in static if isinstance(i, int)}
+        return (tuple(a for i, a in enumerate(args) if i not in taken),
+                {k: v for k, v in kwargs.items() if k not in self.static_names}, tuple(static))
+
+    def merge(self, args: Sequence[Any], kwargs: dict[str, Any], static: Iterable[Any]
+              ) -> tuple[list[Any], dict[str, Any]]:
+        """Undo `split`: the arguments to call the function with."""
+        if not static:
+            return list(args), kwargs
+        full, merged = list(args), dict(kwargs)
+        for key, value in static:
+            if isinstance(key, int):
+                full.insert(key, value)
+            else:
+                merged[key] = value
+        return full, merged
+
+    def donated(self, args: Sequence[Any], kwargs: dict[str, Any]) -> list[bool]:
+        """For each leaf of the (traced) arguments: is it donated?"""
+        if not self.donate_nums and not self.donate_names:
+            return []
+        kept = [i for i in range(len(args) + len(self.static_nums)) if i not in self.static_nums]
+        flags: list[bool] = []
+        for i, a in zip(kept, args, strict=False):
+            flags += [i in self.donate_nums] * tree.structure(a).num_leaves
+        for k in sorted(kwargs):
+            flags += [k in self.donate_names] * tree.structure(kwargs[k]).num_leaves
+        return flags
+
+    @functools.cached_property
+    def positional_names(self) -> tuple[str, ...]:
+        if self.signature is None:
+            return ()
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return tuple(p.name for i, p in enumerate(self.signature.parameters.values())
+                     if p.kind in kinds and i not in self.static_nums)
+
+    def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
+        """A path for every leaf: `x`, `params['w']`, `args[2]`."""
+        out = []
+        for (first, second, *rest), _ in tree.flatten_with_path((tuple(args), kwargs))[0]:
+            if first.idx == 0:
+                names, i = self.positional_names, second.idx
+                base = names[i] if i < len(names) else f"args[{i}]"
+            else:
+                base = str(second.key)
+            out.append(base + tree.keystr(rest))
+        return tuple(out)

@@ -1,0 +1,294 @@
+"""Staging: run a Python function on tracers, and keep the program that it was.
+
+`trace_to_program(f, types)` calls `f` once with one tracer per type, under a `Builder`, the
+interpreter that records an equation for every op. Recording is the hot path of tracing: operand
+lookup, one dictionary access for the result types, a location, and the equation object.
+
+A function traced inside another (a nested jit, a loop body) may use tracers and arrays of the outer
+one; these become extra parameters of the inner program, its `captured` values, in front of its own.
+Only the outermost program has constants.
+"""
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.context import STATE, abstract_mesh_context, x64_enabled
+from ..ir.diagnostic import fail
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.errors import UnexpectedTracerError
+from ..ir.infer import infer
+from ..ir.location import Location, capture
+from ..ir.mesh import AbstractMesh, Mesh
+from ..ir.op import OPS, Op, params_key
+from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.types import NOT_MANUAL, ArrayType
+from .tracer import Tracer, type_of_constant
+
+
+class Builder:
+    """The interpreter that records equations.
+
+    parent: the builder of the enclosing trace. captured: tracers of the parent that this program
+    uses, with the variables that stand for them, typed by `capture_type` (shard_map's body sees
+    another mesh). meshes: concrete meshes named inside.
+    """
+
+    __slots__ = ("args", "capture_type", "captured", "captured_vars", "const_vars", "consts",
+                 "eqns", "keep", "location", "meshes", "name", "parent")
+
+    def __init__(self, name: str, parent: Any = None,
+                 capture_type: Callable[[ArrayType], ArrayType] = lambda t: t) -> None:
+        self.name = name
+        self.capture_type = capture_type
+        self.keep: list[Any] = []        # objects whose id is a key of const_vars
+        self.parent = parent if isinstance(parent, Builder) else None
+        self.eqns: list[Equation] = []
+        self.consts: list[tuple[Var, Any]] = []
+        self.const_vars: dict[int, Var] = {}
+        self.captured: list[Any] = []
+        self.captured_vars: list[Var] = []
+        self.args: list[Var] = []
+        self.meshes: list[Mesh] = []
+        self.location: Location | None = None   # set while a transformation replays equations
+
+    # -- the interpreter ---------------------------------------------------------------------
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
+        """Record one equation; tracers of its results."""
+        atoms: list[Atom] = []
+        types: list[ArrayType] = []
+        for x in operands:
+            atom = x.var if type(x) is Tracer and x.builder is self else self.atom(x)
+            atoms.append(atom)
+            types.append(atom.aval)
+        context = STATE.abstract_mesh
+        key = (tuple(types), tuple(params.items()), context)
+        results = op.infer_cache.get(key)
+        if results is None:
+            atoms = cast_operands(self, op, atoms)
+            results = infer(op, tuple(a.aval for a in atoms), params, context)
+        outvars = [Var(t) for t in results]
+        eqn = Equation(op, atoms, outvars, params, self.location or capture())
+        self.eqns.append(eqn)
+        if STATE.on_equation:
+            for observer in STATE.on_equation:
+                observer(eqn)
+        return [Tracer(self, v) for v in outvars]
+
+    # -- operands ----------------------------------------------------------------------------
+    def atom(self, x: Any) -> Atom:
+        """The variable or literal that stands for `x` in this program."""
+        if isinstance(x, Tracer):
+            if x.builder is self:
+                return x.var
+            if not self._encloses(x.builder):
+                self._leaked(x)
+            return self._capture(x)
+        kind = type(x)
+        if kind in (int, float, bool, complex):
+            aval = type_of_constant(x)
+            return Literal(aval.dtype.type(x), aval)
+        if isinstance(x, Array):
+            aval = x.aval
+            if not aval.shape and not aval.mesh.axis_names and isinstance(aval.dtype, np.dtype):
+                return Literal(np.asarray(x)[()], aval)
+            return self._constant(x, aval)
+        convert = getattr(x, "__jax_array__", None)
+        if convert is not None:
+            return self.atom(convert())
+        aval = type_of_constant(x)
+        value = np.asarray(x)
+        if value.dtype != aval.dtype:
+            value = value.astype(aval.dtype)
+        if not aval.shape:
+            return Literal(value[()], aval)
+        return self._constant(x, aval, value)
+
+    def _encloses(self, builder: Builder) -> bool:
+        b = self.parent
+        while b is not None:
+            if b is builder:
+                return True
+            b = b.parent
+        return False
+
+    def _capture(self, x: Any) -> Var:
+        """The parameter that stands for a value of the enclosing trace, or for an array."""
+        var = self.const_vars.get(id(x))
+        if var is None:
+            if isinstance(x, Tracer) and x.builder is self.parent:
+                outer = x
+            else:
+                outer = Tracer(self.parent, self.parent.atom(x))
+                self.keep.append(x)
+            var = Var(self.capture_type(outer.aval))
+            self.const_vars[id(x)] = var
+            self.captured.append(outer)
+            self.captured_vars.append(var)
+        return var
+
+    def _constant(self, x: Any, aval: ArrayType, value: Any = None) -> Var:
+        if self.parent is not None:
+            return self._capture(x)
+        var = self.const_vars.get(id(x))
+        if var is None:
+            var = Var(aval)
+            self.const_vars[id(x)] = var
+            self.consts.append((var, x if value is None else value))
+            self.keep.append(x)
+        return var
+
+    def _leaked(self, x: Tracer) -> None:
+        fail(UnexpectedTracerError,
+             "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
+             "allowing for a reference to an intermediate value with type "
+             f"{x.aval.str_short()} wrapped in a {type(x).__name__} to escape the scope of the "
+             "transformation.", code="leaked-tracer",
+             label="this uses a value of a trace that has ended",
+             notes=(f"the value is {x.builder.describe(x.var)} in `{x.builder.name}`",),
+             help="return the value from the traced function instead of keeping it in an outer "
+                  "variable, list or attribute")
+
+    def describe(self, var: Var) -> str:
+        """In words, what a variable is: an argument or the result of an expression."""
+        for position, v in enumerate(self.args):
+            if v is var:
+                return f"argument `{v.name or position}` of `{self.name}`, {var.aval}"
+        for eqn in self.eqns:
+            if var in eqn.outvars:
+                text = eqn.location.text()
+                shown = f"`{text}` " if text else ""
+                return f"the result of {shown}({eqn.op.name}) at {eqn.location}, {var.aval}"
+        return f"a captured value, {var.aval}"
+
+    # -- the result --------------------------------------------------------------------------
+    def argument(self, aval: ArrayType, name: str | None = None) -> Tracer:
+        var = Var(aval, name)
+        self.args.append(var)
+        return Tracer(self, var)
+
+    def finish(self, outvars: Sequence[Atom], mesh: AbstractMesh, **details: Any) -> Program:
+        """The program, with captured values as its first parameters."""
+        lifted = self.captured_vars if self.parent is not None else []
+        program = Program(self.name, [*lifted, *self.args], self.eqns, outvars,
+                          consts=self.consts, mesh=mesh, level=Level.TRACED, **details)
+        program.memo["meshes"] = tuple(self.meshes)
+        return program
+
+
+def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
+    """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
+    over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
+    if op.manual is None and any(a.aval.manual is not NOT_MANUAL for a in atoms):
+        union: frozenset[str] = frozenset().union(*(a.aval.varying for a in atoms))
+        for i, a in enumerate(atoms):
+            missing = union - a.aval.varying
+            if missing:
+                order = a.aval.mesh.axis_names or STATE.abstract_mesh.axis_names
+                axes = tuple(n for n in order if n in missing) or tuple(sorted(missing))
+                tracer = builder.process(OPS["pvary"], [_as_operand(builder, a)], {"axes": axes})
+                atoms[i] = tracer[0].var
+    if len(atoms) == 2:
+        for i, (a, b) in enumerate((atoms, atoms[::-1])):
+            if (b.aval.shape and b.aval.spec.reduced and not a.aval.shape
+                    and not a.aval.spec.reduced):
+                dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
+                params = {"dst_sharding": dst}
+                tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
+                atoms[i] = tracer[0].var
+    return atoms
+
+
+def _replicated_reduced(aval: ArrayType) -> Any:
+    spec = aval.spec.update(partitions=())
+    return type(aval.sharding)(aval.mesh, spec)
+
+
+def _as_operand(builder: Builder, atom: Atom) -> Any:
+    return atom.val if isinstance(atom, Literal) and not atom.aval.weak_type else (
+        atom.val.item() if isinstance(atom, Literal) else Tracer(builder, atom))
+
+
+def current_builder() -> Builder | None:
+    """The builder of the innermost trace of this thread, or None outside of any."""
+    interpreter = STATE.interpreter
+    return interpreter if isinstance(interpreter, Builder) else None
+
+
+def record_mesh(mesh: Mesh) -> None:
+    """Tell the current trace that the program names this concrete mesh (hence its devices)."""
+    builder = current_builder()
+    if builder is not None and mesh not in builder.meshes:
+        builder.meshes.append(mesh)
+
+
+@contextmanager
+def collector_paused():
+    """Keep the cyclic garbage collector off: building linked objects would trigger it often."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,
+                     arg_names: Sequence[str] = (), mesh: AbstractMesh | None = None,
+                     capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
+                     ) -> tuple[Program, list[Tracer]]:
+    """Trace `f(*tracers)`, which returns a flat sequence of values.
+
+    mesh: the context mesh for the body (default: the current one).
+    Returns the program and the captured values of enclosing traces, which are the first
+    `len(captured)` parameters of the program.
+    """
+    outer = STATE.interpreter
+    builder = Builder(name, outer, capture_type)
+    context = STATE.abstract_mesh if mesh is None else mesh
+    STATE.interpreter = builder
+    try:
+        with collector_paused(), abstract_mesh_context(context):
+            names = list(arg_names) + [None] * (len(types) - len(arg_names))
+            args = [builder.argument(t, n) for t, n in zip(types, names, strict=True)]
+            observers = STATE.on_equation
+            for observer in observers:
+                observer.begin(name, builder.args)
+            results = f(*args)
+            outvars = [builder.atom(r) for r in results]
+            for observer in observers:
+                observer.end()
+    finally:
+        STATE.interpreter = outer
+    if builder.parent is not None:
+        for m in builder.meshes:
+            if m not in builder.parent.meshes:
+                builder.parent.meshes.append(m)
+    mesh_of_types = context
+    if not mesh_of_types.axis_names:
+        for v in [*builder.args, *(v for v, _ in builder.consts), *builder.captured_vars]:
+            if v.aval.mesh.axis_names:
+                mesh_of_types = v.aval.mesh
+                break
+    program = builder.finish(outvars, mesh_of_types, arg_names=tuple(arg_names))
+    return program, builder.captured if builder.parent is not None else []
+
+
+def canonical_value(x: Any) -> np.ndarray:
+    """A numpy array of the dtype that `x` has in programs (64-bit narrowed unless x64 is on)."""
+    value = np.asarray(x)
+    return value.astype(canonicalize_dtype(value.dtype, x64_enabled()), copy=False)
+
+
+def hashable_params(params: dict[str, Any]) -> bool:
+    try:
+        hash(params_key(params))
+    except TypeError:
+        return False
+    return True

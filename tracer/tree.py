@@ -1,0 +1,280 @@
+"""Pytrees: nested containers of arrays, flattened and rebuilt (optree does the work).
+
+Everything goes through one optree namespace, so that containers registered here mean nothing to
+other users of optree. Dictionaries are flattened in the order of their sorted keys and None is an
+empty subtree, as in JAX.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any
+
+import optree
+
+NAMESPACE = "shardtrace"
+PyTreeDef = optree.PyTreeSpec
+
+_flatten = functools.partial(optree.tree_flatten, namespace=NAMESPACE)
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
+    """Leaves of a pytree in order, and its structure."""
+    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+
+
+def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
+    """The pytree of this structure with these leaves."""
+    return optree.tree_unflatten(treedef, leaves)
+
+
+def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+
+
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any,
+        is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """A pytree of `f(leaf, *corresponding parts of rest)`."""
+    return optree.tree_map(f, tree, *rest, is_leaf=is_leaf, namespace=NAMESPACE)
+
+
+# -- key paths -----------------------------------------------------------------------------------
+
+@dataclasses.dataclass(frozen=True)
+class SequenceKey:
+    """An index into a list or tuple."""
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class DictKey:
+    """A key of a dictionary."""
+    key: Hashable
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class GetAttrKey:
+    """A field of a named tuple, dataclass or registered class."""
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@dataclasses.dataclass(frozen=True)
+class FlattenedIndexKey:
+    """A position among the children of a registered class without keys."""
+    key: int
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+def _key(entry: Any) -> Any:
+    value = entry.entry
+    if isinstance(entry, optree.GetAttrEntry | optree.NamedTupleEntry | optree.DataclassEntry):
+        name = getattr(entry, "field", None) or getattr(entry, "name", None) or value
+        return GetAttrKey(str(name))
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(value)
+    if isinstance(entry, optree.MappingEntry):
+        return DictKey(value)
+    return FlattenedIndexKey(value)
+
+
+def flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None
+                      ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
+    """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`."""
+    accessors, flat, treedef = optree.tree_flatten_with_accessor(
+        tree, is_leaf, namespace=NAMESPACE)
+    return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], treedef
+
+
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
+                  is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """As `map`, with the leaf's key path as first argument of `f`."""
+    pairs, treedef = flatten_with_path(tree, is_leaf)
+    others = [treedef.flatten_up_to(r) for r in rest]
+    return unflatten(treedef, [f(path, leaf, *(o[i] for o in others))
+                               for i, (path, leaf) in enumerate(pairs)])
+
+
+def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+    """A key path as text: `['w'][0].bias` (simple: `w/0/bias` with separator '/')."""
+    if not simple:
+        return separator.join(str(k) for k in path)
+    parts = []
+    for k in path:
+        fields = dataclasses.astuple(k) if dataclasses.is_dataclass(k) else (k,)
+        parts.append(str(fields[0]))
+    return separator.join(parts)
+
+
+# -- prefix trees -----------------------------------------------------------------------------------
+
+class PrefixError(ValueError):
+    """A tree that should be a prefix of another is not; the message names the key path."""
+
+
+def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None,
+                     name: str = "prefix") -> list[Any]:
+    """One value of `prefix` for every leaf of `tree`, which it must be a tree prefix of.
+
+    None in `prefix` is a leaf. Raises PrefixError naming where the two differ.
+    """
+    def leafish(x: Any) -> bool:
+        return x is None or (is_leaf is not None and is_leaf(x))
+
+    try:
+        return _broadcast(prefix, tree, leafish)
+    except ValueError:
+        reason = _prefix_mismatch(prefix, tree, leafish, name)
+        raise PrefixError(reason) from None
+
+
+def _broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    flat, treedef = flatten(prefix, is_leaf)
+    out: list[Any] = []
+    for value, subtree in zip(flat, treedef.flatten_up_to(tree), strict=True):
+        out.extend([value] * structure(subtree).num_leaves)
+    return out
+
+
+def _prefix_mismatch(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str) -> str:
+    """The text of JAX's pytree structure errors for the first place where the trees differ."""
+    path = ""
+    while True:
+        kind = type(tree).__name__
+        if type(prefix) is not type(tree):
+            return (f"pytree structure error: different types at key path\n    {name}{path}\n"
+                    f"At that key path, the prefix pytree {name} has a subtree of type\n"
+                    f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
+                    f"of different type\n    {type(tree)}.")
+        if isinstance(prefix, dict):
+            if prefix.keys() != tree.keys():
+                return (f"pytree structure error: different pytree keys at key path\n    "
+                        f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
+                        f"of type\n    {kind}\nwith {len(prefix)} child keys\n    "
+                        f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
+                        f"same type with child keys\n    {' '.join(map_str(tree))}")
+            steps = [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
+        else:
+            if len(prefix) != len(tree):
+                return (f"pytree structure error: different lengths of {kind} at key path\n    "
+                        f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
+                        f"of type {kind} of length {len(prefix)}, but the full pytree has a "
+                        f"subtree of the same type but of length {len(tree)}.")
+            steps = [(f"[{i}]", p, t) for i, (p, t) in enumerate(zip(prefix, tree, strict=True))]
+        for key, p, t in steps:
+            if is_leaf(p):
+                continue
+            try:
+                _broadcast(p, t, is_leaf)
+            except ValueError:
+                path, prefix, tree = path + key, p, t
+                break
+        else:
+            return f"pytree structure error at key path\n    {name}{path}"
+
+
+def map_str(keys: Iterable[Any]) -> list[str]:
+    return [repr(k) for k in sorted(keys, key=str)]
+
+
+# -- registration -----------------------------------------------------------------------------------
+
+def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+                         unflatten_func: Callable[[Any, Any], Any],
+                         flatten_with_keys_func: Callable[..., Any] | None = None) -> None:
+    """Make instances of `nodetype` subtrees: `flatten_func(x) -> (children, aux)` and back."""
+    def to_children(x: Any) -> tuple[Any, ...]:
+        children, aux = flatten_func(x)
+        children = tuple(children)
+        if flatten_with_keys_func is not None:
+            entries = tuple(k for k, _ in flatten_with_keys_func(x)[0])
+            return children, aux, entries
+        return children, aux
+
+    optree.register_pytree_node(nodetype, to_children, unflatten_func, namespace=NAMESPACE)
+
+
+def register_pytree_node_class(cls: type) -> type:
+    """Class decorator: the class has `tree_flatten` and the class method `tree_unflatten`."""
+    register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+    return cls
+
+
+def register_dataclass(nodetype: type, data_fields: Sequence[str] | None = None,
+                       meta_fields: Sequence[str] | None = None,
+                       drop_fields: Sequence[str] = ()) -> type:
+    """Make a dataclass a subtree: `data_fields` are children, `meta_fields` static."""
+    if data_fields is None or meta_fields is None:
+        fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
+        static = [f.name for f in fields if f.metadata.get("static", False)]
+        data_fields = [f.name for f in fields if f.name not in static]
+        meta_fields = static
+
+    def to_children(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return (tuple(getattr(x, n) for n in data_fields),
+                tuple(getattr(x, n) for n in meta_fields))
+
+    def rebuild(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        return nodetype(**dict(zip(meta_fields, aux, strict=True)),
+                        **dict(zip(data_fields, children, strict=True)))
+
+    register_pytree_node(nodetype, to_children, rebuild,
+                         lambda x: ([(n, getattr(x, n)) for n in data_fields], None))
+    return nodetype
+
+
+class Partial(functools.partial):
+    """A `functools.partial` that is a pytree: its arguments are children."""
+
+
+register_pytree_node(
+    Partial, lambda p: ((p.args, p.keywords), p.func),
+    lambda func, children: Partial(func, *children[0], **children[1]))
+
+
+# -- the rest of JAX's tree functions -----------------------------------------------------------------
+
+def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Are all leaves true?"""
+    return bool(functools.reduce(lambda a, b: a and b, leaves(tree, is_leaf), True))
+
+
+_MISSING = object()
+
+
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING,
+           is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`functools.reduce` over the leaves."""
+    if initializer is _MISSING:
+        return functools.reduce(function, leaves(tree, is_leaf))
+    return functools.reduce(function, leaves(tree, is_leaf), initializer)
+
+
+def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None,
+              pytree_to_transpose: Any) -> Any:
+    """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
+    return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    return treedef.num_nodes == 1
+
+
+def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None
+                     ) -> list[tuple[tuple[Any, ...], Any]]:
+    return flatten_with_path(tree, is_leaf)[0]
