@@ -11,8 +11,8 @@
         return jnp.tanh(x @ w)               # float32[32@X,64] @ float32[64,128@Y]
 
 `layer.trace(x, w).jaxpr` is the typed program, `layer.lower(x, w).as_text()` has every sharding
-resolved, and `.compile().as_text()` is the per-device program with its collectives. Names are JAX's.
-Everything is loaded when first used.
+resolved, and `.compile().as_text()` is the per-device program with its collectives. Names are
+JAX's. Everything is loaded when first used.
 """
 from __future__ import annotations
 
@@ -69,20 +69,34 @@ _MODULES = ("debug", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "
 __all__ = [*sorted(_NAMES), *_MODULES]
 
 if TYPE_CHECKING:
-    from . import debug, dtypes, errors, experimental, lax, nn, numpy, random, sharding, tree
+    from . import debug as debug
+    from . import dtypes as dtypes
+    from . import errors as errors
+    from . import experimental as experimental
+    from . import lax as lax
+    from . import nn as nn
+    from . import numpy as numpy
+    from . import random as random
+    from . import sharding as sharding
+    from . import tree as tree
     from . import tree_util as tree_util
-    from .driver import eval_shape, jit, make_jaxpr
-    from .ir.array import Array
-    from .ir.context import config
-    from .ir.device import Device
-    from .ir.shape_struct import ShapeDtypeStruct
-    from .ir.sharding import NamedSharding
-    from .ir.spec import PartitionSpec as P
-    from .runtime.devices import device_count, devices, local_device_count, make_mesh
-    from .tracer.mesh_context import set_mesh
-    from .tracer.shard_map import shard_map
-    from .tracer.sharding_functions import reshard
-    from .tracer.tracer import typeof
+    from .driver import eval_shape as eval_shape
+    from .driver import jit as jit
+    from .driver import make_jaxpr as make_jaxpr
+    from .ir.array import Array as Array
+    from .ir.context import config as config
+    from .ir.device import Device as Device
+    from .ir.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
+    from .ir.sharding import NamedSharding as NamedSharding
+    from .ir.spec import P as P
+    from .runtime.devices import device_count as device_count
+    from .runtime.devices import devices as devices
+    from .runtime.devices import local_device_count as local_device_count
+    from .runtime.devices import make_mesh as make_mesh
+    from .tracer.mesh_context import set_mesh as set_mesh
+    from .tracer.shard_map import shard_map as shard_map
+    from .tracer.sharding_functions import reshard as reshard
+    from .tracer.tracer import typeof as typeof
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """The abstract array: the base of the runtime's arrays and of tracers.
 
-`isinstance(x, Array)` holds for both, as in JAX. The base has no behaviour of its own: operators and
-methods (`x + y`, `x.sum()`, `x.at[i].set(v)`) are written once, in the tracer's numpy layer, and
-installed here with `install_methods`, so that both kinds share them.
+`isinstance(x, Array)` holds for both, as in JAX. The base has no behaviour of its own: operators
+and methods (`x + y`, `x.sum()`, `x.at[i].set(v)`) are written once, in the tracer's numpy layer,
+and installed here with `install_methods`, so that both kinds share them.
 """
 from __future__ import annotations
 

@@ -172,3 +172,8 @@ def interpreter_context(interpreter: Any):
         yield
     finally:
         STATE.interpreter = saved
+
+
+def enable_x64(new_val: bool = True) -> Any:
+    """A context manager: keep 64-bit types (or not) in this thread."""
+    return config.override(jax_enable_x64=new_val)

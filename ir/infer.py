@@ -1,9 +1,9 @@
 """From an op, its operand types and params to its result types.
 
 Shape and dtype come from the op's `infer`; the spec from its explicit policy, over Explicit axes
-only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'. Results
-are cached per op on the operand types (interned, so hashing is by identity) and params: a rule runs
-once per distinct use. Text and classes of errors are JAX's.
+only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'.
+Results are cached per op on the operand types (interned, so hashing is by identity) and params: a
+rule runs once per distinct use. Text and classes of errors are JAX's.
 """
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
             seen[a] = d
 
 
-# -- explicit policies ---------------------------------------------------------------------------
+# -- explicit policies ----------------------------------------------------------------------------
 
 def join_policy(op: Op, types, shapes, params) -> list[Entries]:
     """Operands that carry a factor agree on its axes, or are whole along it."""
@@ -215,7 +215,7 @@ POLICIES = {"join": join_policy, "equal": equal_policy, "follow": follow_policy,
             "unsharded": unsharded_policy}
 
 
-# -- unreduced and reduced -------------------------------------------------------------------------
+# -- unreduced and reduced ------------------------------------------------------------------------
 
 def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
     if all(not t.sharding.spec.unreduced and not t.sharding.spec.reduced for t in types):
@@ -270,7 +270,7 @@ def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[
     return some
 
 
-# -- manual axes ------------------------------------------------------------------------------------
+# -- manual axes ----------------------------------------------------------------------------------
 
 def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
     if op.manual is not None:

@@ -18,7 +18,8 @@ import sys
 from types import CodeType
 
 PACKAGE = __name__.split(".")[0]
-_PREFIX = PACKAGE + "."
+# Frames of these libraries stand between the user's and ours when they call back into us.
+_BETWEEN = frozenset({PACKAGE, "contextlib", "functools", "optree", "opt_einsum"})
 
 
 class Location:
@@ -153,15 +154,15 @@ def _assigned_names(file: str) -> dict[tuple[int, int, int, int], str]:
 
 def is_ours(module_name: str) -> bool:
     """Does a frame of this module belong to the package?"""
-    return module_name == PACKAGE or module_name.startswith(_PREFIX)
+    return module_name.partition(".")[0] == PACKAGE
 
 
 def capture() -> Location:
-    """The innermost frame that is not ours, as an unresolved location."""
+    """The innermost frame that is the user's, as an unresolved location."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
-        if name != PACKAGE and not name.startswith(_PREFIX) and name != "functools":
+        if name.partition(".")[0] not in _BETWEEN:
             return Location(frame.f_code, frame.f_lasti)
         frame = frame.f_back
     return UNKNOWN

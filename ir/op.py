@@ -5,8 +5,8 @@ a table of its own:
 
     field       says                                                   read by
     infer       result shape and dtype                                 inference, verifier
-    rule        factor rule (ir/rule.py)                               typing, propagation, lowering,
-                                                                       batching, cost
+    rule        factor rule (ir/rule.py)                               typing, propagation,
+                                                                       lowering, batching, cost
     explicit    how Explicit axes are typed ("join", ... or a function) inference
     pending     what unreduced and reduced operands give               inference, optimiser
     evaluate    meaning in numpy, any number of leading device dims    executors, reference

@@ -27,7 +27,7 @@ Map = tuple[Dim, ...]            # the dimensions of one operand or result
 PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED = (
     "pass", "reduce", "halo", "replicate", "scan", "indexed", "ordered")
 KINDS = (PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED)
-REDUCERS = ("sum", "max", "min", "prod", "and", "or", "argmax", "argmin")
+REDUCERS = ("sum", "max", "min", "prod", "and", "or", "xor", "argmax", "argmin")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FactorRule:
     memo: dict = field(default_factory=dict, compare=False, hash=False, repr=False)
 
     def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
-        """Where factor f occurs: (tensor, dim, position in the dim), operands first then results."""
+        """Where factor f occurs: (tensor, dim, position in the dim), operands, then results."""
         table = self.memo.get("carriers")
         if table is None:
             lists: list[list[tuple[int, int, int]]] = [[] for _ in self.factors]

@@ -360,11 +360,12 @@ def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) ->
         if n % parts:
             raise IndivisibleError(
                 f"Sharding spec {axes} implies that array axis {dim} is partitioned {parts} "
-                f"times, but does not evenly divide the dimension size {n}. Got shape: {shape} and sharding {sharding}")
+                f"times, but does not evenly divide the dimension size {n}. Got shape: {shape} "
+                f"and sharding {sharding}")
 
 
 def same_type(a: ArrayType, b: ArrayType) -> bool:
-    """JAX's `typematch`: equal but for weak types; specs count only on meshes with Explicit axes."""
+    """JAX's `typematch`: equal but for weak types; specs count on Explicit meshes only."""
     if a is b:
         return True
     if (a.shape != b.shape or a.dtype != b.dtype or a.manual is not b.manual

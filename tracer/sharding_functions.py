@@ -118,7 +118,7 @@ def auto_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
     """`f` with some mesh axes (default: all) switched to Auto inside.
 
     The partitioner then decides their shardings; results are resharded to `out_sharding`, which may
-    also be given at the call. Without a mesh, or with the axes Auto already, `f` is called as it is.
+    also be given at the call. Without a mesh, or with the axes Auto already, `f` is called as is.
     Raises TypeError if no out_sharding is given.
     """
     if f is None:
@@ -203,8 +203,8 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
 
 def _refuse_manual(mesh: AbstractMesh, names: frozenset[str]) -> None:
     if names & set(mesh.manual_axes):
-        fail(NotImplementedError, "Going from `Manual` AxisType to `Auto` or `Explicit` AxisType is "
-             "not allowed. Please file a bug at https://github.com/jax-ml/jax/issues with your use "
-             "case", code="manual-axes",
+        fail(NotImplementedError, "Going from `Manual` AxisType to `Auto` or `Explicit` AxisType "
+             "is not allowed. Please file a bug at https://github.com/jax-ml/jax/issues with your "
+             "use case", code="manual-axes",
              label=f"axes {sorted(names & set(mesh.manual_axes))} are Manual here",
              help="switch only axes that shard_map does not hold, with `axes=`")

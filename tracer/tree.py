@@ -43,7 +43,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
     return optree.tree_map(f, tree, *rest, is_leaf=is_leaf, namespace=NAMESPACE)
 
 
-# -- key paths -----------------------------------------------------------------------------------
+# -- key paths ------------------------------------------------------------------------------------
 
 @dataclasses.dataclass(frozen=True)
 class SequenceKey:
@@ -121,7 +121,7 @@ def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") ->
     return separator.join(parts)
 
 
-# -- prefix trees -----------------------------------------------------------------------------------
+# -- prefix trees ---------------------------------------------------------------------------------
 
 class PrefixError(ValueError):
     """A tree that should be a prefix of another is not; the message names the key path."""
@@ -192,7 +192,7 @@ def map_str(keys: Iterable[Any]) -> list[str]:
     return [repr(k) for k in sorted(keys, key=str)]
 
 
-# -- registration -----------------------------------------------------------------------------------
+# -- registration ---------------------------------------------------------------------------------
 
 def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
                          unflatten_func: Callable[[Any, Any], Any],
@@ -247,7 +247,7 @@ register_pytree_node(
     lambda func, children: Partial(func, *children[0], **children[1]))
 
 
-# -- the rest of JAX's tree functions -----------------------------------------------------------------
+# -- the rest of JAX's tree functions -------------------------------------------------------------
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     """Are all leaves true?"""
