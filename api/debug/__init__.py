@@ -1,0 +1,1 @@
+"""Public module `shardtrace.debug`: re-exports only."""

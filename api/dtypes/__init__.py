@@ -1,0 +1,1 @@
+"""Public module `shardtrace.dtypes`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.experimental`: re-exports only."""

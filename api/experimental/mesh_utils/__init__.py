@@ -1,0 +1,1 @@
+"""Public module `shardtrace.experimental.mesh_utils`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.experimental.shard_map`: re-exports only."""

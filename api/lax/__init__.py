@@ -1,0 +1,1 @@
+"""Public module `shardtrace.lax`: re-exports only."""

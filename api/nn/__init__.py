@@ -1,0 +1,1 @@
+"""Public module `shardtrace.nn`: re-exports only."""

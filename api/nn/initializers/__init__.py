@@ -1,0 +1,1 @@
+"""Public module `shardtrace.nn.initializers`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.numpy.fft`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.numpy.linalg`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.random`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.scipy`: re-exports only."""

@@ -1,0 +1,1 @@
+"""Public module `shardtrace.scipy.special`: re-exports only."""

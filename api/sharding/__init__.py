@@ -1,0 +1,38 @@
+"""Meshes, specs and shardings, as in `jax.sharding`, and the switches between axis modes."""
+from shardtrace.ir.device import AbstractDevice
+from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
+from shardtrace.ir.sharding import (
+    NamedSharding,
+    Sharding,
+    SingleDeviceSharding,
+    make_single_device_sharding,
+)
+from shardtrace.ir.spec import PartitionSpec
+from shardtrace.tracer.mesh_context import (
+    get_abstract_mesh,
+    get_mesh,
+    set_mesh,
+    use_abstract_mesh,
+    use_mesh,
+)
+from shardtrace.tracer.sharding_functions import auto_axes, explicit_axes, reshard
+
+__all__ = [
+    "AbstractDevice",
+    "AbstractMesh",
+    "AxisType",
+    "Mesh",
+    "NamedSharding",
+    "PartitionSpec",
+    "Sharding",
+    "SingleDeviceSharding",
+    "auto_axes",
+    "explicit_axes",
+    "get_abstract_mesh",
+    "get_mesh",
+    "make_single_device_sharding",
+    "reshard",
+    "set_mesh",
+    "use_abstract_mesh",
+    "use_mesh",
+]

@@ -1,0 +1,1 @@
+"""The `shardtrace` command and its reports."""

@@ -1,0 +1,206 @@
+"""Constants of a program in its text: small ones in sight, large ones beside it, all bit-exact.
+
+    const a: f32[2,2] = [[1.0, 2.0], [3.0, 4.0]]   every element, up to 64 of them
+    const b: f32[4096,64] = full 0.0               one element, repeated
+    const c: bf16[32,32] = zlib "eJzt..."          the bytes, compressed
+    const d: f32[1024,64] = npz "layer.npz":d      in a file beside the text (save_program)
+    const e: f32[8,8] = seed 7                     normal numbers of that seed
+    const f: f32[512,512] = sha256 "9f86d0..."     left out: give it to parse_program
+
+The last form is what str() writes for a large array. The program can be read, checked, partitioned
+and printed without it; using the value raises an error that says which name to supply.
+"""
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .diagnostic import fail
+from .keys import storage_dtype
+from .placeholders import quote
+from .scalars import parse_scalar, scalar_text
+from .types import ArrayType, Shape
+
+IN_SIGHT = 64            # elements written one by one
+IN_TEXT = 6_000          # characters of compressed bytes
+
+Writer = Callable[[str, Any, ArrayType], str]     # name, value, type -> what stands after `=`
+_ELEMENT = re.compile(r"[^\[\],\s]+")
+
+
+class SeededArray(np.ndarray):
+    """Normal numbers given by a seed: what `seed 7` stands for. Arrays made from it are plain."""
+
+    seed: int | None = None
+
+    def __array_finalize__(self, source: Any) -> None:
+        self.seed = None
+
+
+def seeded_array(seed: int, shape: Shape, dtype: Any) -> SeededArray:
+    """The array that `seed N` stands for: the same on every machine, within [-8, 8] or so."""
+    numbers = np.random.Generator(np.random.PCG64(seed)).standard_normal(shape)
+    array = numbers.astype(dtype).view(SeededArray)
+    array.seed = seed
+    array.flags.writeable = False
+    return array
+
+
+class MissingConstant:
+    """Stands for an array that the text left out; `digest` is its content hash."""
+
+    __slots__ = ("aval", "digest", "name")
+
+    def __init__(self, name: str, aval: ArrayType, digest: str) -> None:
+        self.name, self.aval, self.digest = name, aval, digest
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        fail(LookupError,
+             f"constant {self.name} ({self.aval.str_short(True)}) is not in the program's text, "
+             "which holds only its content hash", code="missing-constant",
+             help=f"supply it: parse_program(text, constants={{{self.name!r}: array}}), or write "
+                  "the program with `save_program`, which keeps its arrays")
+
+
+def stored_form(aval: ArrayType) -> tuple[Shape, np.dtype]:
+    """Shape and dtype of the numpy array that holds a constant (ir/keys.py for random keys)."""
+    return aval.shape, storage_dtype(aval.dtype)
+
+
+def array_of(value: Any, aval: ArrayType) -> np.ndarray:
+    """The value of a constant as numpy, in the form that its type says."""
+    shape, dtype = stored_form(aval)
+    array = np.asarray(getattr(value, "value", value))     # key arrays refuse np.asarray
+    if array.dtype != dtype or array.shape != shape:
+        raise ValueError(f"a constant of type {aval.str_short(True)} holds an array of "
+                         f"{array.dtype}{list(array.shape)}")
+    return array
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+def constant_text(name: str, value: Any, aval: ArrayType) -> str:
+    """What stands after `=`: the elements, the bytes, or for large arrays the hash."""
+    short = short_constant_text(value, aval)
+    if short is not None:
+        return short
+    array = array_of(value, aval)
+    data = base64.b85encode(zlib.compress(_bytes(array), 9)).decode()
+    if len(data) <= IN_TEXT:
+        return f"zlib {quote(data)}"
+    return f"sha256 {quote(digest(array))}"
+
+
+def short_constant_text(value: Any, aval: ArrayType) -> str | None:
+    """The text of a constant that has a short one, else None."""
+    if isinstance(value, MissingConstant):
+        return f"sha256 {quote(value.digest)}"
+    if isinstance(value, SeededArray) and value.seed is not None:
+        return f"seed {value.seed}"
+    array = array_of(value, aval)
+    dtype = array.dtype
+    if array.size == 0:
+        return "full 0"
+    if array.size <= IN_SIGHT and not (array.size > 8 and _all_equal(array)):
+        return _nested([scalar_text(x, dtype) for x in array.ravel()], array.shape)
+    if _all_equal(array):
+        return f"full {scalar_text(array.ravel()[0], dtype)}"
+    return None
+
+
+def _all_equal(array: np.ndarray) -> bool:
+    size = array.dtype.itemsize
+    if size == 0:
+        return True
+    data = np.frombuffer(_bytes(array), np.uint8).reshape(-1, size)
+    return bool((data == data[0]).all())
+
+
+def _bytes(array: np.ndarray) -> bytes:
+    return np.ascontiguousarray(array).tobytes()
+
+
+def digest(array: np.ndarray) -> str:
+    """Content hash of an array: of its bytes, row by row."""
+    return hashlib.sha256(_bytes(array)).hexdigest()[:32]
+
+
+def _nested(texts: list[str], shape: Shape) -> str:
+    for n in reversed(shape):
+        texts = ["[" + ", ".join(texts[i:i + n]) + "]" for i in range(0, len(texts), n)]
+    return texts[0]
+
+
+# -- reading ---------------------------------------------------------------------------------------
+# Each takes the text after the keyword and raises ValueError where it does not fit the type.
+
+def read_elements(text: str, aval: ArrayType) -> np.ndarray:
+    """Every element, in nested brackets."""
+    shape, dtype = stored_form(aval)
+    texts = _ELEMENT.findall(text)
+    if len(texts) != int(np.prod(shape)):
+        raise ValueError(f"{len(texts)} numbers for the type {aval.str_short(True)}")
+    if "".join(_nested(["0"] * len(texts), shape).split()) != "".join(
+            _ELEMENT.sub("0", text).split()):
+        raise ValueError(f"the brackets do not fit the type {aval.str_short(True)}")
+    array = np.empty(len(texts), dtype)
+    for i, item in enumerate(texts):
+        array[i] = parse_scalar(item, dtype)
+    return _frozen(array.reshape(shape))
+
+
+def read_full(text: str, aval: ArrayType) -> np.ndarray:
+    """One element for all."""
+    shape, dtype = stored_form(aval)
+    if 0 in shape:
+        return _frozen(np.zeros(shape, dtype))
+    array = np.empty(shape, dtype)
+    array[...] = parse_scalar(text, dtype)
+    return _frozen(array)
+
+
+def read_zlib(text: str, aval: ArrayType) -> np.ndarray:
+    """Compressed bytes."""
+    try:
+        data = zlib.decompress(base64.b85decode(text))
+    except zlib.error as error:
+        raise ValueError(f"the compressed bytes are damaged: {error}") from error
+    return from_bytes(data, aval)
+
+
+def from_bytes(data: bytes, aval: ArrayType) -> np.ndarray:
+    """An array from the bytes of its elements, row by row."""
+    shape, dtype = stored_form(aval)
+    if len(data) != int(np.prod(shape)) * dtype.itemsize:
+        raise ValueError(f"{len(data)} bytes for the type {aval.str_short(True)}")
+    return _frozen(np.frombuffer(data, dtype).reshape(shape))
+
+
+def read_seed(text: str, aval: ArrayType) -> np.ndarray:
+    """Normal numbers."""
+    if not text.isdigit():
+        raise ValueError(f"a seed is a number, not {text}")
+    return seeded_array(int(text), *stored_form(aval))
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def supplied(name: str, text: str, aval: ArrayType, constants: Any) -> Any:
+    """The array that the caller supplies for a hash, by the constant's name or by the hash."""
+    for key in (name, text):
+        if key in constants:
+            array = array_of(constants[key], aval)
+            if digest(array) != text:
+                raise ValueError(f"the array supplied for {name} is not the one that the program "
+                                 f"was written with (content hash {digest(array)}, not {text})")
+            return array
+    return MissingConstant(name, aval, text)

@@ -1,0 +1,49 @@
+"""All ops: importing this module enters every op into `OPS`."""
+from __future__ import annotations
+
+from .op import OPS, Op
+from .ops import (
+    arithmetic,
+    bitwise,
+    call,
+    collective,
+    comparison,
+    complex_parts,
+    contraction,
+    convolution,
+    convert,
+    creation,
+    cumulative,
+    dynamic_slicing,
+    exchange,
+    gather,
+    identity,
+    joining,
+    manual,
+    padding,
+    pooling,
+    powers,
+    random,
+    random_gamma,
+    reduce,
+    reduction,
+    reshape,
+    scatter,
+    select,
+    shape,
+    sharding,
+    slicing,
+    sorting,
+    special,
+    transcendental,
+)
+
+__all__ = ["MODULES", "OPS", "Op"]
+
+MODULES = (
+    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, convolution,
+    convert, creation, cumulative, dynamic_slicing, exchange, gather, identity, joining, manual,
+    padding, pooling, powers,
+    random, random_gamma, reduce, reduction, reshape, scatter, select, shape, sharding, slicing,
+    sorting, special, transcendental,
+)

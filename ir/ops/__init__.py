@@ -1,0 +1,1 @@
+"""Op declarations, one subject per file; `ir/dialect.py` imports them all."""

@@ -1,0 +1,27 @@
+"""`jit`: a call of another program, as one equation.
+
+A jitted function used inside a traced one is recorded as a call; the partitioner inlines it.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from ..op import defop
+from ..rule import FactorRule
+from ..types import ArrayType
+
+
+def _infer(*types: ArrayType, jaxpr: Any, **params: Any) -> list[ArrayType]:
+    return list(jaxpr.out_avals)
+
+
+def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
+    raise TypeError("a call has no factor rule: its program is inlined before partitioning")
+
+
+jit_p = defop(
+    "jit",
+    doc="Call `jaxpr`, the program of a jitted function, under its `name`.",
+    infer=_infer, rule=_rule, evaluate=None, multiple_results=True, subprograms=("jaxpr",),
+    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
+)

@@ -1,0 +1,343 @@
+"""dot_general: the product of two arrays over pairs of batch and contracting dimensions.
+
+    b i k, b j k -> b i j | k:sum
+
+Typing over Explicit axes is JAX's: the result takes the operands' axes; a contraction that both
+sides split is ambiguous (a sum over devices, or a pending one) and wants `out_sharding`. The
+evaluator is one matrix product wherever an operand is common to all devices (see gemm.py).
+"""
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..diagnostic import fail
+from ..dtypes import finfo, iinfo, is_narrow_float, issubdtype
+from ..errors import ShardingTypeError
+from ..infer import short_list
+from ..op import LinearOperand, Op, Sample, defop
+from ..sharding import NamedSharding
+from ..types import ArrayType, Entries, Shape
+from .derivatives import convert, move_first, type_of
+from .gemm import contract
+from .lead import lead_sizes, without_common
+from .rules import (
+    batch_axes,
+    call,
+    cotangent_sharding,
+    insert_axes,
+    names,
+    permutation_inverse,
+    reject,
+    rule_text,
+    shifted,
+)
+
+Dims = tuple[int, ...]
+DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]   # contracting, batch; lhs and rhs of each
+
+
+def free_dims(ndim: int, contracting: Sequence[int], batch: Sequence[int]) -> Dims:
+    """Dimensions that only one operand has."""
+    return tuple(d for d in range(ndim) if d not in contracting and d not in batch)
+
+
+# -- shape and dtype -------------------------------------------------------------------------------
+
+def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) -> None:
+    """Raise JAX's TypeError unless the dimension numbers fit the operands."""
+    contracting, batch = numbers
+    types = [lhs, rhs]
+    for side, t, c, b in (("lhs", lhs, contracting[0], batch[0]),
+                          ("rhs", rhs, contracting[1], batch[1])):
+        if not all(0 <= d < t.ndim for d in (*c, *b)):
+            reject(TypeError, types,
+                   f"{name} requires {side} dimension numbers to be nonnegative and less than the "
+                   f"number of axes of the {side} value, got {side}_batch of {b} and "
+                   f"{side}_contracting of {c} for {side} of rank {t.ndim}")
+    if len(batch[0]) != len(batch[1]):
+        reject(TypeError, types, f"{name} requires equal numbers of lhs_batch and rhs_batch "
+               f"dimensions, got lhs_batch {batch[0]} and rhs_batch {batch[1]}.")
+    for word, pair in (("batch", batch), ("contracting", contracting)):
+        for side, dims in zip(("lhs", "rhs"), pair, strict=True):
+            if len(set(dims)) != len(dims):
+                reject(TypeError, types, f"{name} requires {side} {word} dimensions to be "
+                       f"distinct, got {side}_{word} {dims}.")
+    for side, c, b in (("lhs", contracting[0], batch[0]), ("rhs", contracting[1], batch[1])):
+        if set(c) & set(b):
+            reject(TypeError, types, f"{name} requires {side} batch dimensions to be disjoint from "
+                   f"contracting dimensions, got {side}_batch {b} and {side}_contracting {c}.")
+    for text, (a, b) in (("lhs batch dimensions and rhs batch dimensions to have the same shape",
+                          batch), ("contracting dimensions to have the same shape", contracting)):
+        sizes = tuple(lhs.shape[d] for d in a), tuple(rhs.shape[d] for d in b)
+        if sizes[0] != sizes[1]:
+            reject(TypeError, types, f"{name} requires {text}, got {sizes[0]} and {sizes[1]}.")
+
+
+@functools.cache
+def _rank(dtype: np.dtype) -> tuple:
+    """Order of dtypes in a product of two: complex, exponent, mantissa, bits, signed."""
+    part = np.zeros((), dtype).real.dtype if issubdtype(dtype, np.complexfloating) else dtype
+    floating = issubdtype(part, np.floating)
+    return (issubdtype(dtype, np.complexfloating), finfo(part).maxexp if floating else -1,
+            finfo(part).nmant if floating else -1, bits(part),
+            not issubdtype(part, np.unsignedinteger))
+
+
+def bits(dtype: np.dtype) -> int:
+    if dtype == np.bool_:
+        return 1
+    return finfo(dtype).bits if issubdtype(dtype, np.inexact) else iinfo(dtype).bits
+
+
+def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.dtype:
+    """The result dtype, as XLA has it: the wider operand's, or the preferred one."""
+    a, b = _rank(lhs.dtype), _rank(rhs.dtype)
+    if a == b and lhs.dtype != rhs.dtype:
+        reject(TypeError, [lhs, rhs], f"{name} argument type error: {lhs.dtype}, {rhs.dtype}")
+    dtype = lhs.dtype if a >= b else rhs.dtype
+    if preferred is None or dtype == preferred:
+        return dtype
+    preferred = np.dtype(preferred)
+    if not issubdtype(dtype, np.floating) and bits(preferred) < bits(dtype):
+        reject(TypeError, [lhs, rhs], "`preferred_element_type` must not be narrower than the "
+               f"original type, got preferred_element_type of {preferred} for result type of "
+               f"{dtype}.")
+    return preferred
+
+
+def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, precision: Any,
+           preferred_element_type: Any, out_sharding: Any) -> tuple:
+    check_dot("dot_general", lhs, rhs, dimension_numbers)
+    (lc, rc), (lb, rb) = dimension_numbers
+    shape = (*(lhs.shape[d] for d in lb), *(lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)),
+             *(rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)))
+    return shape, dot_dtype("lax.dot_general", lhs, rhs, preferred_element_type)
+
+
+# -- the factor rule -------------------------------------------------------------------------------
+
+def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> tuple[list[str], list[str],
+                                                                          list[str]]:
+    """A factor name for every dimension of lhs, rhs and result."""
+    (lc, rc), (lb, rb) = numbers
+    lf, rf = free_dims(lhs_ndim, lc, lb), free_dims(rhs_ndim, rc, rb)
+    lhs, rhs = [""] * lhs_ndim, [""] * rhs_ndim
+    for prefix, a, b in (("b", lb, rb), ("k", lc, rc)):
+        for name, d, e in zip(names(prefix, len(a)), a, b, strict=True):
+            lhs[d] = rhs[e] = name
+    for dims, side, prefix in ((lf, lhs, "i"), (rf, rhs, "j")):
+        for name, d in zip(names(prefix, len(dims)), dims, strict=True):
+            side[d] = name
+    return lhs, rhs, [*(lhs[d] for d in lb), *(lhs[d] for d in lf), *(rhs[d] for d in rf)]
+
+
+def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+          dimension_numbers: DotNumbers, **params: Any) -> str:
+    lhs, rhs, out = dot_labels(len(operands[0]), len(operands[1]), dimension_numbers)
+    return rule_text([lhs, rhs], [out],
+                     [f"{lhs[d]}:sum" for d in dimension_numbers[0][0]])
+
+
+# -- Explicit axes ---------------------------------------------------------------------------------
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+              params: dict[str, Any]) -> list[Entries | NamedSharding]:
+    lhs, rhs = types
+    (lc, rc), (lb, rb) = params["dimension_numbers"]
+    wanted = params["out_sharding"]
+    left = tuple(lhs.spec.partitions[d] for d in lc)
+    right = tuple(rhs.spec.partitions[d] for d in rc)
+    if wanted is not None:
+        if wanted.spec.unreduced:
+            _check_unreduced(types, left, right, wanted)
+        return [wanted]
+    left_batch = tuple(lhs.spec.partitions[d] for d in lb)
+    right_batch = tuple(rhs.spec.partitions[d] for d in rb)
+    label = f"operands are {short_list(types)}"
+    fix = "bring one operand to the other's spec with `reshard`"
+    if _differ(left_batch, right_batch):
+        fail(ShardingTypeError,
+             "dot_general requires lhs batch dimensions and rhs batch dimensions to have the "
+             f"consistent sharding, got {left_batch} and {right_batch}.",
+             code="sharding-conflict", label=label, help=fix)
+    if _differ(left, right):
+        fail(ShardingTypeError,
+             "dot_general requires contracting dimensions to have consistent sharding, got "
+             f"{left} and {right}.", code="sharding-conflict", label=label, help=fix)
+    if any(a is not None and b is not None for a, b in zip(left, right, strict=True)):
+        axes = ", ".join(repr(a) for d in lc for a in lhs.entries[d])
+        fail(ShardingTypeError,
+             "Contracting dimensions are sharded and it is ambiguous how the output should be "
+             "sharded. Please specify the output sharding via the `out_sharding` parameter. Got "
+             f"lhs_contracting_spec={left} and rhs_contracting_spec={right}",
+             code="ambiguous-contraction", label=label,
+             notes=(f"each device along {axes} would hold a part of the sum",),
+             help=(f"sum now: `out_sharding=P({', '.join(['None'] * len(shapes[0]))})`",
+                   f"sum later: `out_sharding=P(..., unreduced={{{axes}}})`"))
+    if any(a is None and b is not None for a, b in zip(left_batch, right_batch, strict=True)):
+        warnings.warn(
+            f"dot_general of {short_list(types)}: the lhs batch dimensions are not split as the "
+            "rhs ones are, and the result follows lhs. Reshard lhs to the batch spec of rhs to "
+            "keep the result split.", stacklevel=2)
+    lf, rf = free_dims(lhs.ndim, lc, lb), free_dims(rhs.ndim, rc, rb)
+    return [(*(lhs.entries[d] for d in lb), *(lhs.entries[d] for d in lf),
+             *(rhs.entries[d] for d in rf))]
+
+
+def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return any(a is not None and b is not None and a != b
+               for a, b in zip(left, right, strict=True))
+
+
+def _check_unreduced(types: Sequence[ArrayType], left: tuple, right: tuple,
+                     wanted: NamedSharding) -> None:
+    label = f"operands are {short_list(types)}"
+    if left != right:
+        fail(ShardingTypeError,
+             "lhs and rhs contracting dims should be sharded identically when out_sharding "
+             "provided to dot_general mentions unreduced_axes. Got "
+             f"lhs_contracting_spec={left}, rhs_contracting_spec={right}",
+             code="unreduced-result", label=label)
+    summed = frozenset(a for p in left if p is not None
+                       for a in (p if isinstance(p, tuple) else (p,)))
+    if wanted.spec.unreduced != summed:
+        fail(ShardingTypeError,
+             "out_sharding's unreduced axes should be equal to the contracting specs. Got "
+             f"unreduced axes={wanted.spec.unreduced} and contracting spec={left}",
+             code="unreduced-result", label=label)
+
+
+def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    """A pending sum cannot enter a product; that an operand is reduced does not show in it."""
+    if any(unreduced):
+        lhs, rhs = types[:2]
+        fail(ShardingTypeError,
+             f"lhs or rhs passed to {op.name} cannot be unreduced. Got lhs={lhs!r} and rhs={rhs!r}",
+             code="unreduced-operand", label=f"operands are {short_list(types)}",
+             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+    return frozenset(), frozenset()
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+@functools.cache
+def compute_dtype(a: np.dtype, b: np.dtype, result: Any) -> np.dtype:
+    """The dtype in which a product of these operands is computed for this result."""
+    wide = a if _rank(a) >= _rank(b) else b
+    if result is not None and bits(np.dtype(result)) > bits(wide):
+        wide = np.dtype(result)
+    return np.dtype(np.float32) if is_narrow_float(wide) else wide
+
+
+def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype: np.dtype,
+        summed: Sequence[int] = ()) -> np.ndarray:
+    """The product, computed in `dtype`, with device dimensions in front.
+
+    summed: device dimensions over which the products are summed at once (a contraction followed by
+    an all-reduce is one product over devices and contracting dimensions); they have size 1 then.
+    """
+    lhs, rhs = lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
+    left, right, out = dot_labels(lhs.ndim - lead, rhs.ndim - lead, numbers)
+    devices = lead_sizes(lead, (lhs, rhs))
+    lhs, left_own = without_common(lhs, lead)
+    rhs, right_own = without_common(rhs, lead)
+    here = [d for d in range(lead) if devices[d] != 1 and d not in summed]
+    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out])
+    front = tuple(1 if d in summed else n for d, n in enumerate(devices))
+    return result.reshape(front + result.shape[len(here):])
+
+
+def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: DotNumbers,
+              precision: Any, preferred_element_type: Any, out_sharding: Any) -> np.ndarray:
+    dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out = dot(lead, lhs, rhs, dimension_numbers, dtype)
+    return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
+
+
+# -- derivatives and batching ----------------------------------------------------------------------
+
+def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers,
+               params: dict[str, Any]) -> Any:
+    """The cotangent of the operand of type `x`, `y` being the other one.
+
+    swapped: `x` is the right operand. The result is typed with the operand's sharding, so a sum
+    over devices that the derivative needs is made here, or left pending for a reduced operand.
+    """
+    (xc, yc), (xb, yb) = numbers
+    x_free = free_dims(x.ndim, xc, xb)
+    y_free = free_dims(type_of(y).ndim, yc, yb)
+    nb, nx, ny = len(xb), len(x_free), len(y_free)
+    batch = tuple(range(nb))
+    of_y = tuple(range(nb, nb + ny)) if swapped else tuple(range(nb + nx, nb + nx + ny))
+    by_y = tuple(xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__))
+    order = (*xb, *x_free, *by_y)
+    wanted = cotangent_sharding(x)
+    if wanted is not None:
+        parts = wanted.spec.partitions
+        wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))
+    out = dot_general_p.bind(ct, y, dimension_numbers=((of_y, y_free), (batch, tuple(yb))),
+                             **{**params, "out_sharding": wanted})
+    if order != tuple(range(len(order))):
+        out = call("transpose", out, permutation=permutation_inverse(order))
+    return convert(out, x.dtype)
+
+
+def _transpose(ct: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotNumbers,
+               **params: Any) -> tuple:
+    if isinstance(lhs, LinearOperand):
+        return _cotangent(ct, lhs.aval, rhs, False, dimension_numbers, params), None
+    (lc, rc), (lb, rb) = dimension_numbers
+    return None, _cotangent(ct, rhs.aval, lhs, True, ((rc, lc), (rb, lb)), params)
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+           dimension_numbers: DotNumbers, out_sharding: Any, **params: Any) -> tuple:
+    (lc, rc), (lb, rb) = dimension_numbers
+    axes = batch_axes(operands, dims)
+    lhs, rhs = (x if d is None else move_first(x, d) for x, d in zip(operands, dims, strict=True))
+    in_lhs, in_rhs = (int(d is not None) for d in dims)
+    lc, lb = shifted(lc, in_lhs), shifted(lb, in_lhs)
+    rc, rb = shifted(rc, in_rhs), shifted(rb, in_rhs)
+    if in_lhs and in_rhs:
+        lb, rb, at = (0, *lb), (0, *rb), 0
+    elif in_lhs:
+        at = len(lb)                                        # the first free dimension of lhs
+    else:
+        at = type_of(lhs).ndim - len(lc)                    # the first free dimension of rhs
+    rank = type_of(lhs).ndim + type_of(rhs).ndim - 2 * len(lc) - len(lb) - 1
+    return [dot_general_p.bind(
+        lhs, rhs, dimension_numbers=((lc, rc), (lb, rb)),
+        out_sharding=insert_axes(out_sharding, at, axes, rank), **params)], [at]
+
+
+def _sample(a: Shape, b: Shape, numbers: DotNumbers, einsum: str) -> Sample:
+    x = np.linspace(-1, 1, int(np.prod(a)), dtype=np.float32).reshape(a)
+    y = np.linspace(2, -1, int(np.prod(b)), dtype=np.float32).reshape(b)
+    return Sample((x, y), {"dimension_numbers": numbers, "precision": None,
+                           "preferred_element_type": None, "out_sharding": None},
+                  lambda x, y: np.einsum(einsum, x, y))
+
+
+dot_general_p = defop(
+    "dot_general",
+    doc="Batch dimensions, then free dimensions of both operands; the product is summed over the "
+        "contracting ones.",
+    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
+    sharding_param="out_sharding", linear=((0,), (1,)),
+    jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
+         lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
+    transpose=_transpose, batch=_batch,
+    samples=lambda: [
+        _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
+        _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),
+        _sample((6, 2, 4), (3, 6, 2), (((0, 1), (1, 2)), ((), ())), "kli,jkl->ij"),
+        _sample((3, 2, 2), (2, 3, 2), (((0,), (1,)), ((2,), (0,))), "kib,bkj->bij"),
+        _sample((6,), (6,), (((0,), (0,)), ((), ())), "k,k->"),
+        _sample((3, 2), (4,), (((), ()), ((), ())), "ab,c->abc"),
+    ])

@@ -1,0 +1,289 @@
+"""Slices with starts that are values: dynamic_slice and dynamic_update_slice.
+
+A dimension taken whole passes through; a part at a dynamic start is an indexed factor of the
+operand and a private one of the slice. Starts are clamped so that the slice fits, as XLA does.
+Starts that differ per device are one batched numpy access.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..diagnostic import fail
+from ..dtypes import issubdtype
+from ..errors import ShardingTypeError
+from ..infer import short_list
+from ..op import LinearOperand, Op, Sample, defop
+from ..types import ArrayType, Entries, Shape
+from .derivatives import batch_first, cotangent_type, move_first, type_of
+from .gather import gather_p
+from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
+from .lead import is_common, lead_indices, lead_sizes, with_lead
+from .rules import call, reject, resized_entries, rule_text, zeros
+from .scatter import scatter_p
+
+_ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
+
+
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def _check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayType]) -> None:
+    if any(s.ndim for s in starts):
+        space = "" if name == "dynamic_update_slice" else " "
+        reject(TypeError, types, f"start_indices arguments to {name} must be "
+               f"scalars, {space}got indices {tuple(starts)}")
+    if any(s.dtype != starts[0].dtype or not issubdtype(s.dtype, np.integer) for s in starts):
+        colon = "" if name == "dynamic_update_slice" else ":"
+        reject(TypeError, types, f"index arguments to {name} must be integers of the same type, "
+               f"got{colon} {', '.join(str(s.dtype) for s in starts)}")
+
+
+def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]
+             ) -> list[np.ndarray]:
+    """Starts moved so that a slice of `sizes` lies within `shape`."""
+    return [np.clip(s.astype(np.int64), 0, n - m)
+            for s, m, n in zip(starts, sizes, shape, strict=True)]
+
+
+def _window(lead: int, x: np.ndarray, starts: list[np.ndarray], sizes: Sequence[int],
+            devices: tuple[int, ...]) -> tuple[np.ndarray, tuple]:
+    """A view of `x` and an index into it that selects the slices at these (clamped) starts.
+
+    The index result has the device dimensions, then the dimensions with varying starts in the
+    view's order; the view has the dimensions with a common start cut already.
+    """
+    cut: list[slice] = [slice(None)] * lead
+    varying = []
+    for d, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+        if is_common(start, lead) or size == x.shape[lead + d]:
+            first = int(start.flat[0])
+            cut.append(slice(first, first + size))
+        else:
+            varying.append(d)
+            cut.append(slice(None))
+    view = x[tuple(cut)]
+    if not varying:
+        return view, ()
+    rest = [d for d in range(len(sizes)) if d not in varying]
+    view = view.transpose(*range(lead), *(lead + d for d in varying), *(lead + d for d in rest))
+    rank = lead + len(varying)
+    index = lead_indices(x, lead, devices, rank)
+    for k, d in enumerate(varying):
+        start = starts[d].reshape(starts[d].shape[:lead] + (1,) * len(varying))
+        along = np.arange(sizes[d]).reshape((-1,) + (1,) * (len(varying) - k - 1))
+        index.append(start + along)
+    return view, (tuple(index), tuple(varying), tuple(rest))
+
+
+def _back(lead: int, varying: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:
+    """The permutation from (devices, varying, rest) to the dimensions in order."""
+    order = list(varying) + list(rest)
+    return tuple(range(lead)) + tuple(lead + order.index(d) for d in range(len(order)))
+
+
+def _dynamic_slice_infer(x: ArrayType, *starts: ArrayType, slice_sizes: tuple[int, ...]) -> tuple:
+    if len(starts) != x.ndim:
+        reject(TypeError, [x], "dynamic_slice start_indices must have length equal to the number "
+               f"of dimensions of the operand, got indices {tuple(starts)} for operand shape "
+               f"{x.shape}.")
+    if len(slice_sizes) != x.ndim or any(m > n for m, n in zip(slice_sizes, x.shape, strict=True)):
+        reject(TypeError, [x], "slice slice_sizes must be less than or equal to operand shape, got "
+               f"slice_sizes {slice_sizes} for operand shape {x.shape}.")
+    if any(m < 0 for m in slice_sizes):
+        reject(TypeError, [x], "slice slice_sizes must be greater than or equal to zero, got "
+               f"slice_sizes of {slice_sizes}.")
+    _check_starts("dynamic_slice", [x, *starts], starts)
+    return tuple(slice_sizes), x.dtype, x.weak_type
+
+
+def _dynamic_slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...],
+                        **params: Any) -> str:
+    whole, slices, kinds = [], [], []
+    for d, (n, m) in enumerate(zip(operands[0], results[0], strict=True)):
+        whole.append(f"d{d}")
+        slices.append(f"d{d}" if n == m else f"s{d}")
+        if n != m:
+            kinds += [f"d{d}:indexed", f"s{d}!:replicate"]
+    return rule_text([whole] + [[] for _ in operands[1:]], [slices], kinds)
+
+
+def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                           unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    if any(unreduced):
+        fail(NotImplementedError, f"unreduced rule for {op.name} is not implemented. {_ISSUES}",
+             code="unreduced-operand", label=f"operands are {short_list(types)}",
+             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+    return frozenset(), reduced[0]
+
+
+def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
+                            slice_sizes: tuple[int, ...]) -> np.ndarray:
+    devices = lead_sizes(lead, (x, *starts))
+    view, index = _window(lead, x, _clamped(starts, slice_sizes, x.shape[lead:]), slice_sizes,
+                          devices)
+    if not index:
+        return view
+    where, varying, rest = index
+    return view[where].transpose(_back(lead, varying, rest))
+
+
+def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[int, ...]) -> tuple:
+    out = dynamic_update_slice_p.bind(zeros(cotangent_type(x.aval)), ct, *starts)
+    return (out, *(None for _ in starts))
+
+
+def _stacked_starts(starts: Sequence[Any], dims: Sequence[int | None], size: int) -> Any:
+    """Batched starts as one array of index vectors [size, rank]."""
+    columns = [call("broadcast_in_dim", s, shape=(size, 1), sharding=None,
+                    broadcast_dimensions=(0,)) for s in batch_first(starts, dims, size)]
+    return call("concatenate", *columns, dimension=1)
+
+
+def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                         slice_sizes: tuple[int, ...]) -> tuple:
+    x, *starts = operands
+    if all(d is None for d in dims[1:]):
+        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
+        return [dynamic_slice_p.bind(move_first(x, dims[0]), first, *starts,
+                                     slice_sizes=(size, *slice_sizes))], [0]
+    indices = _stacked_starts(starts, dims[1:], size)
+    batched = (0,) if dims[0] is not None else ()
+    rank, shift = len(slice_sizes), len(batched)
+    numbers = GatherDimensionNumbers(
+        offset_dims=tuple(range(1, rank + 1)), collapsed_slice_dims=(),
+        start_index_map=tuple(range(shift, rank + shift)), operand_batching_dims=batched,
+        start_indices_batching_dims=batched)
+    return [gather_p.bind(
+        move_first(x, dims[0]) if batched else x, indices, dimension_numbers=numbers,
+        slice_sizes=(1,) * shift + tuple(slice_sizes), unique_indices=False,
+        indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)], [0]
+
+
+dynamic_slice_p = defop(
+    "dynamic_slice",
+    doc="The part of `slice_sizes` at the start given by the other operands, moved inside.",
+    infer=_dynamic_slice_infer, rule=_dynamic_slice_rule, pending=_dynamic_slice_pending,
+    explicit=lambda op, types, shapes, params: [
+        resized_entries("dynamic_slice", types[0], shapes[0])],
+    evaluate=_dynamic_slice_evaluate, arithmetic=False, linear=((0,),), jvp="linear",
+    transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
+    resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
+    samples=lambda: [
+        Sample((_arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)},
+               lambda x, i, j: x[1:3, 2:5]),
+        Sample((_arange(4, 6), np.int32(9), np.int32(-2)), {"slice_sizes": (2, 6)},
+               lambda x, i, j: x[2:4]),
+    ])
+
+
+# -- dynamic_update_slice --------------------------------------------------------------------------
+
+def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> tuple:
+    if x.ndim != update.ndim:
+        reject(TypeError, [x, update], "dynamic_update_slice update must have the same rank as "
+               f"operand, got update shape {update.shape} for operand shape {x.shape}.")
+    if x.ndim != len(starts):
+        reject(TypeError, [x, update], "dynamic_update_slice start_indices must have length equal "
+               f"to the rank of operand, got indices {tuple(starts)} for operand shape {x.shape}.")
+    if any(m > n for m, n in zip(update.shape, x.shape, strict=True)):
+        reject(TypeError, [x, update], "dynamic_update_slice update shape must be smaller than "
+               f"operand shape, got update shape {update.shape} for operand shape {x.shape}.")
+    if x.dtype != update.dtype:
+        reject(TypeError, [x, update], "lax.dynamic_update_slice requires arguments to have the "
+               f"same dtypes, got {x.dtype}, {update.dtype}.")
+    _check_starts("dynamic_update_slice", [x, update, *starts], starts)
+    return x.shape, x.dtype, x.weak_type
+
+
+def _update_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
+    whole, update, kinds = [], [], []
+    for d, (n, m) in enumerate(zip(operands[0], operands[1], strict=True)):
+        whole.append(f"d{d}")
+        update.append(f"d{d}" if n == m else f"s{d}")
+        if n != m:
+            kinds += [f"d{d}:indexed", f"s{d}!:replicate"]
+    return rule_text([whole, update] + [[] for _ in operands[2:]], [whole], kinds)
+
+
+def _update_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                     params: dict[str, Any]) -> list[Entries]:
+    x, update = types[:2]
+    if x.entries != update.entries:
+        fail(ShardingTypeError,
+             "dynamic_update_slice operand sharding must be equal to update sharding, got operand "
+             f"sharding {x.str_short(mesh_axis_types=True)} and update sharding "
+             f"{update.str_short(mesh_axis_types=True)}.", code="sharding-conflict",
+             label=f"operand and update are {short_list(types[:2])}",
+             help="bring the update to the operand's spec with `reshard`")
+    return [x.entries]
+
+
+def _update_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                    unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    for word, sets in (("unreduced", unreduced), ("reduced", reduced)):
+        if sets[0] != sets[1]:
+            x, update = types[:2]
+            fail(ShardingTypeError,
+                 f"dynamic_update_slice operand and update must be {word} along the same axes. Got "
+                 f"operand sharding {x.str_short(mesh_axis_types=True)} and update sharding "
+                 f"{update.str_short(mesh_axis_types=True)}.", code="pending-operands",
+                 help="bring the update to the operand's spec with `reshard`")
+    return unreduced[0], reduced[0]
+
+
+def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
+                     *starts: np.ndarray) -> np.ndarray:
+    sizes = update.shape[lead:]
+    devices = lead_sizes(lead, (x, update, *starts))
+    out = np.array(with_lead(x, lead, devices))
+    view, index = _window(lead, out, _clamped(starts, sizes, out.shape[lead:]), sizes, devices)
+    if not index:
+        view[...] = update
+        return out
+    where, varying, rest = index
+    view[where] = update.transpose(*range(lead), *(lead + d for d in (*varying, *rest)))
+    return out
+
+
+def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
+    ct_x = ct_update = None
+    aval = type_of(update)
+    if isinstance(x, LinearOperand):
+        hole = cotangent_type(aval)
+        t = type_of(ct)
+        hole = hole.update(dtype=t.dtype, manual=t.manual)
+        ct_x = dynamic_update_slice_p.bind(ct, zeros(hole), *starts)
+    if isinstance(update, LinearOperand):
+        ct_update = dynamic_slice_p.bind(ct, *starts, slice_sizes=aval.shape)
+    return (ct_x, ct_update, *(None for _ in starts))
+
+
+def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple:
+    x, update, *starts = operands
+    moved = batch_first(operands, dims, size)
+    if all(d is None for d in dims[2:]):
+        first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
+        return [dynamic_update_slice_p.bind(*moved[:2], first, *starts)], [0]
+    window = tuple(range(1, type_of(moved[0]).ndim))
+    numbers = ScatterDimensionNumbers(
+        update_window_dims=window, inserted_window_dims=(), scatter_dims_to_operand_dims=window,
+        operand_batching_dims=(0,), scatter_indices_batching_dims=(0,))
+    return [scatter_p.bind(
+        moved[0], _stacked_starts(starts, dims[2:], size), moved[1], dimension_numbers=numbers,
+        unique_indices=True, indices_are_sorted=True, mode=GatherScatterMode.CLIP)], [0]
+
+
+dynamic_update_slice_p = defop(
+    "dynamic_update_slice",
+    doc="The operand with the part at the start replaced by the update.",
+    infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
+    evaluate=_update_evaluate, arithmetic=False, linear=((0, 1),), jvp="linear",
+    transpose=_update_transpose, batch=_update_batch,
+    samples=lambda: [
+        Sample((_arange(4, 5), -_arange(2, 3), np.int32(1), np.int32(4)), {}),
+        Sample((_arange(4, 5), -_arange(1, 5), np.int32(2), np.int32(0)), {}),
+    ])

@@ -1,0 +1,125 @@
+"""Contractions of numpy arrays as as few matrix products as possible.
+
+Dimensions carry labels, as in an einsum: a label of both operands and the result is a batch
+dimension, of both operands alone a contracting one, of one operand a free one. A device dimension
+that only one operand has is a free dimension like any other, so the products of all devices with a
+common operand are one product. Operands are copied only where no order of their dimensions makes
+the groups (batch, free, contracting) mergeable.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from .lead import mergeable
+
+Labels = Sequence[Hashable]
+
+
+def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
+             out_labels: Labels) -> np.ndarray:
+    """The product of `a` and `b`, summed over the labels that the result does not have.
+
+    Equal labels have equal sizes. A label that one operand alone has and the result lacks is summed
+    there first. Operands have one dtype, in which sums are taken; small integers go through
+    float64, where their products are exact.
+    """
+    a, a_labels = _sum_private(a, a_labels, b_labels, out_labels)
+    b, b_labels = _sum_private(b, b_labels, a_labels, out_labels)
+    plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    kind = a.dtype
+    exact = kind.kind in "iu" and kind.itemsize <= 2
+    if exact:
+        a, b = a.astype(np.float64), b.astype(np.float64)
+    left = _matrices(a, *plan.a_orders, plan.batch)
+    right = _matrices(b, *plan.b_orders, plan.batch)
+    out = np.matmul(left, right)
+    if exact:
+        out = out.astype(np.int64).astype(kind)
+    sizes = dict(zip(a_labels, a.shape, strict=True)) | dict(zip(b_labels, b.shape, strict=True))
+    out = out.reshape([sizes[x] for x in plan.order])
+    return out.transpose(plan.permutation) if plan.permutation else out
+
+
+class _Plan:
+    """How two label lists become stacks of matrices; see `_plan`."""
+
+    __slots__ = ("a_orders", "b_orders", "batch", "order", "permutation")
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
+    in_a, in_b, in_out = set(a), set(b), set(out)
+    batch = [x for x in out if x in in_a and x in in_b]
+    rows = [x for x in out if x in in_a and x not in in_b]
+    columns = [x for x in out if x in in_b and x not in in_a]
+    summed = [x for x in a if x in in_b and x not in in_out]
+    plan = _Plan()
+    plan.batch = len(batch)
+    plan.a_orders = _orders(a, batch, rows, summed, False)
+    plan.b_orders = _orders(b, batch, columns, summed, True)
+    plan.order = (*batch, *rows, *columns)
+    permutation = tuple(plan.order.index(x) for x in out)
+    plan.permutation = None if permutation == tuple(range(len(out))) else permutation
+    return plan
+
+
+def _orders(labels: tuple, batch: list, free: list, summed: list, right: bool) -> tuple:
+    """Permutations to (batch, free, summed) and (batch, summed, free), with the group sizes.
+
+    The last item says whether the second order is the one that the product wants.
+    """
+    place = {x: i for i, x in enumerate(labels)}
+    first = tuple(place[x] for x in (*batch, *free, *summed))
+    second = tuple(place[x] for x in (*batch, *summed, *free))
+    return first, second, len(free), len(summed), right
+
+
+def _matrices(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
+              batch: int) -> np.ndarray:
+    """`x` as [batch..., free, summed] (or [batch..., summed, free] if `right`), best as a view."""
+    orders = ((second, summed, free), (first, free, summed))
+    if not right:
+        orders = orders[::-1]
+    for flip, (order, major, _) in enumerate(orders):
+        t = x.transpose(order)
+        split = batch + major
+        if mergeable(t, batch, split) and mergeable(t, split, t.ndim) and _unit(t, split):
+            merged = t.reshape(*t.shape[:batch], _product(t.shape[batch:split]),
+                               _product(t.shape[split:]))
+            return merged.swapaxes(-1, -2) if flip else merged
+    order, major, _ = orders[0]
+    t = x.transpose(order)
+    split = batch + major
+    return np.ascontiguousarray(t).reshape(
+        *t.shape[:batch], _product(t.shape[batch:split]), _product(t.shape[split:]))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    n = 1
+    for s in sizes:
+        n *= s
+    return n
+
+
+def _unit(t: np.ndarray, split: int) -> bool:
+    """Are the last dimension's elements adjacent, as the matrix product of BLAS wants it?"""
+    for d in range(t.ndim - 1, split - 1, -1):
+        if t.shape[d] != 1:
+            if t.strides[d] != t.itemsize:
+                return False
+            break
+    # A broadcast (stride 0) row dimension cannot be handed to BLAS as a matrix.
+    return all(n == 1 or s > 0 for n, s in zip(t.shape, t.strides, strict=True))
+
+
+def _sum_private(x: np.ndarray, labels: Labels, other: Labels, out: Labels
+                 ) -> tuple[np.ndarray, Labels]:
+    gone = tuple(i for i, name in enumerate(labels) if name not in other and name not in out)
+    if not gone:
+        return x, labels
+    dtype = x.dtype
+    return (np.add.reduce(x, axis=gone, dtype=dtype),
+            tuple(name for i, name in enumerate(labels) if i not in gone))

@@ -1,0 +1,81 @@
+"""How ops type pending sums (`{U:X}`, unreduced) and their duals (`{R:X}`, reduced).
+
+Functions for the `pending` field of an op: (op, types, params, unreduced, reduced) -> the unreduced
+and reduced axes of the result. A sum may wait only where the op is linear in it, and JAX accepts
+fewer ops than that; each function raises what JAX raises. The two built-in rules, "none" and
+"keep", are in ir/infer.py.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from ..diagnostic import fail
+from ..errors import ShardingTypeError
+from ..infer import join_reduced, short_list
+from ..types import ArrayType
+
+Axes = frozenset[str]
+_NO_AXES: Axes = frozenset()
+_ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
+
+
+def refuse(op: Any, types: Sequence[ArrayType], params: dict[str, Any], unreduced: Sequence[Axes],
+           reduced: Sequence[Axes]) -> NoReturn:
+    """For ops that JAX gives no rule: an operand may be neither unreduced nor reduced."""
+    fail(NotImplementedError, f"unreduced/reduced rule for {op.name} is not implemented. {_ISSUES}",
+         code="unreduced-operand", label=f"operands are {short_list(types)}",
+         help="bring the operand to a plain spec first: `reshard(x, P(...))`")
+
+
+def all_or_none(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
+                unreduced: Sequence[Axes], reduced: Sequence[Axes]) -> tuple[Axes, Axes]:
+    """For sums of two: both operands wait for the same axes, or none does."""
+    out_reduced = join_reduced(op, types, reduced)
+    lhs, rhs = unreduced
+    if lhs == rhs:
+        return lhs, out_reduced
+    if lhs and rhs:
+        fail(ShardingTypeError,
+             f"lhs and rhs to `{op.name}` must be unreduced along the same mesh axes. "
+             f"Got lhs={lhs}, rhs={rhs}", code="unreduced-operand",
+             label=f"operands are {short_list(types)}",
+             help="finish the sums first: `reshard(x, P(...))` without `unreduced`")
+    pending, other = ("lhs", "rhs") if lhs else ("rhs", "lhs")
+    fail(ShardingTypeError,
+         f"{pending} is unreduced while {other} is not. `{op.name}` operation does not allow this "
+         "because there will be implicit communication. Please reduce "
+         f"{pending} via `reshard` before calling `{op.name}`.", code="unreduced-operand",
+         label=f"operands are {short_list(types)}",
+         notes=(f"{other} would be added once on every device, hence many times to the sum",),
+         help=f"`reshard({pending}, P(...))` without `unreduced`")
+
+
+def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
+            unreduced: Sequence[Axes], reduced: Sequence[Axes]) -> tuple[Axes, Axes]:
+    """For bilinear ops of two operands: a pending sum times a value reduced over its axes.
+
+    A rank-0 factor that does not vary counts as reduced: scaling goes into the sum.
+    """
+    lhs, rhs = unreduced
+    if not lhs and not rhs:
+        return _NO_AXES, join_reduced(op, types, reduced)
+    if lhs and rhs:
+        fail(ShardingTypeError,
+             f"lhs and rhs to `{op.name}` cannot be unreduced since {op.name} is bilinear. "
+             f"Got lhs={lhs}, rhs={rhs}", code="unreduced-operand",
+             label=f"operands are {short_list(types)}",
+             notes=("a product of two sums is not the sum of the products",),
+             help="finish one sum first: `reshard(x, P(...))` without `unreduced`")
+    waiting, factor = (0, 1) if lhs else (1, 0)
+    axes, other = unreduced[waiting], types[factor]
+    scalar = not other.shape and not reduced[factor] and not other.varying & axes
+    if reduced[factor] != axes and not scalar:
+        names = ("LHS", "RHS")
+        fail(ShardingTypeError,
+             f"{names[factor]} should be reduced along the same axes {names[waiting]} is unreduced "
+             f"on. Got lhs={types[0].str_short()} and rhs={types[1].str_short()}",
+             code="unreduced-operand",
+             label=f"operands are {short_list(types)}",
+             help="`reshard` the factor to `P(..., reduced={...})`, or finish the sum first")
+    return axes, reduced[waiting]

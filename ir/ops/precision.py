@@ -1,0 +1,39 @@
+"""The `precision` param of contractions: how exactly float32 products are computed.
+
+Hardware multipliers are narrower than float32; a precision asks for more passes, an algorithm names
+them one by one. Executors on a CPU compute exactly whatever it says; cost models read it.
+"""
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple
+
+from ..param_types import register_param_type
+
+
+@register_param_type
+class Precision(enum.Enum):
+    """Passes of a float32 product: one (bfloat16), three, or six (exact to float32)."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@register_param_type
+class DotAlgorithm(NamedTuple):
+    """An algorithm for a contraction, by the types and the number of products it is made of."""
+
+    lhs_precision_type: Any
+    rhs_precision_type: Any
+    accumulation_type: Any
+    lhs_component_count: int = 1
+    rhs_component_count: int = 1
+    num_primitive_operations: int = 1
+    allow_imprecise_accumulation: bool = False

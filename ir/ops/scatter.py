@@ -1,0 +1,319 @@
+"""scatter and its accumulating kin: write, add, subtract, multiply, min or max into windows.
+
+The updates are the result of the gather with the same dimension numbers. Windows outside the
+operand are dropped (or moved inside, mode CLIP); where windows overlap, an overwriting scatter
+keeps the last update in row-major order of the indices and the others accumulate all.
+
+Queries are a reduction onto the result for the accumulating ops: each device adds its own updates,
+and the operand counts once (see `_localize_sum`).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..diagnostic import fail
+from ..errors import ShardingTypeError
+from ..infer import short_list
+from ..lazy import lazy_import
+from ..op import OPS, LocalizeContext, Op, Sample, defop
+from ..program import Literal
+from ..rule import REDUCE
+from ..types import ArrayType, Entries, Shape, array_type
+from .derivatives import batch_first
+from .elementwise import check_same_dtypes
+from .indexing import (
+    Checks,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_index_dtype,
+    factor_dims,
+    linear_index,
+    locate,
+    query_order,
+    window_dims,
+)
+from .lead import lead_indices, lead_sizes, with_lead
+from .rules import call, permutation_inverse, rule_text, shifted
+from .scatter_derivatives import (
+    jvp_extremal,
+    jvp_mul_operand,
+    jvp_mul_updates,
+    slice_sizes_of,
+    transpose_mul,
+    transpose_sum,
+    transpose_write,
+)
+
+sparse = lazy_import("scipy.sparse")
+
+Params = dict[str, Any]
+
+
+def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
+    """Dimensions of the updates that are queries, in the order of the indices' dimensions."""
+    return [d for d in range(rank) if d not in n.update_window_dims]
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+def _infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
+           dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+           unique_indices: bool, mode: GatherScatterMode) -> tuple:
+    n = dimension_numbers
+    types = [operand, indices, updates]
+    check = Checks("scatter", types)
+    check_index_dtype(types, indices)
+    check_same_dtypes("scatter", [operand, updates])
+    if indices.ndim == 0:
+        check.fail("Scatter index leaf dimension must be within [0, rank(indices) + 1). "
+                   "rank(indices) is 0 and scatter index leaf dimension is -1.")
+    last = indices.ndim - 1
+    rank = last + len(n.update_window_dims)
+    if updates.ndim != rank:
+        check.fail(f"Updates tensor must be of rank {rank}; got {updates.ndim}.")
+    check.sorted_unique(n.update_window_dims, "update_window_dims")
+    check.in_range(n.update_window_dims, updates.ndim, "update_window_dims")
+    for dims, name in ((n.inserted_window_dims, "inserted_window_dims"),
+                       (n.operand_batching_dims, "operand_batching_dims")):
+        check.sorted_unique(dims, name)
+        check.in_range(dims, operand.ndim, name)
+    check.disjoint(n.inserted_window_dims, n.operand_batching_dims, "inserted_window_dims",
+                   "operand_batching_dims")
+    check.disjoint(n.scatter_dims_to_operand_dims, n.operand_batching_dims,
+                   "scatter_dims_to_operand_dims", "operand_batching_dims")
+    check.batching(operand, indices, n.operand_batching_dims, n.scatter_indices_batching_dims,
+                   "operand_batching_dims", "scatter_indices_batching_dims")
+    window = (len(n.update_window_dims) + len(n.inserted_window_dims)
+              + len(n.operand_batching_dims))
+    if operand.ndim != window:
+        check.fail(f"Scatter op has window of size {window}; doesn't match operand of rank "
+                   f"{operand.ndim}.")
+    if len(n.scatter_dims_to_operand_dims) != indices.shape[last]:
+        check.fail(f"Scatter op has {len(n.scatter_dims_to_operand_dims)} elements in "
+                   f"scatter_dims_to_operand_dims and the bound of dimension index_vector_dim="
+                   f"{last} of indices is {indices.shape[last]}. These two numbers must be equal")
+    for i, d in enumerate(n.scatter_dims_to_operand_dims):
+        if not 0 <= d < operand.ndim:
+            check.fail("Invalid scatter_dims_to_operand_dims mapping; domain is [0, "
+                       f"{operand.ndim}), got: {i}->{d}.")
+    check.unique(n.scatter_dims_to_operand_dims, "scatter_dims_to_operand_dims")
+    windows = window_dims(operand.ndim, n.inserted_window_dims, n.operand_batching_dims)
+    for at, d in zip(n.update_window_dims, windows, strict=True):
+        if updates.shape[at] > operand.shape[d]:
+            check.fail("Bounds of the window dimensions of updates must not exceed the bounds of "
+                       "the corresponding dimensions of operand. For dimension "
+                       f"{at}, updates bound is {updates.shape[at]}, operand bound is "
+                       f"{operand.shape[d]}.")
+    for at, size in zip(query_dims(n, updates.ndim), indices.shape[:-1], strict=True):
+        if updates.shape[at] != size:
+            check.fail("Bounds of the scatter dimensions of updates must be the same as the bounds "
+                       "of the corresponding dimensions of scatter indices. For scatter dimension "
+                       f"{at}, updates bound is {updates.shape[at]}, indices bound is {size}.")
+    return operand.shape, operand.dtype, operand.weak_type
+
+
+# -- the factor rule and Explicit axes -------------------------------------------------------------
+
+def _rule_with(query_kind: str) -> Callable[..., str]:
+    def rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+             dimension_numbers: ScatterDimensionNumbers, **params: Any) -> str:
+        n = dimension_numbers
+        operand, indices, updates, kinds = factor_dims(
+            operands[0], operands[1], slice_sizes_of(operands[0], operands[2], n), n.as_gather())
+        kinds += [f"{q}:{query_kind}" for q in indices[:-1] if q.startswith("q")]
+        return rule_text([operand, indices, updates], [operand], kinds)
+    return rule
+
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+              params: Params) -> list[Entries]:
+    operand, indices, updates = types
+    n = params["dimension_numbers"]
+    queries = query_dims(n, updates.ndim)
+    batching = [(d, q, queries[q]) for d, q in zip(
+        n.operand_batching_dims, n.scatter_indices_batching_dims, strict=True)]
+    windows = list(zip(window_dims(operand.ndim, n.inserted_window_dims, n.operand_batching_dims),
+                       n.update_window_dims, strict=True))
+    in_step = all(len({e for e in (operand.entries[d], indices.entries[q], updates.entries[u])
+                       if e}) <= 1 for d, q, u in batching)
+    alike = all(operand.entries[d] == updates.entries[u]
+                and (not operand.entries[d] or operand.shape[d] == updates.shape[u])
+                for d, u in windows)
+    whole = (all(not operand.entries[d] for d in n.inserted_window_dims)
+             and not indices.entries[-1]
+             and all(not indices.entries[q] and not updates.entries[u]
+                     for q, u in enumerate(queries) if q not in n.scatter_indices_batching_dims))
+    if not (in_step and alike and whole):
+        fail(ShardingTypeError,
+             "Use `.at[...].set/add/mul/...(out_sharding=)` to provide output PartitionSpec for "
+             "the scatter update as out sharding could not be resolved unambiguously (or would "
+             f"require collectives on inputs). Got operand={operand!r}, indices={indices!r}, "
+             f"updates={updates!r}", code="scatter-sharding",
+             label=f"operand, indices and updates are {short_list(types)}",
+             notes=("a dimension that is written in part must be whole, and so must the indices",),
+             help="`x.at[...].set(..., out_sharding=P(...))`")
+    entries = list(operand.entries)
+    for d, q, u in batching:
+        entries[d] = entries[d] or indices.entries[q] or updates.entries[u]
+    return [tuple(entries)]
+
+
+def _localize_sum(name: str) -> Callable[[LocalizeContext], list[Any]]:
+    def localize(context: LocalizeContext) -> list[Any]:
+        """Where queries are split, each device has a partial sum; the operand is in one of them."""
+        x, *others = context.operands
+        axes = tuple(a for f, factor in enumerate(context.rule.factors) if factor.kind == REDUCE
+                     for a in context.axes_of_factor.get(f, ()))
+        if axes:
+            first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)],
+                                 {})[0]
+            nothing = context.emit(
+                OPS["broadcast_in_dim"], [_literal(0, context.operand_types[0].dtype)],
+                {"shape": context.local_operand_shapes[0], "broadcast_dimensions": (),
+                 "sharding": None})[0]
+            x = context.emit(OPS["select_n"], [first, nothing, x], {})[0]
+        return context.emit(OPS[name], [x, *others], context.params)
+    return localize
+
+
+def _literal(value: Any, dtype: Any) -> Literal:
+    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+def _write(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
+    rows[at] = updates
+
+
+def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
+    def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
+        width = rows.shape[1]
+        if ufunc is np.add and width > 1 and updates.size > 4096 and rows.dtype != np.bool_:
+            # A product with a sparse 0/1 matrix is an order of magnitude quicker than add.at.
+            count = len(at)
+            ones = np.ones(count, rows.dtype)
+            pick = sparse.csc_matrix((ones, at, np.arange(count + 1)), shape=(len(rows), count))
+            rows += pick @ updates
+            return
+        flat = rows.reshape(-1)
+        if width > 1:
+            at = (at[:, None] * width + np.arange(width)).reshape(-1)
+        ufunc.at(flat, at, updates.reshape(-1))
+    return accumulate
+
+
+def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+                   ) -> Callable[..., np.ndarray]:
+    def evaluate(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
+                 dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+                 unique_indices: bool, mode: GatherScatterMode) -> np.ndarray:
+        n = dimension_numbers
+        local = x.shape[lead:]
+        devices = lead_sizes(lead, (x, indices, updates))
+        slices = slice_sizes_of(local, updates.shape[lead:], n)
+        at = locate(lead, local, indices, n.as_gather(), slices)
+        queries = indices.ndim - lead - 1
+        layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
+        out = np.array(with_lead(x, lead, devices).transpose(layout), order="C")
+        sizes = [local[d] for d in at.addressed]
+        full = tuple(indices.shape[lead:-1]) + tuple(slices[d] for d in at.partial)
+        tail = tuple(local[d] for d in at.whole)
+        width = int(np.prod(tail, dtype=int))
+        rows = out.reshape(int(np.prod((*devices, *sizes), dtype=int)), width)
+        where = [*lead_indices(out, lead, devices, lead + len(full)), *at.index]
+        positions = np.broadcast_to(linear_index(where, [*devices, *sizes]), devices + full)
+        windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
+        order = query_order(lead, queries, at, n.update_window_dims, windows)
+        values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
+        if at.inside is not None and mode is not GatherScatterMode.CLIP:
+            kept = np.broadcast_to(at.inside, devices + full[:queries])
+            positions, values = positions[kept], values[kept]
+        combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
+        return out.transpose(permutation_inverse(layout))
+    return evaluate
+
+
+# -- batching --------------------------------------------------------------------------------------
+
+def _batch_with(name: str) -> Callable[..., tuple]:
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+              unique_indices: bool, mode: GatherScatterMode) -> tuple:
+        n = dimension_numbers
+        together = dims[1] is not None
+        x, indices, updates = batch_first(operands, dims, size)
+        pair = (0,) if together else ()
+        numbers = ScatterDimensionNumbers(
+            update_window_dims=(() if together else (0,)) + shifted(n.update_window_dims),
+            inserted_window_dims=shifted(n.inserted_window_dims),
+            scatter_dims_to_operand_dims=shifted(n.scatter_dims_to_operand_dims),
+            operand_batching_dims=pair + shifted(n.operand_batching_dims),
+            scatter_indices_batching_dims=pair + shifted(n.scatter_indices_batching_dims,
+                                                         len(pair)))
+        return [call(name, x, indices if together else operands[1], updates,
+                     dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
+                     unique_indices=unique_indices, mode=mode)], [0]
+    return batch
+
+
+# -- the ops ---------------------------------------------------------------------------------------
+
+def _samples(unique: bool = False) -> list[Sample]:
+    def sample(x: np.ndarray, indices: Any, updates: np.ndarray, n: ScatterDimensionNumbers,
+               mode: GatherScatterMode = GatherScatterMode.FILL_OR_DROP,
+               distinct: bool = False) -> Sample:
+        return Sample((x, np.asarray(indices, np.int32), updates), {
+            "dimension_numbers": n, "indices_are_sorted": False,
+            "unique_indices": distinct or unique, "mode": mode})
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
+    rows = ScatterDimensionNumbers((1,), (0,), (0,))
+    few = np.arange(18, dtype=np.float32).reshape(3, 6) / 8 + 1
+    box = ScatterDimensionNumbers((1, 2), (), (0, 1))
+    boxes = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 8 + 1
+    found = [
+        sample(x, [[2], [0], [3]], few, rows, distinct=True),
+        sample(x, [[2], [9], [-1]], few, rows, distinct=True),
+        sample(x, [[1], [0], [5], [3]], few[0, :4], ScatterDimensionNumbers((), (1,), (1,), (0,),
+                                                                          (0,)), distinct=True),
+        sample(x, [[0, 0], [9, 9]], boxes, box, GatherScatterMode.CLIP, distinct=True),
+    ]
+    if not unique:
+        found += [sample(x, [[2], [0], [2]], few, rows),
+                  sample(x, [[0, 0], [1, 1]], boxes, box)]
+    return found
+
+
+def _defscatter(name: str, doc: str, query_kind: str, combine: Callable[..., None],
+                arithmetic: bool = True, **fields: Any) -> Op:
+    return defop(
+        name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
+        evaluate=_evaluate_with(combine), arithmetic=arithmetic, batch=_batch_with(name), **fields)
+
+
+scatter_p = _defscatter(
+    "scatter", "Overwrite windows of operand 0, at the positions given by operand 1, with operand "
+    "2.", "replicate", _write, arithmetic=False, linear=((0, 2),), jvp="linear",
+    transpose=transpose_write, samples=_samples)
+scatter_add_p = _defscatter(
+    "scatter-add", "Add operand 2 to windows of operand 0.", "sum", _accumulate(np.add),
+    localize=_localize_sum("scatter-add"), linear=((0, 2),), jvp="linear",
+    transpose=transpose_sum(1), samples=_samples)
+scatter_sub_p = _defscatter(
+    "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum",
+    _accumulate(np.subtract), localize=_localize_sum("scatter-sub"), linear=((0, 2),),
+    jvp="linear", transpose=transpose_sum(-1), samples=_samples)
+scatter_mul_p = _defscatter(
+    "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", _accumulate(np.multiply),
+    linear=((0,),), jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
+    samples=lambda: _samples(unique=True))
+scatter_min_p = _defscatter(
+    "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min",
+    _accumulate(np.minimum), jvp=jvp_extremal("scatter-min"), samples=_samples)
+scatter_max_p = _defscatter(
+    "scatter-max", "The larger of windows of operand 0 and operand 2.", "max",
+    _accumulate(np.maximum), jvp=jvp_extremal("scatter-max"), samples=_samples)

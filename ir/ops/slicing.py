@@ -1,0 +1,107 @@
+"""Static slices: `x[1:5:2]` with bounds that are known while tracing.
+
+A dimension taken whole passes through; a part is a halo factor, whose blocks are not blocks of the
+operand.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..op import Sample, defop
+from ..types import ArrayType, Shape
+from .derivatives import move_first, type_of
+from .rules import call, reject, resized_entries, rule_text
+
+
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                 strides: tuple[int, ...] | None) -> tuple:
+    if x.ndim != len(start_indices):
+        reject(TypeError, [x], "slice start_indices must have length equal to the number of "
+               f"dimensions of the operand, got indices {start_indices} for operand shape "
+               f"{x.shape}.")
+    if len(start_indices) != len(limit_indices):
+        reject(TypeError, [x], "slice limit_indices must have the same length as start_indices, "
+               f"got start_indices {start_indices} and limit_indices {limit_indices}.")
+    if any(stop > n for n, stop in zip(x.shape, limit_indices, strict=True)):
+        reject(TypeError, [x], "slice limit_indices must be less than or equal to operand shape, "
+               f"got limit_indices {limit_indices} for operand shape {x.shape}.")
+    if any(start < 0 for start in start_indices):
+        reject(TypeError, [x], "slice start_indices must be greater than or equal to zero, got "
+               f"start_indices of {start_indices}.")
+    if any(stop < start for start, stop in zip(start_indices, limit_indices, strict=True)):
+        reject(TypeError, [x], "slice limit_indices must be greater than or equal to "
+               f"start_indices, got start_indices {start_indices} and limit_indices "
+               f"{limit_indices}.")
+    steps = (1,) * x.ndim if strides is None else tuple(strides)
+    if len(steps) != x.ndim:
+        reject(TypeError, [x], "slice strides must have length equal to the number of dimensions "
+               f"of the operand, got strides {strides} for operand shape {x.shape}.")
+    if not all(step > 0 for step in steps):
+        reject(TypeError, [x], f"slice strides must be positive, got {strides}")
+    return tuple(-(-(stop - start) // step) for start, stop, step
+                 in zip(start_indices, limit_indices, steps, strict=True)), x.dtype
+
+
+def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+                start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                strides: tuple[int, ...] | None) -> str:
+    dims = [f"d{d}" for d in range(len(start_indices))]
+    return rule_text([dims], [dims], [
+        f"{name}:halo" for name, n, m in zip(dims, operands[0], results[0], strict=True) if n != m])
+
+
+def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
+                    limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> np.ndarray:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    return x[(slice(None),) * lead + tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
+                  results: Sequence[Shape]) -> dict[str, Any]:
+    """Only dimensions taken whole are split: there, the limit is the block's size."""
+    whole = [n == m for n, m in zip(operands[0], results[0], strict=True)]
+    return {**params, "limit_indices": tuple(
+        n if w else stop for n, w, stop
+        in zip(operands[0], whole, params["limit_indices"], strict=True))}
+
+
+def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
+                     limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    config = []
+    for n, m, start, step in zip(x.aval.shape, type_of(ct).shape, start_indices, steps,
+                                 strict=True):
+        covered = start + (m - 1) * step + 1 if m else start
+        config.append((start, n - covered, step - 1))
+    return (call("pad", ct, np.zeros((), x.aval.dtype), padding_config=tuple(config)),)
+
+
+def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                 strides: tuple[int, ...] | None) -> tuple:
+    return [slice_p.bind(
+        move_first(operands[0], dims[0]), start_indices=(0, *start_indices),
+        limit_indices=(size, *limit_indices),
+        strides=None if strides is None else (1, *strides))], [0]
+
+
+slice_p = defop(
+    "slice",
+    doc="Elements start, start + stride, ... below limit in each dimension.",
+    infer=_slice_infer, rule=_slice_rule, pending="keep", arithmetic=False,
+    explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
+    evaluate=_slice_evaluate, resize=_slice_resize, linear=((0,),), jvp="linear",
+    transpose=_slice_transpose, batch=_slice_batch,
+    samples=lambda: [
+        Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
+                                  "strides": (1, 2)}, lambda x: x[:, 1:5:2]),
+        Sample((_arange(4, 6),), {"start_indices": (2, 0), "limit_indices": (4, 6),
+                                  "strides": None}, lambda x: x[2:]),
+    ])

@@ -1,0 +1,25 @@
+"""Classes whose values stand in params of ops: dimension numbers, modes, options.
+
+The text of a program names them, so they are made known here: dataclasses and NamedTuples are
+written `Name(field=value, ...)`, enums `Name.MEMBER`.
+"""
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TypeVar
+
+PARAM_TYPES: dict[str, type] = {}
+C = TypeVar("C", bound=type)
+
+
+def register_param_type(cls: C) -> C:
+    """Let values of `cls`, a dataclass, NamedTuple or Enum, stand in params. Works as decorator.
+
+    Raises ValueError if another class of that name is known, TypeError for any other kind of class.
+    """
+    if not (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum) or hasattr(cls, "_fields")):
+        raise TypeError(f"{cls.__name__} is neither a dataclass, nor a NamedTuple, nor an Enum")
+    if PARAM_TYPES.setdefault(cls.__name__, cls) is not cls:
+        raise ValueError(f"a param type called {cls.__name__} is registered already")
+    return cls

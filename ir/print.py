@@ -1,0 +1,284 @@
+"""Programs as text: the inverse of ir/parse.py, rule by rule of grammar.lark.
+
+    mesh (X=2, Y=4)
+
+    program @layer(x: f32[64@X,4], w: f32[4,16]) -> f32[64@X,16] {
+      h: f32[64@X,16] = dot_general[dimension_numbers=...] x w     # train.py:9:9-13
+      return h
+    }
+
+Variables have the user's names where these are known: of parameters, and of expressions that are
+assigned to a name; others are called a, b, c. The same program always gives the same text. A
+program that is wrong prints as well, since the verifier shows it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .collector import collector_paused
+from .constants import Writer, array_of, constant_text, short_constant_text
+from .device import Device
+from .keys import storage_dtype
+from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from .names import Names, name_variables
+from .op import Op, params_key
+from .placeholders import quote
+from .program import Atom, Equation, Level, Literal, Program
+from .remarks import Files, file_word, remark_text
+from .scalars import scalar_text
+from .text import Notation, hidden_params, is_name, mesh_text
+from .types import ArrayType
+
+WIDTH = 100              # of a heading before it is broken
+_REMARK_COLUMN = 72      # comments of shorter equations are aligned
+
+
+def print_program(program: Program, *, locations: bool = True,
+                  constant: Writer = constant_text) -> str:
+    """The text of a program; `parse_program` gives an equal one.
+
+    locations: with the comments that say where equations come from. constant: what stands after
+    `=` of a constant, from its name, value and type.
+    """
+    return _Printer(locations, constant).text(program)
+
+
+def save_program(program: Program, path: str | Path) -> None:
+    """Write a program to `path`, and its large constants to an `.npz` of that name beside it."""
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {}
+    beside = path.with_suffix(".npz")
+
+    def write(name: str, value: Any, aval: ArrayType) -> str:
+        short = short_constant_text(value, aval)
+        if short is not None:
+            return short
+        array = np.ascontiguousarray(array_of(value, aval))
+        key = name
+        while key in arrays:           # constants of nested programs have names of their own
+            key += "_"
+        arrays[key] = array.reshape(-1).view(np.uint8)   # npz knows numpy's own dtypes only
+        return f"npz {quote(beside.name)}:{key}"
+
+    text = print_program(program, constant=write)
+    if arrays:
+        np.savez(beside, **arrays)
+    path.write_text(text, encoding="utf-8")
+
+
+# -- the printer -----------------------------------------------------------------------------------
+
+class _Printer:
+    """Writes one text: what its programs share are the names of meshes, files and functions."""
+
+    def __init__(self, locations: bool, constant: Writer) -> None:
+        self.locations = locations
+        self.constant = constant
+        self.files = Files()
+
+    def text(self, program: Program) -> str:
+        with collector_paused():
+            notation = Notation(program.mesh)
+            body = self.function(program, notation, "", "program ")
+            lines = []
+            if program.mesh is not empty_abstract_mesh:
+                lines.append(f"mesh {mesh_text(program.mesh)}")
+            lines += [f"mesh {name} = {mesh_text(m)}" for m, name in notation.meshes.items()]
+            lines += [f"devices {mesh_text(m)}" for m in program.memo.get("meshes", ())
+                      if not _default_order(m)]
+            if program.level is not Level.TRACED:
+                lines.append(f"level {program.level.value}")
+            if lines:
+                lines.append("")
+            lines += body
+            files = [(file_word(label), path) for path, label in self.files.labels.items()
+                     if path != label]
+            if files:
+                lines.append("")
+                lines += [f"file {label} = {quote(path)}" for label, path in files]
+            return "\n".join(lines) + "\n"
+
+    def function(self, program: Program, notation: Notation, indent: str, prefix: str
+                 ) -> list[str]:
+        """The lines of a program, nested ones included; `prefix` stands before its name."""
+        names = name_variables(program)
+        lines = self._signature(program, names, notation, indent, prefix)
+        inner = indent + "  "
+        for var, value in program.consts:
+            name = names[var]
+            text = self.constant(name, value, var.aval)
+            lines.append(f"{inner}const {name}: {notation.type(var.aval)} = {text}")
+        rows = [self.equation(eqn, names, notation, inner, program) for eqn in program.eqns]
+        column = max((len(t) for t, remark, _ in rows if remark and len(t) <= _REMARK_COLUMN),
+                     default=0)
+        column = -(-(column + 2) // 4) * 4
+        for text, remark, nested in rows:
+            lines.append(f"{text.ljust(max(column, len(text) + 2))}# {remark}" if remark else text)
+            lines += nested
+        results = ", ".join([self.atom(v, names, notation) for v in program.outvars])
+        lines.append(f"{inner}return {results}".rstrip())
+        lines.append(indent + "}")
+        return lines
+
+    def _signature(self, program: Program, names: Names, notation: Notation, indent: str,
+                   prefix: str) -> list[str]:
+        whole = Notation(frozen(program.mesh), notation)      # of global types
+        offset = len(program.invars) - len(program.arg_names)
+        parameters = []
+        for i, var in enumerate(program.invars):
+            name = names[var]
+            path = program.arg_names[i - offset] if i >= offset else ""
+            shown = f" {quote(path)}" if path and path != name else ""
+            text = f"{name}{shown}: {notation.type(var.aval)}"
+            if i < len(program.global_in):
+                text += f" <- {whole.type(program.global_in[i])}"
+            parameters.append(text)
+        results = []
+        paths = program.result_names
+        if paths == tuple(f"[{i}]" for i in range(len(paths))):
+            paths = ()                                        # says nothing
+        for i, atom in enumerate(program.outvars):
+            text = notation.type(atom.aval)
+            if i < len(paths) and paths[i]:
+                text += f" {quote(paths[i])}"
+            if i < len(program.global_out):
+                text += f" => {whole.type(program.global_out[i])}"
+            results.append(text)
+        name = program.name if is_name(program.name) else quote(program.name)
+        head = f"{indent}{prefix}@{name}("
+        tail = results[0] if len(results) == 1 else f"({', '.join(results)})"
+        line = f"{head}{', '.join(parameters)}) -> {tail} {{"
+        if len(line) <= WIDTH:
+            return [line]
+        deep = indent + "    "
+        if len(results) > 1 and len(indent) + len(tail) + 8 > WIDTH:
+            after = [f"{indent}) -> (", *[f"{deep}{r}," for r in results], indent + ") {"]
+        else:
+            after = [f"{indent}) -> {tail} {{"]
+        return [head, *[f"{deep}{p}," for p in parameters], *after]
+
+    def equation(self, eqn: Equation, names: Names, notation: Notation, indent: str,
+                 program: Program) -> tuple[str, str, list[str]]:
+        """An equation's text, its comment, and the lines of the programs it holds."""
+        text = indent
+        if eqn.outvars:
+            bound = [f"{names[v]}: {notation.type(v.aval)}" for v in eqn.outvars]
+            text += ", ".join(bound) + " = "
+        text += eqn.op.name + self._params(eqn.op, eqn.params, notation)
+        for atom in eqn.invars:
+            text += " " + self.atom(atom, names, notation)
+        remark = ""
+        if self.locations:
+            remark = remark_text(eqn, program.mesh, program.name, self.files)
+        return text, remark, self._blocks(eqn, notation, indent + "  ", program)
+
+    def atom(self, atom: Atom, names: Names, notation: Notation) -> str:
+        """An operand: a name, or `2.0:f32[]`; `2.0:f32` is on no mesh though the program is."""
+        if not isinstance(atom, Literal):
+            return names[atom]
+        aval = atom.aval
+        number = scalar_text(np.asarray(atom.val)[()], storage_dtype(aval.dtype))
+        text = notation.type(aval)
+        if text.endswith("[] on ()"):
+            text = text[:-len("[] on ()")]
+        return f"{number}:{text}"
+
+    # -- params --------------------------------------------------------------------------------
+    def _params(self, op: Op, params: dict[str, Any], notation: Notation) -> str:
+        if not params:
+            return "" if not hidden_params(op) else self._params_text(op, params, notation)
+        try:
+            key = (op, params_key(params))
+            text = notation.values.get(key)
+        except TypeError:                    # not hashable: for the verifier to say
+            return self._params_text(op, params, notation)
+        if text is None:
+            text = notation.values[key] = self._params_text(op, params, notation)
+        return text
+
+    def _params_text(self, op: Op, params: dict[str, Any], notation: Notation) -> str:
+        hidden = hidden_params(op)
+        parts = []
+        for name in sorted(params.keys() | hidden.keys()):
+            if name not in params:
+                parts.append(f"{name}=absent")
+                continue
+            value = params[name]
+            if name in hidden and type(value) is type(hidden[name]) and value == hidden[name]:
+                continue
+            if _all_programs(value):
+                continue                     # its blocks say it
+            parts.append(f"{name}={notation.value(value)}")
+        return f"[{', '.join(parts)}]" if parts else ""
+
+    def _blocks(self, eqn: Equation, notation: Notation, indent: str, program: Program
+                ) -> list[str]:
+        lines: list[str] = []
+        for label, inner in programs_in(eqn.params):
+            scope = ""
+            own = notation
+            if inner.mesh is not program.mesh:
+                scope = f"mesh {mesh_text(inner.mesh)} "
+                own = Notation(inner.mesh, notation)
+            if inner.level is not program.level:
+                scope += f"level {inner.level.value} "
+            lines += self.function(inner, own, indent, f"{label} = {scope}")
+        return lines
+
+
+def frozen(mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh with all axes Explicit: the mesh of the global types of a per-device program."""
+    if not mesh.axis_names:
+        return mesh
+    return mesh.update(axis_types=(AxisType.Explicit,) * len(mesh.axis_names))
+
+
+def _default_order(mesh: Mesh) -> bool:
+    return all(d is Device(i) for i, d in enumerate(mesh.device_tuple))
+
+
+def _all_programs(value: Any) -> bool:
+    return isinstance(value, Program) or (
+        type(value) is tuple and bool(value) and all(isinstance(v, Program) for v in value))
+
+
+def programs_in(params: dict[str, Any]) -> Iterator[tuple[str, Program]]:
+    """Programs in params, each with its path: `jaxpr`, `branches.0`."""
+    for name in sorted(params):
+        value = params[name]
+        if isinstance(value, (Program, tuple)):
+            yield from _programs_at(name, value)
+
+
+def _programs_at(path: str, value: Any) -> Iterator[tuple[str, Program]]:
+    if isinstance(value, Program):
+        yield path, value
+    elif type(value) is tuple:
+        for i, item in enumerate(value):
+            yield from _programs_at(f"{path}.{i}", item)
+
+
+def equation_excerpt(program: Program, index: int, around: int = 2) -> list[str]:
+    """The lines of a program about equation `index`, which is marked; len(eqns) is `return`."""
+    printer = _Printer(False, constant_text)
+    names, notation = name_variables(program), Notation(program.mesh)
+    lines: list[str] = []
+    width = len(str(len(program.eqns)))
+    for i in range(max(0, index - around), min(len(program.eqns), index + around + 1)):
+        text, _, _ = printer.equation(program.eqns[i], names, notation, "", program)
+        mark = ">" if i == index else " "
+        lines.append(f"{mark} {i:>{width}}  {text}")
+    if index + around >= len(program.eqns):
+        results = ", ".join([printer.atom(v, names, notation) for v in program.outvars])
+        mark = ">" if index == len(program.eqns) else " "
+        lines.append(f"{mark} {'':>{width}}  return {results}".rstrip())
+    return lines
+
+
+def type_texts(avals: Sequence[ArrayType], mesh: AbstractMesh) -> str:
+    """Types as they stand in a program on `mesh`, for messages."""
+    return ", ".join(map(Notation(mesh).type, avals)) or "nothing"

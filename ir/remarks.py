@@ -1,0 +1,152 @@
+"""The comment at the end of an equation: what it costs, where it comes from, why it exists.
+
+    # train.py:9:9-13 in layer
+    # transpose of train.py:9:9-13
+    # psum over X, 1,024 B received per device, train.py:9:9-13, because w is whole over X
+
+File, line, columns (from 1, both included), function, transformation and reason are read back; the
+cost of a collective follows from the equation, so it is only shown. A file is named by the end of
+its path that tells it from the others; the full paths stand below the program, as in
+`file train.py = "/home/me/train.py"`. The function is left out where it is the program's own. Any
+other comment means nothing.
+"""
+from __future__ import annotations
+
+import os
+import re
+
+from .location import UNKNOWN, Location
+from .mesh import AbstractMesh
+from .placeholders import quote
+from .program import Equation
+from .text import axis_text, unquote
+
+_PLAIN_FILE = re.compile(r'[^\s":,]+')
+_PLAIN_WORD = re.compile(r'[^\s",]+')
+_PLAIN_TRANSFORM = re.compile(r'[^\s",:]+')
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_REMARK = re.compile(
+    r"#\s*(?:\S+ over [^#]*? received per device(?:, |$))?"
+    rf'(?:(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
+    r":(?P<line>\d+):(?P<column>\d+)(?:-(?:(?P<end_line>\d+):)?(?P<end_column>\d+))?"
+    rf'(?: in (?P<function>[^\s",]+|{_STRING}))?(?:, |$))?'
+    r"(?:because (?P<reason>.*))?")
+
+
+class Files:
+    """Short names of the files that a text mentions, each the end of a path."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}     # path -> label
+        self.paths: dict[str, str] = {}      # label -> path
+
+    def label(self, path: str) -> str:
+        """The name of a file in this text."""
+        label = self.labels.get(path)
+        if label is None:
+            parts = path.replace(os.sep, "/").split("/")
+            label = parts[-1]
+            for count in range(1, len(parts) + 1):
+                label = "/".join(parts[-count:])
+                if label not in self.paths:
+                    break
+            while label in self.paths:       # two spellings of one path
+                label += "'"
+            self.labels[path] = label
+            self.paths[label] = path
+        return label
+
+
+def _word(text: str, plain: re.Pattern) -> str:
+    return text if plain.fullmatch(text) else quote(text)
+
+
+def file_word(label: str) -> str:
+    """A file's label as it stands in a comment."""
+    return _word(label, _PLAIN_FILE)
+
+
+def remark_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) -> str:
+    """The comment of an equation, without `#`; '' if there is nothing to say."""
+    parts = []
+    if eqn.op.collective is not None:
+        cost = wire_text(eqn, mesh)
+        if cost:
+            parts.append(cost)
+    place = eqn.location
+    if place is not UNKNOWN:
+        parts.append(_place_text(place, function, files))
+    if eqn.reason:
+        reason = eqn.reason
+        if reason != reason.strip() or not reason.isprintable() or reason[0] == '"':
+            reason = quote(reason)
+        parts.append(f"because {reason}")
+    return ", ".join(parts)
+
+
+def _place_text(place: Location, function: str, files: Files) -> str:
+    line, column, end_line, end_column = (
+        place.line, place.column, place.end_line, place.end_column)
+    text = f"{file_word(files.label(place.file))}:{line}:{column + 1}"
+    if end_line != line:
+        text += f"-{end_line}:{end_column}"
+    elif end_column != column:
+        text += f"-{end_column}"
+    if place.transform:
+        text = f"{_word(place.transform, _PLAIN_TRANSFORM)} of {text}"
+    name = place.function
+    return text if name == function else f"{text} in {_word(name, _PLAIN_WORD)}"
+
+
+def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
+    """`psum over X, 1,024 B received per device`; '' where these axes are not the mesh's."""
+    collective = eqn.op.collective
+    if collective is None:
+        return ""
+    size = 1
+    try:
+        axes = collective.axes(eqn.params)
+        for axis in axes:
+            size *= mesh.axis_size(axis)
+    except (KeyError, ValueError):
+        return ""
+    received = sum(collective.wire(v.aval, size, eqn.params) for v in eqn.invars)
+    over = ",".join(map(axis_text, axes))
+    return f"{eqn.op.name} over {over}, {received:,} B received per device"
+
+
+class Remark:
+    """What a comment says: the file by its label, the rest as in `Location`."""
+
+    __slots__ = ("file", "reason", "span", "transform")
+
+    def __init__(self, match: re.Match, function: str) -> None:
+        group = match.groupdict()
+        self.reason = _unword(group["reason"] or "")
+        self.file = None
+        if group["file"] is not None:
+            self.file = _unword(group["file"])
+            self.transform = _unword(group["transform"] or "")
+            line, column = int(group["line"]), int(group["column"]) - 1
+            end_line = int(group["end_line"] or line)
+            end_column = int(group["end_column"] or column)
+            name = group["function"]
+            self.span = (line, column, end_line, end_column,
+                         function if name is None else _unword(name))
+
+    def location(self, paths: dict[str, str]) -> Location:
+        """The location, files being named in full by `paths`."""
+        if self.file is None:
+            return UNKNOWN
+        place = Location.at(paths.get(self.file, self.file), *self.span)
+        return place.under(self.transform) if self.transform else place
+
+
+def _unword(text: str) -> str:
+    return unquote(text) if text[:1] == '"' else text
+
+
+def read_remark(comment: str, function: str) -> Remark | None:
+    """What a comment (with `#`) says, or None if it is not of this form."""
+    match = _REMARK.fullmatch(comment)
+    return None if match is None else Remark(match, function)

@@ -1,0 +1,249 @@
+"""The verifier: does a program keep the promises of its level? Run after every pass.
+
+What holds at every level:
+
+  bound       every operand is bound before it is used, every variable once; results are bound
+  types       mesh axes exist, are used once in a type, and divide their dimensions; literals and
+              constants have the dtype and shape of their type
+  params      can be hashed (equations are cached by them)
+  collectives exchange along Manual axes of the program's mesh
+  programs    held in params keep their own promises
+
+What the level adds (ir/program.py):
+
+  TRACED      declared types are what Explicit typing gives
+  RESOLVED    every axis of the mesh is Explicit; shapes and dtypes are what the op gives
+  RESHARDED   operands and results agree on the axes of every factor; an axis splits a factor only
+              where the op can run so; a sum over a split factor is unreduced over its axes
+  LOCAL       every axis is Manual; declared types, varying sets included, are what the op gives on
+              blocks; no op changes shardings; parameters are blocks of the declared whole values
+
+A failure is a VerificationError with the user's line and the equation among its neighbours. What is
+found right is remembered by (op, types, params), so that verifying is a lookup an equation.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .constants import MissingConstant, stored_form
+from .diagnostic import error
+from .errors import VerificationError
+from .keys import storage_dtype
+from .levels import LEVEL_RULES, Violation, check_collective
+from .location import UNKNOWN
+from .mesh import AbstractMesh
+from .op import Op, params_key
+from .print import equation_excerpt
+from .program import Equation, Level, Literal, Program, Var
+from .spec import axes_overlap, parse_axis
+from .types import ArrayType
+
+# Ops that a level does not have: sharding is settled before the per-device program is made.
+NOT_AT: dict[Level, frozenset[str]] = {
+    Level.TRACED: frozenset(),
+    Level.RESOLVED: frozenset(),
+    Level.RESHARDED: frozenset(),
+    Level.LOCAL: frozenset(("reshard", "sharding_constraint", "shard_map")),
+}
+
+def verify(program: Program) -> None:
+    """Raise VerificationError unless `program` keeps the promises of its level."""
+    if "verified" in program.memo:
+        return
+    index = -1
+    try:
+        check_mesh(program)
+        bound = check_heading(program)
+        level, mesh = program.level, program.mesh
+        for index, eqn in enumerate(program.eqns):                      # noqa: B007
+            check_equation(eqn, bound, level, mesh)
+        index = len(program.eqns)
+        check_results(program, bound)
+    except Violation as violation:
+        raise _verification_error(program, index, violation) from violation.__cause__
+    program.memo["verified"] = True
+
+
+def _verification_error(program: Program, index: int, violation: Violation) -> VerificationError:
+    inside = 0 <= index < len(program.eqns)
+    where = program.eqns[index].location if inside else UNKNOWN
+    excerpt = equation_excerpt(program, max(index, 0)) if program.eqns else []
+    level = "" if program.level is Level.TRACED else f" ({program.level.value})"
+    shown = "\n".join([f"in program `{program.name}`{level}:", *excerpt])
+    return error(VerificationError, violation.message, code=violation.code, location=where,
+                 label=violation.label, notes=(*violation.notes, shown),
+                 help=violation.help or ())
+
+
+# -- the heading -----------------------------------------------------------------------------------
+
+def check_mesh(program: Program) -> None:
+    """After propagation every axis is Explicit, in a per-device program every axis is Manual."""
+    mesh, level = program.mesh, program.level
+    if level is Level.TRACED or not mesh.axis_names:
+        return
+    if level is Level.LOCAL:
+        if not mesh.are_all_axes_manual:
+            raise Violation(f"a per-device program has Manual axes only, not {mesh}", "mesh-axes")
+    elif mesh.auto_axes:
+        raise Violation(f"after propagation no axis is Auto, but the mesh is {mesh}", "mesh-axes")
+
+
+def check_heading(program: Program) -> set[Var]:
+    """Parameters and constants are bound once, with sound types; returns them."""
+    bound: set[Var] = set()
+    for var in (*program.invars, *program.constvars):
+        if var in bound:
+            raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
+        bound.add(var)
+        check_type(var.aval, program.level)
+    for var, value in program.consts:
+        if isinstance(value, MissingConstant):
+            continue
+        shape, dtype = stored_form(var.aval)
+        if tuple(np.shape(value)) != shape or (
+                isinstance(value, np.ndarray) and value.dtype != dtype):
+            raise Violation(f"constant `{var.name or var}` of type {var.aval.str_short(True)} "
+                            f"holds an array of shape {list(np.shape(value))}", "constant-type")
+    for word, wholes, atoms in (("parameter", program.global_in, program.invars),
+                                ("result", program.global_out, program.outvars)):
+        if wholes and (program.level is not Level.LOCAL or len(wholes) != len(atoms)):
+            raise Violation(f"{len(wholes)} global types for {len(atoms)} {word}s at level "
+                            f"{program.level.value}", "global-types")
+        for i, (whole, atom) in enumerate(zip(wholes, atoms, strict=False)):
+            check_block(f"{word} {i}", atom.aval, whole, word == "parameter")
+    return bound
+
+
+def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> None:
+    """A local value is a block of the whole value: its shape, and over which axes it differs."""
+    if block.dtype != whole.dtype or block.shape != whole.local_shape():
+        raise Violation(f"{what} is a block {block.str_short(True)} of {whole.str_short(True)}, "
+                        f"whose blocks have shape {list(whole.local_shape())}", "global-types")
+    if exact:
+        axes = {parse_axis(a)[0] for dim in whole.entries for a in dim}
+        axes |= {parse_axis(a)[0] for a in whole.unreduced}      # each device has its own terms
+        if {parse_axis(a)[0] for a in block.varying} != axes:
+            raise Violation(f"{what} is {block.str_short(True)}, but the blocks of "
+                            f"{whole.str_short(True)} vary over {sorted(axes)}", "global-types")
+
+
+@functools.lru_cache(maxsize=16384)
+def check_type(aval: ArrayType, level: Level) -> None:
+    """Axes exist and are used once; they divide; sets name axes of the right kind."""
+    mesh = aval.mesh
+    used: list[Any] = []
+    for dim, axes in enumerate(aval.entries):
+        parts = 1
+        for axis in axes:
+            _check_axis(axis, mesh, aval)
+            for other in used:
+                if axes_overlap(axis, other):
+                    raise Violation(f"{aval.str_short(True)} splits two dimensions over axis "
+                                    f"{axis}", "axis-reused")
+            used.append(axis)
+            parts *= mesh.axis_size(axis)
+        if level is Level.TRACED and aval.shape[dim] % parts:
+            raise Violation(f"{aval.str_short(True)}: {parts} devices do not divide dimension "
+                            f"{dim}", "indivisible")
+    for axis in (*aval.varying, *aval.unreduced, *aval.reduced):
+        _check_axis(axis, mesh, aval)
+    if level is Level.LOCAL and used:
+        raise Violation(f"{aval.str_short(True)}: a per-device value is a block, and has no spec",
+                        "mesh-axes")
+
+
+def _check_axis(axis: Any, mesh: AbstractMesh, aval: ArrayType) -> None:
+    try:
+        mesh.axis_size(axis)
+    except (KeyError, ValueError):
+        raise Violation(f"{aval.str_short(True)} names axis {axis}, which the mesh {mesh} does "
+                        "not have", "unknown-axis") from None
+
+
+# -- equations -------------------------------------------------------------------------------------
+
+def check_equation(eqn: Equation, bound: set[Var], level: Level, mesh: AbstractMesh) -> None:
+    """All that is to be said of one equation; binds its results."""
+    op, params = eqn.op, eqn.params
+    for atom in eqn.invars:
+        if type(atom) is Literal:
+            check_literal(atom)
+        elif atom not in bound:
+            raise Violation(f"operand `{atom.name or atom}` of `{op.name}` is used before it is "
+                            "bound", "unbound")
+    if op.name in NOT_AT[level]:
+        raise Violation(f"`{op.name}` cannot stand in a program of level {level.value}",
+                        "op-not-at-level")
+    types = tuple([a.aval for a in eqn.invars])
+    declared = tuple([v.aval for v in eqn.outvars])
+    try:
+        key = params_key(params)
+        if op.subprograms:
+            hash(key)
+            for name in op.subprograms:
+                _check_programs(params[name])
+            _check_types.__wrapped__(op, types, declared, key, level, mesh)
+        else:
+            _check_types(op, types, declared, key, level, mesh)
+    except TypeError as cause:
+        unhashable = [name for name, value in params.items() if not _hashable(value)]
+        if not unhashable:
+            raise
+        raise Violation(f"param {unhashable[0]} of `{op.name}` cannot be hashed: "
+                        f"{params[unhashable[0]]!r}", "unhashable-param") from cause
+    for var in eqn.outvars:
+        if var in bound:
+            raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
+        bound.add(var)
+
+
+def _hashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_programs(value: Any) -> None:
+    if isinstance(value, Program):
+        verify(value)
+    elif isinstance(value, tuple):
+        for item in value:
+            _check_programs(item)
+
+
+def check_literal(literal: Literal) -> None:
+    """A literal is a scalar of its type's dtype."""
+    dtype = storage_dtype(literal.aval.dtype)
+    if literal.aval.shape or getattr(literal.val, "dtype", None) != dtype:
+        raise Violation(f"literal {literal.val!r} is no numpy scalar of type "
+                        f"{literal.aval.str_short(True)}", "literal-type")
+
+
+@functools.lru_cache(maxsize=16384)
+def _check_types(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+                 key: tuple, level: Level, mesh: AbstractMesh) -> None:
+    params = dict(key)
+    for aval in declared:
+        check_type(aval, level)
+    if op.collective is not None:
+        check_collective(op, params, mesh)
+    if not op.multiple_results and len(declared) != 1:
+        raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
+    LEVEL_RULES[level](op, types, declared, params, mesh)
+
+
+def check_results(program: Program, bound: set[Var]) -> None:
+    """Results are literals or bound variables."""
+    for i, atom in enumerate(program.outvars):
+        if isinstance(atom, Literal):
+            check_literal(atom)
+        elif atom not in bound:
+            raise Violation(f"result {i}, `{atom.name or atom}`, is not bound", "unbound")
+
+

@@ -1,0 +1,1 @@
+"""Global program to per-device program. Imports `ir` only."""

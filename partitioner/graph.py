@@ -1,0 +1,277 @@
+"""The propagation problem of a program: integer tables of tensors and of nodes between them.
+
+Every variable with dimensions, of the program and of the programs inside it, is one tensor; every
+equation, call edge and result is one node, a factor rule over tensors. Constraints are layouts
+that are partly closed: given arguments, asked-for results, `sharding_constraint`, and all that the
+types decide. The boundary of a shard_map is a node of its own kind, since a value has other
+dimensions inside than outside.
+"""
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.diagnostic import Diagnostic
+from ..ir.location import UNKNOWN, Location
+from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.program import Atom, Equation, Program, Var
+from ..ir.rule import make_rule
+from ..ir.spec import UNCONSTRAINED, PartitionSpec
+from ..ir.types import ArrayType, Entries
+from .factors import Axes, RuleInfo, rule_info
+from .regions import has_region, region_of
+from .step import Layout
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where an axis comes from, if nothing propagated it: "argument `x`", "its type", ..."""
+    text: str
+    location: Location = UNKNOWN
+
+
+class Node:
+    """One place where layouts meet.
+
+    info: factor rule, or None at the boundary of a shard_map, where `prefix` is the manual axes
+    of each dimension of the outer tensor (tensors[0]; the inner one is tensors[1]).
+    """
+
+    __slots__ = ("equation", "info", "prefix", "tensors")
+
+    def __init__(self, info: RuleInfo | None, tensors: tuple[int, ...],
+                 equation: Equation | None, prefix: Entries = ()) -> None:
+        self.info = info
+        self.tensors = tensors
+        self.equation = equation
+        self.prefix = prefix
+
+
+class Graph:
+    """Tables built from a program; `layouts` is what propagation changes.
+
+    index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: per
+    tensor, where the axes that it starts with come from. asked: tensors that a constraint closes.
+    uses: how many equations read a tensor. Tensors of rank 0 have no entry.
+    """
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.size = mesh.axis_size
+        self.nodes: list[Node] = []
+        self.layouts: list[Layout] = []
+        self.pending: list[frozenset[str]] = []
+        self.roots: list[dict[tuple[int, str], Root]] = []
+        self.uses: list[int] = []
+        self.index: dict[Var, int] = {}
+        self.asked: dict[int, Root] = {}
+        self.boundaries: dict[Equation, tuple[list[int], list[int]]] = {}
+        self.moved: list[tuple[int, tuple[Any, ...], Root]] = []
+
+    # -- tensors -------------------------------------------------------------------------------
+
+    def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
+        """A new tensor that stands as its type says; Auto axes are open."""
+        own = aval.mesh
+        if own.empty:
+            blocked = frozenset(self.mesh.explicit_axes) | manual
+        else:
+            blocked = frozenset(n for n, t in zip(own.axis_names, own.axis_types, strict=True)
+                                if t is not AxisType.Auto) | manual
+        root = Root("its type", location)
+        self.layouts.append(Layout(aval.shape, aval.entries, (True,) * aval.ndim, blocked))
+        self.pending.append(aval.sharding.spec.unreduced)
+        self.roots.append({(d, a): root for d, axes in enumerate(aval.entries) for a in axes})
+        self.uses.append(0)
+        return len(self.layouts) - 1
+
+    def define(self, var: Var, manual: frozenset[str], location: Location = UNKNOWN) -> int:
+        if not var.aval.shape:
+            return -1
+        t = self.index.get(var)
+        if t is None:
+            t = self.index[var] = self.tensor(var.aval, manual, location)
+        return t
+
+    def of(self, atom: Atom) -> int:
+        """The tensor of an operand; -1 for what has no dimensions."""
+        return self.index.get(atom, -1) if isinstance(atom, Var) else -1
+
+    def constrain(self, t: int, entries: Sequence[Any], root: Root) -> None:
+        """Close a tensor on these entries; UNCONSTRAINED dimensions stay as they are."""
+        old = self.layouts[t]
+        new = tuple(have if axes is UNCONSTRAINED else axes
+                    for have, axes in zip(old.entries, entries, strict=True))
+        opened = tuple(was and axes is UNCONSTRAINED
+                       for was, axes in zip(old.open, entries, strict=True))
+        self.roots[t] = {(d, a): self.roots[t].get((d, a), root)
+                         for d, axes in enumerate(new) for a in axes}
+        self.layouts[t] = Layout(old.shape, new, opened, old.blocked)
+        self.asked[t] = root
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    def edge(self, tensors: Sequence[int], equation: Equation | None) -> None:
+        """Values that are one value: the same layout, as far as nobody objects."""
+        tensors = tuple(t for t in tensors if t >= 0)
+        if len(tensors) > 1:
+            shape = self.layouts[tensors[0]].shape
+            others = len(tensors) - 1
+            rule = make_rule(f"... -> {', '.join(['...'] * others)}", (shape,), (shape,) * others)
+            self.nodes.append(Node(rule_info(rule), tensors, equation))
+
+    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
+        """A value and its slices along a first dimension that is not split."""
+        if outer >= 0 and inner >= 0:
+            rule = make_rule("n ... -> ... | n!:replicate", (self.layouts[outer].shape,),
+                             (self.layouts[inner].shape,))
+            self.nodes.append(Node(rule_info(rule), (outer, inner), equation))
+
+    # -- programs ------------------------------------------------------------------------------
+
+    def add_program(self, program: Program, manual: frozenset[str] = _EMPTY) -> None:
+        for var in (*program.invars, *program.constvars):
+            self.define(var, manual)
+        for eqn in program.eqns:
+            for atom in eqn.invars:
+                t = self.of(atom)
+                if t >= 0:
+                    self.uses[t] += 1
+            for var in eqn.outvars:
+                self.define(var, manual, eqn.location)
+            self.add_equation(eqn, manual)
+
+    def add_equation(self, eqn: Equation, manual: frozenset[str]) -> None:
+        name = eqn.op.name
+        if name == "shard_map":
+            self.add_shard_map(eqn, manual)
+        elif has_region(eqn):
+            region = region_of(eqn)
+            for _, _, program in region.programs:
+                self.add_program(program, manual)
+            for slot in region.slots:
+                outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
+                outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
+                inner = [self.of(a) for a in region.inner(slot)]
+                if slot.stacked:
+                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
+                else:
+                    self.edge([*inner, *map(self.of, outer)], eqn)
+        else:
+            tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
+            if any(t >= 0 for t in tensors):
+                rule = eqn.op.factor_rule(tuple(v.aval.shape for v in eqn.invars),
+                                          tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+                self.nodes.append(Node(rule_info(rule), tensors, eqn))
+            if name == "sharding_constraint" and tensors[1] >= 0:
+                self.add_constraint(eqn, *tensors)
+
+    def add_constraint(self, eqn: Equation, operand: int, result: int) -> None:
+        """Close the result where the constraint says so; explicit axes stay major."""
+        spec: PartitionSpec = eqn.params["sharding"].spec
+        aval = eqn.outvars[0].aval
+        entries: list[Any] = []
+        for axes, own in zip(spec.padded(aval.ndim).entries, aval.entries, strict=True):
+            if axes is not UNCONSTRAINED:
+                axes = own + tuple(a for a in axes if a not in own)
+                n = aval.shape[len(entries)]
+                kept = dividing(axes, n, self.size)
+                if kept != axes:
+                    warn_indivisible(eqn, aval, len(entries), axes, kept, self.size)
+                    axes = kept
+            entries.append(axes)
+        root = Root("`with_sharding_constraint`", eqn.location)
+        self.constrain(result, entries, root)
+        if operand >= 0 and UNCONSTRAINED not in entries:
+            self.moved.append((operand, tuple(entries), root))
+
+    def move_constraints(self) -> None:
+        """A constraint on a value that nothing else constrains holds for the value itself."""
+        wanted: dict[int, set[tuple[Any, ...]]] = {}
+        for t, entries, _ in self.moved:
+            wanted.setdefault(t, set()).add(entries)
+        for t, entries, root in self.moved:
+            layout = self.layouts[t]
+            if (len(wanted[t]) == 1 and t not in self.asked and all(layout.open)
+                    and not any(layout.entries) and not self.pending[t]
+                    and not any(a in layout.blocked for axes in entries for a in axes)):
+                self.constrain(t, entries, root)
+
+    def add_shard_map(self, eqn: Equation, manual: frozenset[str]) -> None:
+        """The body over its own types; every operand and result is led by its spec's axes."""
+        body: Program = eqn.params["jaxpr"]
+        inside = manual | frozenset(eqn.params["manual_axes"])
+        self.add_program(body, inside)
+        ends: tuple[list[int], list[int]] = ([], [])
+        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
+                                      strict=True):
+            # the operand as the region takes it: led by the manual axes
+            t = -1
+            if outer.aval.shape:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                t = self.tensor(outer.aval, manual | inside, eqn.location)
+                self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
+                self.edge((self.of(outer), t), eqn)
+                self.cross(t, self.of(inner), prefix, eqn)
+            ends[0].append(t)
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
+            t = self.of(outer)
+            if t >= 0:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
+                old = self.layouts[t]
+                self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
+                self.cross(t, self.of(inner), prefix, eqn)
+            ends[1].append(t)
+        self.boundaries[eqn] = ends
+
+    def lead(self, t: int, prefix: Entries, root: Root) -> None:
+        old = self.layouts[t]
+        entries = tuple(p + tuple(a for a in axes if a not in p)
+                        for p, axes in zip(prefix, old.entries, strict=True))
+        leading = {a for p in prefix for a in p}
+        entries = tuple(tuple(a for a in axes if a in p or a not in leading)
+                        for p, axes in zip(prefix, entries, strict=True))
+        self.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
+        self.roots[t] = {(d, a): root if a in leading else self.roots[t].get((d, a), root)
+                         for d, axes in enumerate(entries) for a in axes}
+
+    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and inner >= 0:
+            self.nodes.append(Node(None, (outer, inner), equation, prefix))
+
+
+def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
+    """The manual axes of each dimension, from an in_spec or out_spec."""
+    return tuple(spec.padded(ndim).entries)
+
+
+def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept: Axes,
+                     size: Any) -> None:
+    """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
+    parts = math.prod(map(size, axes))
+    n = aval.shape[dim]
+    lost = ", ".join(axes[len(kept):])
+    warnings.warn(Diagnostic(
+        f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
+        f"(axes {', '.join(axes)}); it is left replicated over {lost}",
+        code="indivisible-constraint", location=eqn.location,
+        label=f"this is {aval.str_short(True)}",
+        help=(f"pad the dimension to {-(-n // parts) * parts}, or leave {lost} out of the spec",),
+    ).render(), UserWarning, stacklevel=2)
+
+
+def dividing(axes: Axes, n: int, size: Any) -> Axes:
+    """The leading axes that divide a dimension of size n."""
+    kept: Axes = ()
+    for a in axes:
+        if n % math.prod(map(size, (*kept, a))):
+            break
+        kept += (a,)
+    return kept

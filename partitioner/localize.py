@@ -1,0 +1,244 @@
+"""From RESHARDED to LOCAL: the program that every device runs on its blocks.
+
+Shapes become local, all axes Manual. An equation whose tensors agree runs on blocks as it is, with
+its params resized; where a shard needs more (an iota must count from where its block starts) the
+op's own emitter is asked. Reshards become collectives, a reduction over a split factor that is not
+a sum is finished at once, and the body of a shard_map is put in place. What a value varies over is
+found by data flow from the parameters' blocks, own-block slices and collectives, not believed.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.infer import infer
+from ..ir.levels import together
+from ..ir.location import UNKNOWN, Location
+from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.op import Op, params_key
+from ..ir.ops.arithmetic import mul_p
+from ..ir.ops.collective import axis_index_p, pmax_p, pmin_p
+from ..ir.ops.sharding import reshard_p
+from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.rule import REDUCE, FactorRule
+from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
+from .factors import Axes, project, rule_info
+from .moves import emit_moves
+from .redistribute import plan
+from .region_bodies import localize_manual_region, localize_plain, localize_region
+from .regions import has_region
+from .resolve import bare_literal, frozen_mesh, typed
+
+FINISH = {"max": pmax_p, "min": pmin_p, "or": pmax_p, "and": pmin_p}
+
+
+def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh with every axis Manual."""
+    if mesh.empty:
+        return mesh
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names,
+                        (AxisType.Manual,) * len(mesh.axis_names))
+
+
+def local_type(aval: ArrayType, mesh: AbstractMesh,
+               varying: frozenset[str] | None = None) -> ArrayType:
+    """The type of one device's block; it varies over the axes of its spec and pending sums."""
+    if varying is None:
+        varying = aval.sharding.spec.unreduced.union(*aval.entries)
+    return array_type(aval.local_shape(), aval.dtype, aval.weak_type,
+                      unsharded(aval.ndim, mesh), ManualState(varying), aval.memory_space)
+
+
+def localize(program: Program) -> Program:
+    """The pass: the per-device program of a RESHARDED one."""
+    mesh = local_mesh(program.mesh)
+    lowering = Lowering(mesh, {})
+    invars = [Var(local_type(v.aval, mesh), v.name) for v in program.invars]
+    lowering.bind_all(program.invars, invars)
+    lowering.constants(program)
+    lowering.body(program)
+    outvars = [lowering.atom(v) for v in program.outvars]
+    whole = frozen_mesh(program.mesh) if not program.mesh.empty else program.mesh
+    out_types = [v.aval if isinstance(v, Var) else
+                 typed(v.aval, whole, ((),) * v.aval.ndim) for v in program.outvars]
+    for i, (atom, aval) in enumerate(zip(outvars, out_types, strict=True)):
+        extra = atom.aval.varying - aval.sharding.spec.unreduced.union(*aval.entries)
+        assert not extra, f"result {i} of type {aval} varies over {sorted(extra)} as well"
+    return Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
+                   level=Level.LOCAL, global_in=program.in_avals, global_out=out_types,
+                   arg_names=program.arg_names, result_names=program.result_names)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How an equation runs on blocks; one per (op, types, params).
+
+    emitter: whether the op's own emitter is needed. finish: (reducer op, axes, reason).
+    """
+    rule: FactorRule
+    axes_of: Mapping[int, Axes]
+    operand_shapes: tuple[Shape, ...]
+    result_shapes: tuple[Shape, ...]
+    result_entries: tuple[Entries, ...]
+    emitter: bool
+    params: dict[str, Any]
+    finish: tuple[tuple[Op, Axes, str], ...]
+
+
+class Lowering:
+    """Appends the equations of a per-device program."""
+
+    def __init__(self, mesh: AbstractMesh, recipes: dict, manual: bool = False) -> None:
+        self.mesh = mesh
+        self.recipes = recipes
+        self.manual = manual              # inside the body of a shard_map
+        self.eqns: list[Equation] = []
+        self.consts: list[tuple[Var, Any]] = []
+        self.env: dict[Var, Atom] = {}
+        self.location: Location = UNKNOWN
+        self.reason = ""
+
+    # -- building ----------------------------------------------------------------------------
+
+    def bind_all(self, variables: Sequence[Var], atoms: Sequence[Atom]) -> None:
+        self.env.update(zip(variables, atoms, strict=True))
+
+    def atom(self, atom: Atom) -> Atom:
+        return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def constants(self, program: Program) -> None:
+        for var, value in program.consts:
+            local = Var(local_type(var.aval, self.mesh, frozenset()), var.name)
+            self.consts.append((local, value))
+            self.env[var] = local
+
+    def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any],
+             names: Sequence[str | None] = ()) -> list[Atom]:
+        """Append an equation; the results vary over all that the operands vary over."""
+        types = tuple(v.aval for v in operands)
+        if op.manual is None:
+            types = together(types)
+        out = [Var(t, names[i] if i < len(names) else None)
+               for i, t in enumerate(infer(op, types, params, self.mesh))]
+        self.eqns.append(Equation(op, operands, out, params, self.location, self.reason))
+        return list(out)
+
+    def block_offset(self, axes: Axes, block_size: int) -> Atom:
+        """int32 scalar: where the device's block starts, in elements."""
+        index = self.emit(axis_index_p, [], {"axis_name": tuple(axes), "varying": True})[0]
+        if block_size == 1:
+            return index
+        size = Literal(np.int32(block_size), array_type((), np.dtype(np.int32)))
+        return self.emit(mul_p, [index, size], {})[0]
+
+    def nested(self) -> Lowering:
+        """For a program inside this one."""
+        return Lowering(self.mesh, self.recipes, self.manual)
+
+    def block_type(self, aval: ArrayType, axes: frozenset[str]) -> ArrayType:
+        """The type of a block of a value of this type that varies over `axes`."""
+        return local_type(aval, self.mesh, axes)
+
+    # -- equations ---------------------------------------------------------------------------
+
+    def body(self, program: Program) -> None:
+        for eqn in program.eqns:
+            self.location, self.reason = eqn.location, eqn.reason
+            if eqn.op is reshard_p:
+                self.reshard(eqn)
+            elif eqn.op.name == "shard_map":
+                localize_manual_region(self, eqn)
+            elif has_region(eqn):
+                localize_region(self, eqn)
+            elif not (self.manual and localize_plain(self, eqn)):
+                self.equation(eqn, [self.atom(a) for a in eqn.invars])
+
+    def reshard(self, eqn: Equation) -> None:
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        source, target = operand.aval, result.aval
+        steps = plan(source.mesh, source.shape, source.entries, target.entries,
+                     source.sharding.spec.unreduced, target.sharding.spec.unreduced)
+        count = len(self.eqns)
+        moved = emit_moves(self, self.atom(operand), steps.moves)
+        if len(self.eqns) > count and isinstance(moved, Var):
+            moved.name = result.name
+        self.env[result] = moved
+
+    def equation(self, eqn: Equation, operands: Sequence[Atom]) -> None:
+        recipe = self.recipe(eqn)
+        if recipe.emitter:
+            assert eqn.op.localize is not None
+            results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
+        else:
+            results = self.emit(eqn.op, operands, recipe.params)
+        for op, axes, reason in recipe.finish:
+            self.reason = reason
+            results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
+        for var, result, shape in zip(eqn.outvars, results, recipe.result_shapes, strict=True):
+            assert result.aval.shape == shape, (
+                f"`{eqn.op.name}` on blocks of shapes {recipe.operand_shapes} gives "
+                f"{result.aval.shape}, not {shape}: its params do not fit")
+            if isinstance(result, Var) and result.name is None:
+                result.name = var.name
+            self.env[var] = result
+
+    def recipe(self, eqn: Equation) -> Recipe:
+        types = tuple(a.aval for a in eqn.invars)
+        declared = tuple(v.aval for v in eqn.outvars)
+        key = (eqn.op, types, declared, params_key(eqn.params))
+        found = self.recipes.get(key)
+        if found is None:
+            found = self.recipes[key] = _recipe(eqn.op, types, declared, eqn.params)
+        return found
+
+
+def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+            params: dict[str, Any]) -> Recipe:
+    rule = op.factor_rule(tuple(t.shape for t in types), tuple(t.shape for t in declared), params)
+    info = rule_info(rule)
+    axes_of: dict[int, Axes] = {}
+    for dims, aval in zip(info.maps, (*types, *declared), strict=True):
+        if any(aval.entries):
+            found, overflow, _ = project(dims, info.factors, aval.entries, aval.mesh.axis_size)
+            assert not overflow, f"`{op.name}` {types} -> {declared} does not fit `{rule}`"
+            axes_of.update((f, axes) for f, axes in found.items() if axes)
+    operand_shapes = tuple(t.local_shape() for t in types)
+    result_shapes = tuple(t.local_shape() for t in declared)
+    split = bool(axes_of)
+    pending = any(t.sharding.spec.unreduced for t in (*types, *declared))
+    emitter = op.localize is not None and (split or pending)
+    local = params
+    if split and not emitter and op.resize is not None:
+        local = op.resize(params, operand_shapes, result_shapes)
+    finish = []
+    for f, axes in sorted(axes_of.items()):
+        factor = info.factors[f]
+        if factor.kind == REDUCE and factor.operator != "sum":
+            where = next((f"dimension {d} of operand {i}" for i in range(info.operands)
+                          for g, d, _ in info.places[i] if g == f), "a dimension")
+            finish.append((FINISH[factor.operator], axes,
+                           f"`{op.name}` over {where}, which is over {', '.join(axes)}"))
+    return Recipe(rule, axes_of, operand_shapes, result_shapes,
+                  tuple(t.entries for t in declared), emitter, local, tuple(finish))
+
+
+class Context:
+    """What an op's `localize` sees; the protocol `LocalizeContext` of ir/op.py."""
+
+    def __init__(self, lowering: Lowering, eqn: Equation, operands: Sequence[Atom],
+                 recipe: Recipe) -> None:
+        self.operands = tuple(operands)
+        self.params = eqn.params
+        self.operand_types = tuple(a.aval for a in eqn.invars)
+        self.result_types = tuple(v.aval for v in eqn.outvars)
+        self.local_operand_shapes = recipe.operand_shapes
+        self.local_result_shapes = recipe.result_shapes
+        self.result_entries = recipe.result_entries
+        self.rule = recipe.rule
+        self.axes_of_factor = recipe.axes_of
+        self.emit = lowering.emit
+        self.block_offset = lowering.block_offset
+

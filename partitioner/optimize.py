@@ -1,0 +1,190 @@
+"""Rewrites of the per-device program that save communication.
+
+Each works on one or two adjacent equations and keeps the program's meaning and its reasons:
+
+    dedupe          equal collectives of one value are done once
+    fold_gathers    an own-block slice of what was gathered along the same axes is the block itself
+    form_scatters   an all-reduce of which every device keeps its own block is a reduce-scatter
+    drop_dead       what nothing reads is not computed
+
+Bodies of loops and branches are rewritten likewise.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.op import params_key
+from ..ir.ops.collective import (
+    all_gather_invariant_p,
+    all_slice_p,
+    axis_index_p,
+    psum_invariant_p,
+    pvary_p,
+    reduce_scatter_p,
+)
+from ..ir.program import Atom, Equation, Program, Var
+from ..ir.types import ManualState
+from .moves import group_size
+
+EFFECTS = frozenset(("debug_callback", "debug_print", "io_callback", "pure_callback"))
+"""Ops that do something besides computing their results, or may."""
+
+
+def optimize(program: Program) -> Program:
+    """The pass: all rewrites, in the order in which one makes room for the next."""
+    program = inside(program, optimize)
+    for rewrite in (dedupe, fold_gathers, form_scatters, drop_dead):
+        program = rewrite(program)
+    return program
+
+
+def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
+    """The program with `rewrite` applied to the programs in it."""
+    if not any(eqn.op.subprograms for eqn in program.eqns):
+        return program
+
+    def apply(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(apply, value))
+        return rewrite(value) if isinstance(value, Program) else value
+
+    eqns = [eqn if not eqn.op.subprograms else eqn.replace(
+        params={**eqn.params, **{k: apply(eqn.params[k]) for k in eqn.op.subprograms}})
+        for eqn in program.eqns]
+    return program.replace(eqns=eqns)
+
+
+class _Rewriting:
+    """New equations, and what each variable has become."""
+
+    def __init__(self) -> None:
+        self.eqns: list[Equation] = []
+        self.now: dict[Atom, Atom] = {}
+
+    def renamed(self, eqn: Equation) -> Equation:
+        if self.now and any(a in self.now for a in eqn.invars):
+            return eqn.replace(invars=tuple(self.now.get(a, a) for a in eqn.invars))
+        return eqn
+
+    def program(self, program: Program) -> Program:
+        if len(self.eqns) == len(program.eqns) and not self.now:
+            return program
+        return program.replace(eqns=self.eqns,
+                               outvars=[self.now.get(a, a) for a in program.outvars])
+
+
+def dedupe(program: Program) -> Program:
+    out = _Rewriting()
+    seen: dict[tuple, Var] = {}
+    for eqn in program.eqns:
+        eqn = out.renamed(eqn)
+        if eqn.op.collective is not None or eqn.op in (axis_index_p, pvary_p):
+            key = (eqn.op, eqn.invars, params_key(eqn.params))
+            first = seen.setdefault(key, eqn.outvars[0])
+            if first is not eqn.outvars[0]:
+                out.now[eqn.outvars[0]] = first
+                continue
+        out.eqns.append(eqn)
+    return out.program(program)
+
+
+def fold_gathers(program: Program) -> Program:
+    out = _Rewriting()
+    gathered: dict[Var, Equation] = {}
+    for eqn in program.eqns:
+        eqn = out.renamed(eqn)
+        if eqn.op is all_gather_invariant_p and eqn.params["tiled"]:
+            gathered[eqn.outvars[0]] = eqn
+        elif eqn.op is all_slice_p and eqn.invars[0] in gathered:
+            made = gathered[eqn.invars[0]]
+            if (made.params["axis_name"] == eqn.params["axes"]
+                    and made.params["all_gather_dimension"] == eqn.params["dimension"]):
+                out.now[eqn.outvars[0]] = made.invars[0]
+                continue
+        out.eqns.append(eqn)
+    return out.program(program)
+
+
+def _uses(program: Program) -> dict[Atom, list[Equation | None]]:
+    """The equations that read each variable; None stands for the program's results."""
+    uses: dict[Atom, list[Equation | None]] = {}
+    for eqn in program.eqns:
+        for atom in eqn.invars:
+            uses.setdefault(atom, []).append(eqn)
+    for atom in program.outvars:
+        uses.setdefault(atom, []).append(None)
+    return uses
+
+
+def form_scatters(program: Program) -> Program:
+    uses = _uses(program)
+    out = _Rewriting()
+    cut: dict[Equation, Equation] = {}        # the slice of an all-reduce -> the all-reduce
+    for eqn in program.eqns:
+        if eqn.op is not psum_invariant_p:
+            continue
+        readers = uses.get(eqn.outvars[0], [])
+        if len(readers) == 1 and readers[0] is not None and readers[0].op is all_slice_p:
+            if set(readers[0].params["axes"]) <= set(eqn.params["axes"]):
+                cut[readers[0]] = eqn
+    if not cut:
+        return program
+    dropped = set(cut.values())
+    for eqn in program.eqns:
+        if eqn in dropped:
+            continue
+        if eqn not in cut:
+            out.eqns.append(eqn)
+            continue
+        total = cut[eqn]
+        axes = eqn.params["axes"]
+        rest = tuple(a for a in total.params["axes"] if a not in axes)
+        operand = total.invars[0]
+        mesh = program.mesh
+        missing = tuple(a for a in axes if a not in operand.aval.varying)
+        if missing:
+            m = operand.aval.manual
+            cast = Var(operand.aval.update(manual=ManualState(
+                m.varying | frozenset(missing), m.unreduced, m.reduced)))
+            out.eqns.append(Equation(pvary_p, (operand,), (cast,), {"axes": missing},
+                                     total.location, total.reason))
+            operand = cast
+        result = eqn.outvars[0]
+        if rest:
+            m = result.aval.manual
+            result = Var(result.aval.update(manual=ManualState(
+                m.varying | (frozenset(rest) & operand.aval.varying), m.unreduced, m.reduced)))
+        reason = "; ".join(dict.fromkeys(r for r in (total.reason, eqn.reason) if r))
+        out.eqns.append(Equation(reduce_scatter_p, (operand,), (result,), {
+            "axis_name": axes, "axis_size": group_size(mesh, axes),
+            "scatter_dimension": eqn.params["dimension"], "tiled": True}, total.location, reason))
+        if rest:
+            out.eqns.append(Equation(psum_invariant_p, (result,), eqn.outvars, {"axes": rest},
+                                     total.location, total.reason))
+    return program.replace(eqns=out.eqns)
+
+
+def drop_dead(program: Program) -> Program:
+    live: set[Atom] = set(program.outvars)
+    kept: list[Equation] = []
+    for eqn in reversed(program.eqns):
+        if (not eqn.outvars or eqn.op.name in EFFECTS or has_effects(eqn)
+                or any(v in live for v in eqn.outvars)):
+            kept.append(eqn)
+            live.update(eqn.invars)
+    if len(kept) == len(program.eqns):
+        return program
+    kept.reverse()
+    return program.replace(eqns=kept)
+
+
+def has_effects(eqn: Equation) -> bool:
+    """Does a program that the equation holds do anything besides computing?"""
+    def acts(value: Any) -> bool:
+        if isinstance(value, tuple):
+            return any(map(acts, value))
+        return isinstance(value, Program) and any(
+            not e.outvars or e.op.name in EFFECTS or has_effects(e) for e in value.eqns)
+
+    return any(acts(eqn.params[name]) for name in eqn.op.subprograms)

@@ -1,0 +1,208 @@
+"""The pipeline: from a traced program to the program that every device runs.
+
+Each pass is a function from program to program with a name. After each the program is verified at
+its level and kept, so that every stage can be read; `SHARDTRACE_DUMP=dir` writes them as numbered
+text files, each beginning with a line that says where it comes from. A pass that leaves an invalid
+program is reported by name, with its input in `repro.st`.
+"""
+from __future__ import annotations
+
+import contextlib
+import gc
+import pathlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..ir.context import config
+from ..ir.errors import VerificationError
+from ..ir.mesh import AbstractMesh
+from ..ir.program import Level, Program
+from ..ir.spec import PartitionSpec
+from ..ir.verify import verify
+from .collectives import collectives
+from .inline import inline
+from .localize import localize
+from .optimize import optimize
+from .reshards import insert_reshards
+from .resolve import propagate
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is asked of the pipeline besides the program; see `partition`."""
+    mesh: AbstractMesh
+    in_shardings: tuple[PartitionSpec | None, ...]
+    out_shardings: tuple[PartitionSpec | None, ...]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A step: `run(program, job)`. stage: the name of what it leaves."""
+    name: str
+    stage: str
+    run: Callable[[Program, Job], Program]
+    doc: str = ""
+
+
+PIPELINE: tuple[Pass, ...] = (
+    Pass("inline", "inlined", lambda p, job: inline(p),
+         "calls are replaced by what they call"),
+    Pass("propagate", "resolved",
+         lambda p, job: propagate(p, job.mesh, job.in_shardings, job.out_shardings),
+         "open dimensions get the axes that their factors have elsewhere"),
+    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p),
+         "operands are brought to what each equation can run with"),
+    Pass("localize", "local", lambda p, job: localize(p),
+         "blocks instead of whole values, collectives instead of reshards"),
+    Pass("optimize", "optimized", lambda p, job: optimize(p),
+         "collectives are merged, folded and dropped"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """optimize: run the passes that are not needed for a correct program."""
+    optimize: bool = True
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """A partitioned program and how it came about.
+
+    stages: programs by name, in order: "traced", "inlined", "resolved", "resharded", "local",
+      "optimized". in_specs, out_specs: of the whole arguments and results, one entry a dimension,
+      over `mesh` (all axes Explicit). timings: seconds by pass.
+    """
+    mesh: AbstractMesh
+    stages: dict[str, Program]
+    in_specs: tuple[PartitionSpec, ...]
+    out_specs: tuple[PartitionSpec, ...]
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def traced(self) -> Program:
+        return self.stages["traced"]
+
+    @property
+    def resolved(self) -> Program:
+        """Every sharding decided, still global."""
+        return self.stages["resolved"]
+
+    @property
+    def resharded(self) -> Program:
+        """Still global, with every change of layout written down."""
+        return self.stages["resharded"]
+
+    @property
+    def local(self) -> Program:
+        """The per-device program that is to be run: the last stage."""
+        return self.stages[next(reversed(self.stages))]
+
+
+def partition(program: Program, *, mesh: AbstractMesh,
+              in_shardings: Sequence[PartitionSpec | None] | None = None,
+              out_shardings: Sequence[PartitionSpec | None] | None = None,
+              options: Options = Options()) -> Partitioned:
+    """Partition a TRACED program for the devices of `mesh`.
+
+    in_shardings: per parameter the spec that its argument has (fixed), or None where the argument
+      is not placed yet: over Auto axes it is then placed as propagation finds best.
+    out_shardings: per result the spec that is asked for, or None for what its type says over
+      Explicit axes and propagation gives over Auto axes.
+    Raises IndivisibleError where a given spec does not divide, and VerificationError naming the
+    pass if one leaves a program that breaks the promises of its level.
+    """
+    job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
+              _specs(out_shardings, len(program.outvars), "out_shardings"))
+    stages = {"traced": program}
+    timings: dict[str, float] = {}
+    dump = _Dump.of(config.shardtrace_dump)
+    check = config.shardtrace_check
+    with gc_paused():
+        dump.write("trace", "traced", program, 0.0)
+        for step in PIPELINE:
+            if step.name == "optimize" and not options.optimize:
+                continue
+            start = time.perf_counter()
+            after = step.run(program, job)
+            timings[step.name] = time.perf_counter() - start
+            dump.write(step.name, step.stage, after, timings[step.name])
+            if check:
+                start = time.perf_counter()
+                _verify(step, program, after, dump)
+                timings["verify"] = timings.get("verify", 0.0) + time.perf_counter() - start
+            stages[step.stage] = program = after
+    resolved = stages["resolved"]
+    out_types = stages["local"].global_out
+    return Partitioned(resolved.mesh, stages, tuple(t.spec for t in resolved.in_avals),
+                       tuple(t.spec for t in out_types), timings)
+
+
+def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
+           ) -> tuple[PartitionSpec | None, ...]:
+    if given is None:
+        return (None,) * count
+    if len(given) != count:
+        raise ValueError(f"{what} has {len(given)} entries for {count} values")
+    return tuple(given)
+
+
+@contextlib.contextmanager
+def gc_paused() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: bulk stages make many objects and no garbage."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _verify(step: Pass, before: Program, after: Program, dump: _Dump) -> None:
+    try:
+        verify(after)
+    except VerificationError as problem:
+        where = dump.repro(step, before)
+        problem.args = (f"pass `{step.name}` left an invalid program{where}\n{problem}",)
+        raise
+
+
+class _Dump:
+    """Writes stages into a directory, numbered; does nothing without one."""
+
+    def __init__(self, folder: pathlib.Path | None) -> None:
+        self.folder = folder
+        self.count = 0
+
+    @classmethod
+    def of(cls, directory: str) -> _Dump:
+        if not directory:
+            return cls(None)
+        folder = pathlib.Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(folder)
+
+    def write(self, after: str, stage: str, program: Program, seconds: float) -> None:
+        if self.folder is None:
+            return
+        path = self.folder / f"{self.count:02d}-{stage}.st"
+        path.write_text(provenance(after, program, seconds) + str(program).rstrip() + "\n")
+        self.count += 1
+
+    def repro(self, step: Pass, before: Program) -> str:
+        """The input of a pass that failed, as a file to run it on; says where."""
+        if self.folder is None:
+            return ""
+        path = self.folder / "repro.st"
+        path.write_text(f"# input of pass {step.name}, which left an invalid program\n"
+                        + str(before).rstrip() + "\n")
+        return f"; its input is in {path}"
+
+
+def provenance(after: str, program: Program, seconds: float) -> str:
+    """`# after propagate, 1.3 ms, 14 equations, 0 collectives`, a comment line."""
+    count = len(collectives(program)) if program.level is Level.LOCAL else 0
+    return (f"# after {after}, {seconds * 1e3:.1f} ms, {len(program.eqns)} equations, "
+            f"{count} collectives\n")

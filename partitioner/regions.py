@@ -1,0 +1,100 @@
+"""Ops that hold programs: which values inside and outside are one value.
+
+`scan`, `while` and `cond` run programs over whole values: what goes in, what the body calls it,
+what the body returns and what comes out are the same thing, and share a layout. `region_of` says
+this once per op, as groups of variables; propagation, choice and lowering read it. The op
+`shard_map`, whose body sees blocks, has passes of its own.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..ir.program import Atom, Equation, Program
+
+INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
+           "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+           "checkpoint": "jaxpr", "remat2": "jaxpr", "custom_lin": "jaxpr"}
+"""Ops that are a call and nothing else, with the param that holds what they call."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One value of a region: where it enters, what the programs call it, where it comes out.
+
+    operand, result: position among the equation's operands and results, or -1. inputs, outputs:
+    (program, position) among the parameters and results of the region's programs. stacked: outside
+    it has one more dimension in front, over which the region iterates.
+    """
+    operand: int = -1
+    inputs: tuple[tuple[int, int], ...] = ()
+    outputs: tuple[tuple[int, int], ...] = ()
+    result: int = -1
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class Region:
+    """programs: (param, place in it or -1 where it is one program, program); slots: its values."""
+    programs: tuple[tuple[str, int, Program], ...]
+    slots: tuple[Slot, ...]
+
+    def inner(self, slot: Slot) -> tuple[Atom, ...]:
+        """What the programs call the value: their parameters, then their results."""
+        return (*(self.programs[p][2].invars[i] for p, i in slot.inputs),
+                *(self.programs[p][2].outvars[i] for p, i in slot.outputs))
+
+
+def _scan(eqn: Equation) -> Region:
+    body: Program = eqn.params["jaxpr"]
+    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    slots = [Slot(i, ((0, i),)) for i in range(consts)]
+    slots += [Slot(consts + k, ((0, consts + k),), ((0, k),), k) for k in range(carry)]
+    slots += [Slot(i, ((0, i),), stacked=True) for i in range(consts + carry, len(eqn.invars))]
+    slots += [Slot(-1, (), ((0, k),), k, stacked=True) for k in range(carry, len(eqn.outvars))]
+    return Region((("jaxpr", -1, body),), tuple(slots))
+
+
+def _while(eqn: Equation) -> Region:
+    cond: Program = eqn.params["cond_jaxpr"]
+    body: Program = eqn.params["body_jaxpr"]
+    nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    slots = [Slot(i, ((0, i),)) for i in range(nc)]
+    slots += [Slot(nc + i, ((1, i),)) for i in range(nb)]
+    slots += [Slot(nc + nb + k, ((1, nb + k), (0, nc + k)), ((1, k),), k)
+              for k in range(len(eqn.outvars))]
+    return Region((("cond_jaxpr", -1, cond), ("body_jaxpr", -1, body)), tuple(slots))
+
+
+def _cond(eqn: Equation) -> Region:
+    branches: tuple[Program, ...] = eqn.params["branches"]
+    every = range(len(branches))
+    slots = [Slot(1 + k, tuple((b, k) for b in every)) for k in range(len(eqn.invars) - 1)]
+    slots += [Slot(-1, (), tuple((b, k) for b in every), k) for k in range(len(eqn.outvars))]
+    return Region(tuple(("branches", i, b) for i, b in enumerate(branches)), tuple(slots))
+
+
+_REGIONS: dict[str, Callable[[Equation], Region]] = {
+    "scan": _scan, "while": _while, "cond": _cond}
+
+
+def has_region(eqn: Equation) -> bool:
+    return eqn.op.name in _REGIONS
+
+
+def region_of(eqn: Equation) -> Region:
+    """What is what in a scan, while or cond."""
+    return _REGIONS[eqn.op.name](eqn)
+
+
+def with_programs(params: dict, programs: dict[tuple[str, int], Program]) -> dict:
+    """Params with the programs at (param, place) replaced."""
+    out = dict(params)
+    for (name, place), program in programs.items():
+        if place < 0:
+            out[name] = program
+        else:
+            held = list(out[name])
+            held[place] = program
+            out[name] = tuple(held)
+    return out

@@ -1,0 +1,237 @@
+"""From RESOLVED to RESHARDED: every change of layout becomes a `reshard` equation.
+
+Each equation gets the operands that its choice asks for and produces its results as chosen; what
+differs from the resolved layouts is bridged by reshards, each with the reason for which it exists.
+A value that is needed twice in one layout is brought there once. A sum over a split factor has a
+result `{U:X}`, and the reshard that follows it says where the sum goes. At last chains of reshards
+are folded, so that a pending sum goes straight to where it is wanted.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.mesh import AbstractMesh
+from ..ir.ops.sharding import reshard_p
+from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.rule import REDUCE
+from ..ir.sharding import NamedSharding
+from .choose import Choice, Site, choose
+from .factors import Axes, RuleInfo, rule_info
+from .regions import has_region, region_of, with_programs
+from .resolve import reshard_equation, typed
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+def insert_reshards(program: Program) -> Program:
+    """The pass: a RESHARDED program whose equations agree on every factor."""
+    return _Chooser(program.mesh, {}).program(program)
+
+
+class _Chooser:
+    def __init__(self, mesh: AbstractMesh, memo: dict) -> None:
+        self.mesh = mesh
+        self.memo = memo                  # choices, by rule and layouts
+        self.eqns: list[Equation] = []
+        self.env: dict[Var, Var] = {}
+        # per value, the layouts that it has been brought to
+        self.layouts: dict[Var, dict[NamedSharding, Var]] = {}
+
+    def program(self, program: Program) -> Program:
+        for eqn in program.eqns:
+            self.equation(eqn)
+        outvars = [self.atom(v) for v in program.outvars]
+        eqns, outvars = fold_reshards(self.eqns, outvars)
+        return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
+
+    def atom(self, atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else self.env.get(atom, atom)
+
+    def nested(self, program: Program) -> Program:
+        return _Chooser(program.mesh, self.memo).program(program)
+
+    def equation(self, eqn: Equation) -> None:
+        operands = [self.atom(a) for a in eqn.invars]
+        if eqn.op is reshard_p:
+            self.reshard(eqn, operands[0])
+        elif has_region(eqn):
+            region = region_of(eqn)
+            programs = {(name, place): self.nested(p) for name, place, p in region.programs}
+            self.eqns.append(eqn.replace(invars=operands,
+                                         params=with_programs(eqn.params, programs)))
+        elif eqn.op.subprograms:
+            params = {**eqn.params, **{k: self.nested(eqn.params[k]) for k in eqn.op.subprograms}}
+            self.eqns.append(eqn.replace(invars=operands, params=params))
+        else:
+            self.chosen(eqn, operands)
+
+    def reshard(self, eqn: Equation, operand: Atom) -> None:
+        result = eqn.outvars[0]
+        aval = result.aval
+        if isinstance(operand, Var) and not aval.unreduced and not operand.aval.unreduced:
+            known = self.layouts.setdefault(operand, {operand.aval.sharding: operand})
+            if aval.sharding in known:
+                self.env[result] = known[aval.sharding]
+                return
+            known[aval.sharding] = result
+        self.eqns.append(eqn.replace(invars=(operand,)))
+
+    # -- equations with a factor rule --------------------------------------------------------------
+
+    def chosen(self, eqn: Equation, operands: list[Atom]) -> None:
+        rule = eqn.op.factor_rule(tuple(v.aval.shape for v in eqn.invars),
+                                  tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+        info = rule_info(rule)
+        sites = tuple(Site(v.aval.shape, v.aval.dtype.itemsize, v.aval.entries,
+                           v.aval.sharding.spec.unreduced) for v in (*operands, *eqn.outvars))
+        asked = _EMPTY.union(*(v.aval.sharding.spec.unreduced for v in eqn.outvars))
+        kept = asked & _EMPTY.union(*(s.pending for s in sites[:len(operands)]))
+        choice = self.choice(info, sites, kept, operands)
+        needed = []
+        for i, operand in enumerate(operands):
+            needed.append(self.operand(eqn, info, i, operand, choice, sites))
+        produced, after = [], []
+        for k, var in enumerate(eqn.outvars):
+            aval = typed(var.aval, self.mesh, choice.layouts[len(operands) + k], choice.pending)
+            if aval.sharding is var.aval.sharding:
+                produced.append(var)
+                continue
+            partial = Var(aval, var.name)
+            produced.append(partial)
+            move = reshard_equation(partial, var.aval, eqn.location,
+                                    result_reason(eqn, info, choice, k, var), var.name)
+            after.append(move.replace(outvars=(var,)))
+        self.eqns.append(eqn.replace(invars=needed, outvars=produced))
+        self.eqns.extend(after)
+
+    def choice(self, info: RuleInfo, sites: tuple[Site, ...], kept: frozenset[str],
+               operands: Sequence[Atom]) -> Choice:
+        free = [frozenset(s.spec.entries for s in self.layouts.get(v, ()))
+                if isinstance(v, Var) else frozenset() for v in operands]
+        if any(len(f) > 1 for f in free):
+            return choose(self.mesh, info, sites, kept, free)
+        key = (id(info), self.mesh, sites, kept)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = choose(self.mesh, info, sites, kept)
+        return found
+
+    def operand(self, eqn: Equation, info: RuleInfo, i: int, operand: Atom, choice: Choice,
+                sites: Sequence[Site]) -> Atom:
+        entries = choice.layouts[i]
+        pending = sites[i].pending & choice.pending
+        if isinstance(operand, Literal) or (operand.aval.entries == entries
+                                            and operand.aval.sharding.spec.unreduced == pending):
+            return operand
+        aval = typed(operand.aval, self.mesh, entries, pending)
+        known = self.layouts.setdefault(operand, {operand.aval.sharding: operand})
+        if aval.sharding not in known:
+            reason = operand_reason(eqn, info, i, choice, sites)
+            move = reshard_equation(operand, aval, eqn.location, reason)
+            self.eqns.append(move)
+            known[aval.sharding] = move.outvars[0]
+        return known[aval.sharding]
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+
+def _over(axes: Axes) -> str:
+    return f"over {', '.join(axes)}" if axes else "whole"
+
+
+def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
+                   sites: Sequence[Site]) -> str:
+    """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
+    name, site = eqn.op.name, sites[i]
+    if site.pending - choice.pending:
+        return (f"`{name}` needs the finished sum over "
+                f"{', '.join(sorted(site.pending - choice.pending))}")
+    for d, (have, need) in enumerate(zip(site.entries, choice.layouts[i], strict=True)):
+        if have == need:
+            continue
+        what = f"`{name}` needs dimension {d} of operand {i} {_over(need)}"
+        factors = info.maps[i][d]
+        lost = [a for a in have if a not in need]
+        if lost and any(not info.split_ok[f] for f in factors):
+            return f"{what}: it works along that dimension"
+        if len(factors) > 1 and lost:
+            return f"{what}: a block of a merged or split dimension must be contiguous"
+        for t, other in enumerate(sites):
+            if t == i:
+                continue
+            for e, group in enumerate(info.maps[t]):
+                if set(group) & set(factors) and other.entries[e] != have:
+                    who = f"operand {t}" if t < info.operands else "its result"
+                    return f"{what}: {who} has dimension {e} {_over(other.entries[e])}"
+        return what
+    return f"`{name}` needs operand {i} in another layout"
+
+
+def result_reason(eqn: Equation, info: RuleInfo, choice: Choice, k: int, var: Var) -> str:
+    """Why a result is moved after it was computed."""
+    name = eqn.op.name
+    summed = choice.pending - var.aval.sharding.spec.unreduced
+    if summed:
+        factors = [f for f, axes in sorted(choice.axes_of.items())
+                   if set(axes) & summed and info.factors[f].kind == REDUCE]
+        along = ""
+        for f in factors:
+            for i in range(info.operands):
+                for g, d, _ in info.places[i]:
+                    if g == f and not along:
+                        over = ", ".join(sorted(summed))
+                        along = f": dimension {d} of operand {i} is over {over}"
+        return f"`{name}` leaves partial sums{along}"
+    have = choice.layouts[info.operands + k]
+    for d, (a, b) in enumerate(zip(have, var.aval.entries, strict=True)):
+        if a != b:
+            return f"`{name}` gives dimension {d} {_over(a)}; its result is laid out {_over(b)}"
+    return f"the result of `{name}` is a pending sum by its type"
+
+
+# -- folding ---------------------------------------------------------------------------------------
+
+def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
+                  ) -> tuple[list[Equation], list[Atom]]:
+    """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
+
+    Reshards that nothing reads are dropped.
+    """
+    uses: dict[Atom, int] = {}
+    for eqn in eqns:
+        for atom in eqn.invars:
+            uses[atom] = uses.get(atom, 0) + 1
+    for atom in outvars:
+        uses[atom] = uses.get(atom, 0) + 1
+    made: dict[Var, Equation] = {}
+    same: dict[Atom, Atom] = {}
+    out: list[Equation | None] = []
+    place: dict[Equation, int] = {}
+    for eqn in eqns:
+        if same and any(a in same for a in eqn.invars):
+            eqn = eqn.replace(invars=tuple(same.get(a, a) for a in eqn.invars))
+        if eqn.op is reshard_p:
+            (operand,), (result,) = eqn.invars, eqn.outvars
+            first = made.get(operand) if isinstance(operand, Var) else None
+            if first is not None and uses.get(operand, 0) == 1:
+                source = first.invars[0]
+                out[place[first]] = None
+                reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
+                eqn = eqn.replace(invars=(source,), reason=reasons)
+                operand = source
+            if operand.aval is result.aval:
+                same[result] = operand
+                uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
+                continue
+            made[result] = eqn
+        place[eqn] = len(out)
+        out.append(eqn)
+    kept: list[Equation] = []
+    live = {same.get(a, a) for a in outvars}
+    for eqn in reversed([e for e in out if e is not None]):
+        if eqn.op is reshard_p and eqn.outvars[0] not in live:
+            continue
+        live.update(eqn.invars)
+        kept.append(eqn)
+    kept.reverse()
+    return kept, [same.get(a, a) for a in outvars]

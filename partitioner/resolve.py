@@ -1,0 +1,269 @@
+"""From solved layouts to the RESOLVED program: the same equations, every type with its sharding.
+
+The mesh is frozen: Auto axes have become Explicit, so the types show every axis. Shardings in
+params are dropped (the result's type says it), `sharding_constraint` becomes `reshard` where it
+changes anything, and values that are one value in and outside a loop get one type.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ir.location import UNKNOWN, Location
+from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.ops.sharding import reshard_p
+from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.sharding import named_sharding_abstract
+from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.types import ArrayType, Entries, array_type
+from .graph import boundary_entries
+from .origins import KEY, Origins
+from .propagate import Solution, solve
+from .regions import has_region, region_of, with_programs
+from .step import Layout
+
+
+def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
+    """The mesh with every axis Explicit, but for those that are Manual here."""
+    kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds)
+
+
+def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
+          pending: frozenset[str] = frozenset()) -> ArrayType:
+    """The value of this type on a frozen mesh, laid out by `entries`.
+
+    Axes over which the type is reduced stay so where it is whole: they say what its cotangent is.
+    """
+    reduced = aval.sharding.spec.reduced
+    if reduced:
+        reduced -= pending.union(*entries)
+    sharding = named_sharding_abstract(mesh, spec_from_entries(entries, pending, reduced))
+    return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, aval.manual,
+                      aval.memory_space)
+
+
+def bare_literal(literal: Literal) -> Literal:
+    """A scalar constant knows of no mesh."""
+    aval = literal.aval
+    if aval.mesh.empty:
+        return literal
+    return Literal(literal.val, array_type((), aval.dtype, aval.weak_type))
+
+
+def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
+                     name: str | None = None) -> Equation:
+    """`operand` brought to the layout of `aval`."""
+    result = Var(aval, name if name is not None else getattr(operand, "name", None))
+    return Equation(reshard_p, (operand,), (result,), {"dst_sharding": aval.sharding}, location,
+                    reason)
+
+
+def propagate(program: Program, mesh: AbstractMesh,
+              in_shardings: Sequence[PartitionSpec | None],
+              out_shardings: Sequence[PartitionSpec | None]) -> Program:
+    """The pass: solve the layouts of a TRACED program and write the RESOLVED one."""
+    solution = solve(program, mesh, in_shardings, out_shardings)
+    return _Resolver(solution).run(program, out_shardings)
+
+
+class _Resolver:
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        self.graph = solution.graph
+        self.env: dict[Var, Atom] = {}
+        self.tensors: dict[Var, int] = {}
+        self.names: dict[int, str] = {}
+
+    # -- types -----------------------------------------------------------------------------------
+
+    def type_of(self, atom: Atom, mesh: AbstractMesh) -> ArrayType:
+        """The resolved type of a variable of the traced program."""
+        t = self.graph.of(atom)
+        if t < 0:
+            return typed(atom.aval, mesh, ((),) * atom.aval.ndim, atom.aval.sharding.spec.unreduced)
+        return typed(atom.aval, mesh, self.graph.layouts[t].entries, self.graph.pending[t])
+
+    def bind(self, var: Var, mesh: AbstractMesh) -> Var:
+        new = Var(self.type_of(var, mesh), var.name)
+        t = self.graph.of(var)
+        if t >= 0:
+            self.tensors[new] = t
+            self.names.setdefault(t, f"`{var.name}`" if var.name else "a value")
+        self.env[var] = new
+        return new
+
+    def atom(self, atom: Atom) -> Atom:
+        return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def set_entries(self, atom: Atom, entries: Entries) -> None:
+        """A value that must have another's layout has it, whatever propagation found."""
+        t = self.graph.of(atom)
+        if t >= 0 and self.graph.layouts[t].entries != entries:
+            old = self.graph.layouts[t]
+            self.graph.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def run(self, program: Program, out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        mesh = frozen_mesh(self.graph.mesh)
+        targets: list[ArrayType | None] = []
+        for atom, spec, t in zip(program.outvars, out_shardings, self.solution.results,
+                                 strict=True):
+            aval = atom.aval
+            if t >= 0:
+                pending = self.graph.pending[t]
+                targets.append(typed(aval, mesh, self.graph.layouts[t].entries, pending))
+            else:
+                pending = aval.sharding.spec.unreduced if spec is None else spec.unreduced
+                targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
+        reasons = [f"result {program.result_names[i] if i < len(program.result_names) else i} "
+                   f"is asked for as {spec}" if spec is not None else
+                   "the type of this result is decided"
+                   for i, spec in enumerate(out_shardings)]
+        new = self.program(program, mesh, targets, reasons)
+        new.memo[KEY] = Origins(self.solution, self.tensors, self.names)
+        return new
+
+    def program(self, program: Program, mesh: AbstractMesh,
+                targets: Sequence[ArrayType | None], reasons: Sequence[str]) -> Program:
+        """targets: the types in which the results leave (None: as they are)."""
+        eqns: list[Equation] = []
+        consts = []
+        invars = [self.bind(v, mesh) for v in program.invars]
+        for var, value in program.consts:
+            whole = Var(typed(var.aval, mesh, ((),) * var.aval.ndim), var.name)
+            consts.append((whole, value))
+            laid_out = self.type_of(var, mesh)
+            self.env[var] = whole
+            if laid_out is not whole.aval:
+                self.env[var] = self.reshard(eqns, whole, laid_out, UNKNOWN,
+                                             "the uses of this captured array want blocks of it")
+        for eqn in program.eqns:
+            self.equation(eqn, mesh, eqns)
+        outvars = []
+        for atom, target, reason in zip(program.outvars, targets, reasons, strict=True):
+            new = self.atom(atom)
+            if target is not None and isinstance(new, Var) and new.aval is not target:
+                location = defined_at(program, atom)
+                new = self.reshard(eqns, new, target, location, reason)
+            outvars.append(new)
+        return Program(program.name, invars, eqns, outvars, consts=consts, mesh=mesh,
+                       level=Level.RESOLVED, arg_names=program.arg_names,
+                       result_names=program.result_names)
+
+    def reshard(self, eqns: list[Equation], atom: Atom, aval: ArrayType, location: Location,
+                reason: str) -> Atom:
+        if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
+            return atom
+        eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
+        eqns.append(eqn)
+        return eqn.outvars[0]
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        name = eqn.op.name
+        if name in ("sharding_constraint", "reshard"):
+            self.layout_equation(eqn, mesh, eqns)
+        elif name == "shard_map":
+            self.shard_map(eqn, mesh, eqns)
+        elif has_region(eqn):
+            self.region(eqn, mesh, eqns)
+        else:
+            params = eqn.params
+            key = eqn.op.sharding_param
+            if key is not None and params.get(key) is not None:
+                params = {**params, key: None}
+            operands = [self.atom(a) for a in eqn.invars]
+            outvars = [self.bind(v, mesh) for v in eqn.outvars]
+            eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))
+
+    def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """A reshard or constraint: nothing, where the operand is laid out so already."""
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        new = self.atom(operand)
+        target = self.type_of(result, mesh)
+        if isinstance(new, Literal) or new.aval.sharding is target.sharding:
+            self.env[result] = new
+            return
+        reason = "" if eqn.op is reshard_p else (
+            f"`with_sharding_constraint` asks for {eqn.params['sharding'].spec}")
+        bound = self.bind(result, mesh)
+        eqns.append(Equation(reshard_p, (new,), (bound,), {"dst_sharding": target.sharding},
+                             eqn.location, reason))
+
+    def shard_map(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        body: Program = eqn.params["jaxpr"]
+        manual = frozenset(eqn.params["manual_axes"]) | frozenset(mesh.manual_axes)
+        inner_mesh = frozen_mesh(self.graph.mesh, manual)
+        operands = []
+        for i, (outer, inner, spec) in enumerate(
+                zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True)):
+            new = self.atom(outer)
+            if outer.aval.shape:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                tail = self.type_of(inner, inner_mesh).entries
+                entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
+                pending = new.aval.sharding.spec.unreduced
+                new = self.reshard(eqns, new, typed(outer.aval, mesh, entries, pending),
+                                   eqn.location,
+                                   f"`shard_map` takes operand {i} as {spec}")
+            operands.append(new)
+        targets: list[ArrayType | None] = []
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
+            if not outer.aval.shape or isinstance(inner, Literal):
+                targets.append(None)
+                continue
+            prefix = boundary_entries(spec, outer.aval.ndim)
+            whole = self.type_of(outer, mesh).entries
+            tail = tuple(e[len(p):] for e, p in zip(whole, prefix, strict=True))
+            targets.append(typed(inner.aval, inner_mesh, tail,
+                                 self.graph.pending[self.graph.of(inner)]))
+        new_body = self.program(body, inner_mesh, targets,
+                                ["the result leaves `shard_map` in this layout"] * len(targets))
+        params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
+        outvars = [self.bind(v, mesh) for v in eqn.outvars]
+        eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))
+
+    def region(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """A loop or branch: every slot has one layout, that of the first name it has inside."""
+        region = region_of(eqn)
+        reason = f"`{eqn.op.name}` keeps this value in one layout"
+        operands = [self.atom(a) for a in eqn.invars]
+        targets: dict[tuple[int, int], ArrayType] = {}
+        for slot in region.slots:
+            inner = region.inner(slot)
+            leader = inner[0]
+            if slot.result >= 0 and not slot.inputs and not slot.stacked:
+                leader = eqn.outvars[slot.result]
+            if not leader.aval.shape and not slot.stacked:
+                continue
+            leading = self.type_of(leader, mesh)
+            entries = leading.entries
+            for atom in inner[:len(slot.inputs)]:
+                self.set_entries(atom, entries)
+            for at, atom in zip(slot.outputs, inner[len(slot.inputs):], strict=True):
+                targets[at] = typed(atom.aval, mesh, entries, leading.sharding.spec.unreduced)
+            outer = ((), *entries) if slot.stacked else entries
+            if slot.result >= 0:
+                self.set_entries(eqn.outvars[slot.result], outer)
+            if slot.operand >= 0:
+                old = operands[slot.operand]
+                aval = typed(old.aval, mesh, outer, old.aval.sharding.spec.unreduced)
+                operands[slot.operand] = self.reshard(eqns, old, aval, eqn.location, reason)
+        programs: dict[tuple[str, int], Program] = {}
+        for p, (param, place, program) in enumerate(region.programs):
+            wanted = [targets.get((p, k)) for k in range(len(program.outvars))]
+            programs[param, place] = self.program(program, mesh, wanted, [reason] * len(wanted))
+        outvars = [self.bind(v, mesh) for v in eqn.outvars]
+        eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
+                             eqn.location, eqn.reason))
+
+
+def defined_at(program: Program, atom: Atom) -> Location:
+    """The location of the equation that binds a result (the last one, if it is a parameter)."""
+    for eqn in reversed(program.eqns):
+        if any(v is atom for v in eqn.outvars):
+            return eqn.location
+    return program.eqns[-1].location if program.eqns else UNKNOWN

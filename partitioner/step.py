@@ -1,0 +1,233 @@
+"""One propagation step: the axes that one equation hands on between its operands and results.
+
+Two strategies, after Shardy: BASIC extends layouts only where no tensor of the equation objects;
+AGGRESSIVE resolves conflicts between factors by preference, tensor by tensor. Both only ever
+append axes at the minor end of a factor. Steps are pure functions of layouts, remembered per rule.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..ir.rule import PASS
+from ..ir.types import Entries, Shape
+from .factors import Axes, AxisSize, RuleInfo, dim_axes, project
+
+NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a value stands in propagation.
+
+    open: per dimension, whether axes may still be appended. blocked: axes that may not be placed
+    on this value (those that its type decides, that are pending or Manual).
+    """
+    shape: Shape
+    entries: Entries
+    open: tuple[bool, ...]
+    blocked: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Extension:
+    """New entries for one tensor of an equation; per new axis (dim, axis, source tensor, dim)."""
+    position: int
+    entries: Entries
+    origins: tuple[tuple[int, str, int, int], ...]
+
+
+def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
+         aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
+    """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
+    return _Step(info, layouts, direction, pass_only, size).run(aggressive)
+
+
+class _Step:
+    """The factors' axes of all tensors of an equation, while a step works on them."""
+
+    def __init__(self, info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
+                 pass_only: bool, size: AxisSize) -> None:
+        self.info, self.layouts, self.size, self.direction = info, layouts, size, direction
+        self.axes: list[dict[int, Axes]] = []
+        self.loose: list[frozenset[str]] = []      # overflow and blocked axes
+        self.closed: list[frozenset[int]] = []
+        for dims, layout in zip(info.maps, layouts, strict=True):
+            if layout is None:
+                self.axes.append({})
+                self.loose.append(frozenset())
+                self.closed.append(frozenset())
+                continue
+            found, overflow, closed = project(dims, info.factors, layout.entries, size)
+            self.axes.append(found)
+            self.loose.append(layout.blocked | frozenset(overflow))
+            self.closed.append(closed)
+        self.active = [f for f, flows in enumerate(info.flows)
+                       if flows and not (pass_only and info.factors[f].kind != PASS)]
+
+    def run(self, aggressive: bool) -> tuple[Extension, ...]:
+        before = [dict(a) for a in self.axes]
+        if aggressive:
+            self.aggressive()
+        else:
+            self.basic()
+        out = []
+        for t, layout in enumerate(self.layouts):
+            if layout is not None and self.axes[t] != before[t]:
+                extension = self.extension(t, layout, before)
+                if extension is not None:
+                    out.append(extension)
+        return tuple(out)
+
+    # -- strategies ----------------------------------------------------------------------------
+
+    def compatible(self, f: int) -> Axes:
+        """The longest list of axes of a factor that its tensors agree on."""
+        n, count = self.info.operands, self.info.count
+        operands, results = range(n), range(n, count)
+        if self.direction == FORWARD:
+            order, sources = (*operands, *results), operands
+        elif self.direction == BACKWARD:
+            order, sources = (*results, *operands), results
+        else:
+            order, sources = (*operands, *results), range(count)
+        best: Axes = ()
+        can_grow = True
+        for t in order:
+            axes = self.axes[t].get(f)
+            if not axes or not self.info.carries(f, t):
+                continue
+            k = 0
+            while k < len(best) and k < len(axes) and best[k] == axes[k]:
+                k += 1
+            if k < len(best) and k < len(axes):
+                best, can_grow = best[:k], False
+            elif len(axes) > len(best) and can_grow and t in sources:
+                best = axes
+        return best
+
+    def fits(self, axis: str, t: int, f: int, dim: int, minor: bool, before: Axes) -> bool:
+        """May `axis` follow the axes `before` on this factor of this tensor?"""
+        layout = self.layouts[t]
+        assert layout is not None
+        if axis in self.axes[t][f]:
+            return True
+        if (axis in self.loose[t] or not layout.open[dim] or f in self.closed[t]
+                or before[:len(self.axes[t][f])] != self.axes[t][f]):
+            return False
+        parts = math.prod(map(self.size, before)) * self.size(axis)
+        split = self.info.maps[t][dim]
+        whole = layout.shape[dim] if len(split) == 1 else self.info.factors[f].size
+        return whole % parts == 0
+
+    def taken(self, axis: str, t: int, f: int) -> bool:
+        """Does another factor of the tensor hold the axis (or may the tensor not have it)?"""
+        if axis in self.axes[t].get(f, ()):
+            return False
+        return axis in self.loose[t] or any(axis in axes for axes in self.axes[t].values())
+
+    def basic(self) -> None:
+        for f in self.active:
+            agreed: Axes = ()
+            places = [(t, d, minor) for t, place in enumerate(self.info.places)
+                      if self.layouts[t] is not None and self.info.carries(f, t)
+                      for g, d, minor in place if g == f]
+            carriers = {t for t, _, _ in places}
+            for axis in self.compatible(f):
+                if (all(self.fits(axis, t, f, d, minor, agreed) for t, d, minor in places)
+                        and not any(self.taken(axis, t, f) for t in range(self.info.count)
+                                    if t in carriers)
+                        and not any(axis in axes for t in range(self.info.count)
+                                    if t not in carriers for axes in self.axes[t].values())):
+                    agreed += (axis,)
+                else:
+                    break
+            for t, _, _ in places:
+                have = self.axes[t][f]
+                if len(have) < len(agreed) and agreed[:len(have)] == have:
+                    self.axes[t][f] = agreed
+
+    def aggressive(self) -> None:
+        info = self.info
+        wanted = {f: axes for f in self.active if (axes := self.compatible(f))}
+        if not wanted:
+            return
+        structural = info.kind == "structural"
+
+        def source(f: int) -> tuple[int, int]:
+            best = (0, -1)
+            for t, place in enumerate(info.places):
+                if self.layouts[t] is not None and self.axes[t].get(f) == wanted[f]:
+                    elements = math.prod(info.factors[g].size for g, _, _ in place)
+                    if elements > best[0]:
+                        best = (elements, t)
+            return best
+
+        def rank(f: int) -> tuple:
+            elements, t = source(f)
+            shards = math.prod(map(self.size, wanted[f])) if structural else 0
+            return (-elements, -shards, t, f)
+
+        order = sorted(wanted, key=rank)
+        results = range(info.operands, info.count)
+        for t in (*results, *range(info.operands)):
+            if self.layouts[t] is None:
+                continue
+            where = {g: (d, minor) for g, d, minor in info.places[t]}
+            for f in order:
+                if f not in where or not info.carries(f, t):
+                    continue
+                d, minor = where[f]
+                new: Axes = ()
+                limit = wanted[f]
+                if structural and t < info.operands:
+                    held = [self.axes[r].get(f, ()) for r in results]
+                    limit = max((a for a in held if a == limit[:len(a)]), key=len, default=())
+                for axis in limit:
+                    if not self.fits(axis, t, f, d, minor, new) or self.taken(axis, t, f):
+                        break
+                    new += (axis,)
+                have = self.axes[t][f]
+                if len(have) < len(new) and new[:len(have)] == have:
+                    self.axes[t][f] = new
+
+    # -- back to dimensions ----------------------------------------------------------------------
+
+    def extension(self, t: int, layout: Layout, before: list[dict[int, Axes]]
+                  ) -> Extension | None:
+        entries = list(layout.entries)
+        origins: list[tuple[int, str, int, int]] = []
+        for d, split in enumerate(self.info.maps[t]):
+            if all(self.axes[t][f] == before[t][f] for f in split):
+                continue
+            axes = self._longest(split, t)
+            old = layout.entries[d]
+            if len(axes) <= len(old) or axes[:len(old)] != old:
+                continue
+            if layout.shape[d] % math.prod(map(self.size, axes)):
+                continue
+            entries[d] = axes
+            for axis in axes[len(old):]:
+                f = next(f for f in split if axis in self.axes[t][f])
+                origins.append((d, axis, *self._source(axis, f, t, before)))
+        if not origins:
+            return None
+        return Extension(t, tuple(entries), tuple(origins))
+
+    def _longest(self, split: tuple[int, ...], t: int) -> Axes:
+        """Back-projection, cut at the first factor that would make blocks strided."""
+        axes_of = dict(self.axes[t])
+        for f in reversed(split):
+            axes = dim_axes(split, self.info.factors, axes_of, self.size)
+            if axes is not None:
+                return axes
+            axes_of[f] = ()
+        return ()
+
+    def _source(self, axis: str, f: int, t: int, before: list[dict[int, Axes]]
+                ) -> tuple[int, int]:
+        for s, place in enumerate(self.info.places):
+            if s != t and axis in before[s].get(f, ()):
+                return s, next(d for g, d, _ in place if g == f)
+        return -1, -1

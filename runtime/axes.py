@@ -1,0 +1,97 @@
+"""Mesh axes cut into atoms, so that axes and sub-axes are the same kind of thing.
+
+A program may name an axis `X` here and a part of it, `X:(2)4`, there. The atoms are the coarsest
+parts such that every name in use is a run of them: on X=8 with `X:(2)4` in use they are `X:(1)2`
+and `X:(2)4`. All layouts of the runtime are in atoms; atoms of size 1 do not exist, since nothing
+can vary over them.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..ir.mesh import BaseMesh
+from ..ir.spec import axis_factor, format_sub_axis, parse_axis
+
+
+class MeshAtoms:
+    """The atoms of a mesh for the axis names that a program uses.
+
+    order: all atoms, in mesh order, major first. size: atom to its number of devices.
+    """
+
+    __slots__ = ("_of", "_place", "mesh", "order", "size")
+
+    def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
+        self.mesh = mesh
+        whole = mesh.shape
+        cuts: dict[str, set[int]] = {name: {1, n} for name, n in whole.items()}
+        for name in used:
+            if name not in whole:
+                base, pre, size, _ = axis_factor(name, whole)
+                cuts[base] |= {pre, pre * size}
+        self.size: dict[str, int] = {}
+        self._of: dict[str, tuple[str, ...]] = {}
+        for base, n in whole.items():
+            at = sorted(cuts[base])
+            parts = [(lo, hi // lo) for lo, hi in zip(at, at[1:], strict=False)]
+            names = [base if k == n else format_sub_axis(base, lo, k) for lo, k in parts]
+            self.size.update(zip(names, (k for _, k in parts), strict=True))
+            self._of[base] = tuple(names)
+        self.order = tuple(self.size)
+        self._place = {a: i for i, a in enumerate(self.order)}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """The atoms of an axis or sub-axis, major first; () where it has size 1."""
+        found = self._of.get(name)
+        if found is None:
+            base, pre, size, _ = axis_factor(name, self.mesh.shape)
+            inside = []
+            for atom in self._of[base]:
+                _, start, k = parse_axis(atom)
+                k = self.size[atom] if k is None else k
+                if pre <= start and start * k <= pre * size:
+                    inside.append(atom)
+            found = self._of[name] = tuple(inside)
+        return found
+
+    def of_all(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The atoms of several axes, in the order of the names."""
+        return tuple([a for name in names for a in self.of(name)])
+
+    def sort(self, atoms: Iterable[str]) -> tuple[str, ...]:
+        """The atoms in mesh order."""
+        return tuple(sorted(atoms, key=self._place.__getitem__))
+
+    def count(self, atoms: Iterable[str]) -> int:
+        """Number of devices along these atoms together."""
+        return math.prod([self.size[a] for a in atoms])
+
+    def sizes(self, atoms: Iterable[str]) -> tuple[int, ...]:
+        return tuple([self.size[a] for a in atoms])
+
+
+def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str, Any]) -> Any:
+    """Place along several axes or sub-axes, the first most significant (`lax.axis_index`).
+
+    coordinates: mesh axis to an integer, or to integer arrays that broadcast together.
+    """
+    index: Any = 0
+    for name in names:
+        base, _, size, rest = axis_factor(name, mesh.shape)
+        index = index * size + coordinates[base] // rest % size
+    return index
+
+
+def coordinate_arrays(mesh: BaseMesh) -> dict[str, np.ndarray]:
+    """Coordinates of all devices: mesh axis to an array that is long along that axis only."""
+    grids = np.indices(mesh.axis_sizes, sparse=True)
+    return dict(zip(mesh.axis_names, grids, strict=True))
+
+
+def axis_names(names: Any) -> tuple[str, ...]:
+    """An `axis_name` param as a tuple of names."""
+    return tuple(names) if isinstance(names, (tuple, list)) else (names,)

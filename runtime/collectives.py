@@ -1,0 +1,266 @@
+"""Collectives of the simulated executor: mostly a change of description.
+
+With every axis in place, an all-gather forgets an axis, "take my own block" introduces one, an
+all-to-all hands it from one dimension to another: the array stays as it is. What has to be done is
+getting the axis to the right place first, and a reduction is a sum over its dimension. Collectives
+without a strategy here go through the exchange that the op declares, on a stacked array.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir.keys import storage_dtype
+from ..ir.program import Equation
+from .folding import EXTREMES, GATHERS, SCATTERS, SUMS, collective_atoms
+from .layout import Layout, array_shape, rearrangement
+from .numerics import as_declared, widened
+from .workspace import Value, Workspace
+
+Atoms = tuple[str, ...]
+
+
+def plan(p: Workspace, eqn: Equation, x: Value) -> None:
+    """Append the calls of a collective and bind its result."""
+    group = collective_atoms(eqn, p.atoms)
+    name, params = eqn.op.name, eqn.params
+    if params.get("axis_index_groups") is not None:
+        _exchange(p, eqn, x, group)
+    elif name in SUMS or name in EXTREMES:
+        combined = p.folded(x, frozenset(group), EXTREMES.get(name, "sum"))
+        layout = combined.layout
+        p.bind(eqn.outvars[0], layout._replace(folded=layout.folded - frozenset(group)),
+               combined.slot, combined.uniform)
+    elif name in GATHERS:
+        d = params["all_gather_dimension"]
+        (_gather_tiled if params["tiled"] else _gather_stacked)(p, eqn, x, group, d)
+    elif name in SCATTERS:
+        combined = p.folded(x, frozenset(group))
+        layout = combined.layout
+        whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
+                      combined.slot)
+        _own_block(p, eqn, whole, group, params["scatter_dimension"], params["tiled"])
+    elif name == "all_slice":
+        _own_block(p, eqn, x, group, params["dimension"], True)
+    elif name == "all_to_all":
+        exchange = _all_to_all_tiled if params["tiled"] else _all_to_all_stacked
+        exchange(p, eqn, x, group, params["split_axis"], params["concat_axis"])
+    elif name == "ppermute":
+        _permute(p, eqn, x, group, params["perm"])
+    else:
+        _exchange(p, eqn, x, group)
+
+
+def _moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
+    """Stack and split of `x` with `group` as the minor axes of dimension `d`."""
+    rest = x.layout.without(set(group))
+    split = list(rest.split)
+    split[d] = (*split[d], *group)
+    return rest.stack, tuple(split)
+
+
+def _gather_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
+    """With the group in place as the minor axes of the dimension, there is nothing to do."""
+    stack, split = _moved(x, group, d)
+    slot = p.view(x, stack, split)
+    p.bind(eqn.outvars[0], Layout(stack, split, x.layout.folded).without(set(group)), slot)
+
+
+def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
+    """The group becomes a dimension of its own."""
+    rest = x.layout.without(set(group))
+    dims = list(rest.dims)
+    dims.insert(len(rest.stack) + d, group)
+    slot = p.rearranged(x, tuple(dims))
+    split = list(rest.split)
+    split.insert(d, ())
+    p.bind(eqn.outvars[0], Layout(rest.stack, tuple(split), rest.folded), slot)
+
+
+def _own_block(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int, tiled: bool) -> None:
+    """Each device's block of a dimension: the group becomes the minor axes in place there."""
+    (out,) = eqn.outvars
+    differing = [a for a in group if a in x.layout.atoms]
+    layout, slot = x.layout, x.slot
+    if differing:
+        x = _diagonal(p, x, group, d)
+        layout, slot = x.layout, x.slot
+    if tiled:
+        split = list(layout.split)
+        split[d] = (*split[d], *group)
+        p.bind(out, Layout(layout.stack, tuple(split), layout.folded), slot)
+        return
+    # The dimension has one element a device: it turns into leading dimensions.
+    atoms = p.atoms
+    stack = atoms.sort({*layout.stack, *layout.split[d], *group})
+    dims = list(layout.dims)
+    at = len(layout.stack) + d
+    dims[at] = (*layout.split[d], *group)
+    split = layout.split[:d] + layout.split[d + 1:]
+    want = (*((a,) for a in stack), *dims[len(layout.stack):at], *dims[at + 1:])
+    sizes = {**dict(p.sizes(x, dims)), **{a: atoms.size[a] for a in group}}
+    function = rearrangement(tuple(dims), want, tuple(sizes.items()))
+    slot = slot if function is None else p.call(function, slot)
+    p.bind(out, Layout(stack, split, layout.folded), slot)
+
+
+def _diagonal(p: Workspace, x: Value, group: Atoms, d: int) -> Value:
+    """Of a value that differs over axes of the group: each device's own block, read whole.
+
+    The result does not differ over the group any more; it is laid out as if all blocks of the
+    dimension were there, block i being that of device i.
+    """
+    atoms = p.atoms
+    rest = x.layout.without(set(group))
+    differing = tuple(a for a in group if a in x.layout.atoms)
+    n = x.aval.shape[d] // atoms.count(group)
+    more: dict[Any, int] = {("block", a): atoms.size[a] for a in group}
+    more["inner"] = n
+    base = list(rest.dims)
+    at = len(rest.stack) + d
+    blocks = tuple(("block", a) for a in group)
+    base[at] = (*rest.split[d], *blocks, "inner")
+    # First the differing axes in front, all labels as dimensions of their own.
+    have = tuple(tuple(y for lab in dim for y in ((*blocks, "inner") if lab == d else (lab,)))
+                 for dim in x.dims)
+    flat = [lab for dim in base for lab in dim]
+    want = (*((a,) for a in differing), *((lab,) for lab in flat))
+    sizes = {**dict(p.sizes(x, x.dims)), **more}
+    function = rearrangement(have, want, tuple(sizes.items()))
+    slot = x.slot if function is None else p.call(function, x.slot)
+    pairs = [(0, len(differing) - i + flat.index(("block", a)) - _before(flat, differing[:i], a))
+             for i, a in enumerate(differing)]
+
+    def diagonals(array: Any) -> Any:
+        for first, second in pairs:
+            array = np.diagonal(array, axis1=first, axis2=second)   # its dimension comes last
+        return array
+
+    slot = p.call(diagonals, slot)
+    left = [lab for lab in flat if lab not in {("block", a) for a in differing}]
+    now = (*((lab,) for lab in left), *((("block", a),) for a in differing))
+    function = rearrangement(now, tuple(base), tuple(sizes.items()))
+    slot = slot if function is None else p.call(function, slot)
+    return Value(x.aval, rest, slot)
+
+
+def _before(flat: list[Any], done: Atoms, a: str) -> int:
+    """How many block dimensions in front of that of `a` were consumed already."""
+    place = flat.index(("block", a))
+    return sum(flat.index(("block", b)) < place for b in done)
+
+
+def _all_to_all_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int) -> None:
+    """The group moves from the minor axes of dimension j to those of dimension i."""
+    (out,) = eqn.outvars
+    if i != j:
+        stack, split = _moved(x, group, j)
+        slot = p.view(x, stack, split)
+        layout = Layout(stack, split, x.layout.folded).without(set(group))
+    else:
+        layout = x.layout.without(set(group))
+        n = x.aval.shape[i] // p.atoms.count(group)
+        more = {"block": p.atoms.count(group), "inner": n}
+        have = tuple(tuple(y for lab in dim for y in (("block", "inner") if lab == i else (lab,)))
+                     for dim in x.dims)
+        want = list(layout.dims)
+        want[len(layout.stack) + i] = (*layout.split[i], "block", *group, "inner")
+        slot = p.rearranged(x, tuple(want), more, have)
+    split = list(layout.split)
+    split[i] = (*split[i], *group)
+    p.bind(out, Layout(layout.stack, tuple(split), layout.folded), slot)
+
+
+def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int
+                        ) -> None:
+    """Dimension i (one element a device) becomes the group; the group becomes dimension j."""
+    atoms = p.atoms
+    rest = x.layout.without(set(group))
+    targets = {a: ("to", a) for a in group}
+    more = {label: atoms.size[a] for a, label in targets.items()}
+    have = tuple(tuple(y for lab in dim for y in (tuple(targets.values()) if lab == i else (lab,)))
+                 for dim in x.dims)
+    stack = atoms.sort({*rest.stack, *rest.split[i], *group})
+    body = [dim for d, dim in enumerate(rest.dims[len(rest.stack):]) if d != i]
+    body.insert(j, group)
+    want = (*((targets.get(a, a),) for a in stack), *body)
+    slot = p.rearranged(x, want, more, have)
+    split = [axes for d, axes in enumerate(rest.split) if d != i]
+    split.insert(j, ())
+    p.bind(eqn.outvars[0], Layout(stack, tuple(split), rest.folded), slot)
+
+
+def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
+             perm: tuple[tuple[int, int], ...]) -> None:
+    """Blocks change places within the array's own layout."""
+    atoms = p.atoms
+    (out,) = eqn.outvars
+    count = atoms.count(group)
+    complete = len(perm) == count
+    if complete and (not x.layout.atoms & set(group) or all(s == d for s, d in perm)):
+        p.bind(out, x.layout, x.slot, x.uniform)
+        return
+    layout, slot = x.layout, x.slot
+    lacking = set(group) - layout.atoms
+    if lacking:
+        layout = Layout(atoms.sort({*layout.stack, *lacking}), layout.split, layout.folded)
+        slot = p.view(x, layout.stack, layout.split)
+    dims = layout.dims
+    flat = [lab for dim in dims for lab in dim]
+    size = dict(p.sizes(x, dims))
+    full = tuple(size[lab] for lab in flat)
+    places = [flat.index(a) for a in group]
+    order = (*places, *(i for i in range(len(flat)) if i not in places))
+    sizes = atoms.sizes(group)
+    pairs = [(np.unravel_index(s, sizes), np.unravel_index(d, sizes)) for s, d in perm]
+    shape = array_shape(layout, x.aval.shape, atoms.size)
+    make = np.empty if complete else np.zeros
+
+    def permute(array: Any) -> Any:
+        result = make(shape, array.dtype)
+        source = array.reshape(full).transpose(order)
+        target = result.reshape(full).transpose(order)
+        for s, d in pairs:
+            target[d] = source[s]
+        return result
+
+    p.bind(out, layout, p.call(permute, slot))
+
+
+def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """Through the exchange that the op declares: everything stacked, the group last."""
+    op, atoms = eqn.op, p.atoms
+    assert op.collective is not None
+    (out,) = eqn.outvars
+    others = atoms.sort(x.layout.atoms - set(group))
+    count = atoms.count(group)
+    inner = tuple((d,) for d in range(len(x.aval.shape)))
+    slot = p.rearranged(x, (*((a,) for a in others), group, *inner))
+    params, lead = eqn.params, len(others) + 1
+    evaluate: Callable[..., Any] = op.collective.evaluate
+    dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic
+    local = out.aval.shape
+
+    def exchange(array: Any) -> Any:
+        wide = widened(array) if arithmetic else array
+        return evaluate(wide, lead, count, **params)
+
+    slot = p.call(exchange, slot)
+    same = op.collective.invariant and params.get("axis_index_groups") is None
+    stack = others if same else atoms.sort({*others, *group})
+    lengths = (*atoms.sizes(others), 1 if same else count, *local)
+    final = (*atoms.sizes(stack), *local)
+    have = (*((a,) for a in others), () if same else group, *((d,) for d in range(len(local))))
+    want = (*((a,) for a in stack), *((d,) for d in range(len(local))))
+    sizes = {**{a: atoms.size[a] for a in stack}, **dict(enumerate(local))}
+    function = rearrangement(have, want, tuple(sizes.items()))
+
+    def settle(array: Any) -> Any:
+        array = as_declared(array, dtype, lengths, op)
+        return array if function is None else function(array)
+
+    slot = p.call(settle, slot)
+    assert len(final) == len(want)
+    p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)

@@ -1,0 +1,51 @@
+"""A program without calls: equations of called programs stand where the call stood."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.program import Atom, Equation, Literal, Program, Var
+
+# Ops that mean "do what this program says", whatever they mean to derivatives and batching.
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat",
+                   "custom_jvp_call", "custom_vjp_call"})
+
+
+class FlatProgram:
+    """invars and results of the program, all its equations in order, and all its constants."""
+
+    __slots__ = ("consts", "eqns", "invars", "outvars", "program")
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.invars = program.invars
+        self.consts: list[tuple[Var, Any]] = []
+        self.eqns: list[Equation] = []
+        if any(eqn.op.name in CALLS for eqn in program.eqns):
+            self.outvars: Sequence[Atom] = self._inline(program, program.invars)
+        else:
+            self.consts.extend(program.consts)
+            self.eqns.extend(program.eqns)
+            self.outvars = program.outvars
+
+    def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
+        """Append the equations of `program` on these arguments; its results."""
+        at: dict[Var, Atom] = dict(zip(program.invars, arguments, strict=True))
+        for var, value in program.consts:
+            at[var] = fresh = Var(var.aval, var.name)
+            self.consts.append((fresh, value))
+
+        def resolve(atom: Atom) -> Atom:
+            return atom if isinstance(atom, Literal) else at[atom]
+
+        for eqn in program.eqns:
+            operands = [resolve(a) for a in eqn.invars]
+            if eqn.op.name in CALLS:
+                (name,) = eqn.op.subprograms[:1]
+                results = self._inline(eqn.params[name], operands)
+                at.update(zip(eqn.outvars, results, strict=True))
+                continue
+            out = [Var(v.aval, v.name) for v in eqn.outvars]
+            at.update(zip(eqn.outvars, out, strict=True))
+            self.eqns.append(Equation(eqn.op, operands, out, eqn.params, eqn.location, eqn.reason))
+        return [resolve(a) for a in program.outvars]

@@ -1,0 +1,147 @@
+"""Which values need never exist per device, because only their sum over devices is looked at.
+
+Before a plan is made, two sweeps over the program:
+
+- forward, over which axes each value differs (`variation`): from the arguments and from the ops
+  that tell devices apart, never from what types claim;
+- backward, over which axes it is *folded* (`folds`): every use of the value either combines it
+  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it, whose result is
+  folded too. A value that is a result of the program, or that anything else looks at, is not.
+
+A contraction whose contracted dimension is in place over a folded axis is then one product over the
+whole dimension, and the N partial results are never made. Nothing here applies unless the program
+contains the collective: where it was forgotten, devices keep their own wrong values.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..ir.op import Op
+from ..ir.program import Atom, Equation, Var
+from ..ir.types import ArrayType
+from .axes import MeshAtoms, axis_names
+
+SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
+SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
+GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
+EXTREMES = {"pmax": "max", "pmin": "min"}
+
+NONE: frozenset[str] = frozenset()
+Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
+
+
+def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
+    """The atoms along which a collective exchanges, in the order that numbers its group."""
+    if eqn.op.name == "axis_index":
+        return atoms.of_all(axis_names(eqn.params["axis_name"]))
+    assert eqn.op.collective is not None
+    return atoms.of_all(axis_names(eqn.op.collective.axes(eqn.params)))
+
+
+def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms: MeshAtoms
+              ) -> dict[Var, frozenset[str]]:
+    """Over which atoms each value differs, given those of parameters and constants."""
+    at = known
+    for eqn in eqns:
+        found = NONE
+        for v in eqn.invars:
+            if isinstance(v, Var):
+                found |= at[v]
+        name = eqn.op.name
+        if name == "axis_index" or eqn.op.collective is not None:
+            group = frozenset(collective_atoms(eqn, atoms))
+            whole = eqn.params.get("axis_index_groups") is None
+            if whole and (name in SUMS or name in EXTREMES or name in GATHERS):
+                found -= group
+            else:
+                found |= group
+        for v in eqn.outvars:
+            at[v] = found
+    return at
+
+
+def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
+    """(operator, axes) if the equation combines its operand over axes with that operator."""
+    name = eqn.op.name
+    if eqn.params.get("axis_index_groups") is not None:
+        return None
+    if name in SUMS or name in SCATTERS:
+        return "sum", frozenset(collective_atoms(eqn, atoms))
+    if name in EXTREMES:
+        return EXTREMES[name], frozenset(collective_atoms(eqn, atoms))
+    return None
+
+
+def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
+    """The operands in which the equation is jointly linear that include `members`, if any.
+
+    A conversion between kinds of numbers is linear only up to rounding to integers, hence not; nor
+    is one to a wider float, since the sum would be rounded to the narrower one first.
+    """
+    for group in op.linear:
+        if members <= frozenset(group):
+            sources = [eqn.invars[i].aval for i in group]
+            results = [v.aval for v in eqn.outvars]
+            if len({_kind(t) for t in (*sources, *results)}) > 1:
+                return None
+            finest = min(t.dtype.itemsize for t in sources)
+            coarse = all(t.dtype.itemsize <= finest for t in results)
+            return frozenset(group) if coarse else None
+    return None
+
+
+def _kind(t: ArrayType) -> str:
+    name = getattr(t.dtype, "name", "")
+    if "float" in name or "complex" in name:
+        return "inexact"
+    return name
+
+
+def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
+          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms) -> dict[Var, Folds]:
+    """For each value that has uses: over which axes it may be held folded, by operator."""
+    found: dict[Var, Folds] = {}
+    for v in outvars:
+        if isinstance(v, Var):
+            found[v] = {}
+    for eqn in reversed(eqns):
+        uses = _uses(eqn, found, varies, atoms)
+        for v, use in zip(eqn.invars, uses, strict=True):
+            if not isinstance(v, Var):
+                continue
+            if v in found:
+                before = found[v]
+                found[v] = {o: axes & use[o] for o, axes in before.items()
+                            if o in use and axes & use[o]}
+            else:
+                found[v] = use
+    return found
+
+
+def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
+          atoms: MeshAtoms) -> list[Folds]:
+    """For each operand: the axes over which this use allows it to be folded."""
+    combines = combined(eqn, atoms)
+    through = NONE
+    if eqn.outvars and all(v in found for v in eqn.outvars):
+        through = frozenset.intersection(*(found[v].get("sum", NONE) for v in eqn.outvars))
+    if eqn.op.collective is not None:
+        through -= frozenset(collective_atoms(eqn, atoms))
+    if not through and combines is None:
+        return [{}] * len(eqn.invars)
+    out: list[Folds] = []
+    for i in range(len(eqn.invars)):
+        use: Folds = {}
+        linear = linear_set(eqn.op, eqn, frozenset((i,))) if through else None
+        if linear is not None:
+            axes = through
+            for j, v in enumerate(eqn.invars):
+                if j not in linear and isinstance(v, Var):
+                    axes -= varies[v]
+            if axes:
+                use["sum"] = axes
+        if combines is not None:
+            operator, axes = combines
+            use[operator] = use.get(operator, NONE) | axes
+        out.append(use)
+    return out

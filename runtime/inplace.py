@@ -1,0 +1,167 @@
+"""Which axes an equation may keep in place: one evaluation for all devices along them.
+
+An op treats the elements along a pass-through factor alike and apart, so a dimension that carries
+the factor may just as well be longer: if along an axis X the operands hold their blocks of a
+factor in place, the op on the whole arrays gives the blocks of the result in place, at the price of
+the unsharded program. That holds if
+
+- the factor is the major part of every dimension that carries it, in operands and results;
+- every operand with the factor has the same axes there, major to minor in the same order (or is
+  the same along it, and is lengthened); an operand without it does not differ over them.
+
+A reduction factor qualifies for axes over which the result is folded (runtime/folding.py). All
+other axes are stacked, which is always right: evaluators take leading device dimensions.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..ir.rule import PASS, REDUCE, FactorRule
+from .folding import Folds
+from .layout import Atoms
+from .workspace import Value
+
+Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor
+NONE: frozenset[str] = frozenset()
+
+
+def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
+                  ) -> Orders:
+    """The axes that can stay in place as they are, without a copy of any operand."""
+    count = len(operands)
+    orders: Orders = {}
+    for f, factor in enumerate(rule.factors):
+        allowed = None
+        if factor.kind == REDUCE:
+            allowed = folds.get(factor.operator, NONE)
+            if not allowed:
+                continue
+        elif factor.kind != PASS or factor.blocked:
+            continue
+        carriers = rule.carriers(f)
+        if any(p != 0 for _, _, p in carriers):
+            continue
+        found = [operands[t].layout.split[d] for t, d, _ in carriers
+                 if t < count and not operands[t].uniform[d]]
+        order = common_suffix(found)
+        if allowed is not None:
+            order = _suffix_within(order, allowed)
+        if order:
+            orders[f] = order
+    return without_conflicts(rule, operands, orders)
+
+
+def common_suffix(sequences: Sequence[Atoms]) -> Atoms:
+    """The longest common end of the sequences; () of none."""
+    if not sequences:
+        return ()
+    length = 0
+    for column in zip(*(reversed(s) for s in sequences), strict=False):
+        if any(a != column[0] for a in column):
+            break
+        length += 1
+    first = sequences[0]
+    return first[len(first) - length:]
+
+
+def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
+    start = len(order)
+    while start and order[start - 1] in allowed:
+        start -= 1
+    return order[start:]
+
+
+def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
+    """The orders without axes that some operand has elsewhere (and what is major to those)."""
+    places: list[dict[str, int | None]] = []
+    for x in operands:
+        at: dict[str, int | None] = dict.fromkeys(x.layout.stack)
+        for d, axes in enumerate(x.layout.split):
+            at.update(dict.fromkeys(axes, d))
+        places.append(at)
+    out: Orders = {}
+    for f, order in orders.items():
+        start = 0
+        for i, a in enumerate(order):
+            for t, at in enumerate(places):
+                if a in at:
+                    d = at[a]
+                    factors = () if d is None else rule.operands[t][d]
+                    if not factors or factors[0] != f:
+                        start = i + 1
+        if start < len(order):
+            out[f] = order[start:]
+    return out
+
+
+def contraction_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders,
+                       foldable: frozenset[str], mesh_order: Atoms) -> Orders:
+    """More axes for a contraction whose result is folded: put them on a contracted factor.
+
+    One product over the whole dimension beats a stack of partial products, even if operands must
+    be copied to get there. Only axes that all operands with a contracted factor differ over.
+    """
+    count = len(operands)
+    taken = {a for order in orders.values() for a in order}
+    left = [a for a in reversed(mesh_order) if a in foldable and a not in taken]
+    if not left:
+        return orders
+    out = dict(orders)
+    contracted = []
+    for f, factor in enumerate(rule.factors):
+        if factor.kind == REDUCE and factor.operator == "sum":
+            carriers = rule.carriers(f)
+            if len({t for t, _, _ in carriers}) > 1 and all(p == 0 for _, _, p in carriers):
+                contracted.append(f)
+    for a in left:
+        having = {t for t, x in enumerate(operands) if a in x.layout.atoms}
+        if len(having) < 2:
+            continue
+        for f in contracted:
+            carriers = {t for t, _, _ in rule.carriers(f) if t < count}
+            if carriers == having and all(len([1 for s, _, _ in rule.carriers(f) if s == t]) == 1
+                                          for t in having):
+                out[f] = (a, *out.get(f, ()))
+                break
+    return out
+
+
+def target_splits(rule: FactorRule, operands: Sequence[Value], orders: Orders
+                  ) -> list[tuple[Atoms, ...]]:
+    """For each operand the axes to have in place in each dimension."""
+    return [tuple(orders.get(factors[0], ()) if factors else () for factors in dims)
+            for dims in rule.operands[:len(operands)]]
+
+
+def result_splits(rule: FactorRule, orders: Orders) -> list[tuple[Atoms, ...]]:
+    return [tuple(orders.get(factors[0], ()) if factors else () for factors in dims)
+            for dims in rule.results]
+
+
+def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
+                 ) -> list[tuple[bool, ...]]:
+    """For each result: along which dimensions all elements are the same.
+
+    makes_new: whether the op repeats its operand along factors that no operand has.
+    """
+    count = len(operands)
+
+    def flat(f: int) -> bool:
+        if f in orders or rule.factors[f].kind != PASS:
+            return False
+        sources = [(t, d) for t, d, _ in rule.carriers(f) if t < count]
+        if not sources:
+            return makes_new
+        return all(operands[t].uniform[d] for t, d in sources)
+
+    return [tuple(bool(factors) and all(map(flat, factors)) for factors in dims)
+            for dims in rule.results]
+
+
+def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
+    """What all results of an equation allow."""
+    if not found:
+        return {}
+    first, *rest = found
+    return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
+            for o, axes in first.items()}

@@ -1,0 +1,131 @@
+"""Layouts: how one numpy array holds a value of every device.
+
+A per-device value has a local shape, and differs over some mesh axes. Each of these is either *in
+place* in a dimension (the array has that dimension whole, the axis being its major part, so that
+the array is the global one) or *stacked* (a leading dimension of its own). An axis over which the
+value does not differ has no place at all: such values are held and computed once.
+
+With X=2, Y=4 and a block of shape [8, 3]:
+
+    stack=(),     split=(("X",), ())        array [16, 3]        dim 0 is [X, 8]
+    stack=("Y",), split=((), ())            array [4, 8, 3]
+    stack=("Y",), split=((), ("X",))        array [4, 8, 6]
+
+Which dimension an axis is in place in is a choice of the layout, not a property of the value. To go
+from one layout to another is to split, permute and merge dimensions (`rearrangement`); most often
+numpy does it without a copy.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Atoms = tuple[str, ...]
+Shape = tuple[int, ...]
+Label = Any                              # an atom, a dimension number, or something private
+Dims = tuple[tuple[Label, ...], ...]     # of an array: each dimension's labels, major to minor
+Function = Callable[..., Any]
+
+
+class Layout(NamedTuple):
+    """Where the axes of a value are.
+
+    stack: leading dimensions. split: for each dimension the axes in place there, major to minor.
+    folded: axes over which the array holds the sum (or maximum, ...) of what the devices would
+    have; only what combines the value over these axes may use it (runtime/folding.py).
+    """
+    stack: Atoms
+    split: tuple[Atoms, ...]
+    folded: frozenset[str] = frozenset()
+
+    @property
+    def atoms(self) -> set[str]:
+        """The axes over which the array differs."""
+        return {*self.stack, *(a for axes in self.split for a in axes)}
+
+    @property
+    def dims(self) -> Dims:
+        """Labels of the array's dimensions: atoms, and numbers of the value's dimensions."""
+        return (*((a,) for a in self.stack), *((*axes, d) for d, axes in enumerate(self.split)))
+
+    def without(self, atoms: frozenset[str] | set[str]) -> Layout:
+        return Layout(tuple(a for a in self.stack if a not in atoms),
+                      tuple(tuple(a for a in axes if a not in atoms) for axes in self.split),
+                      self.folded)
+
+
+def whole(ndim: int) -> Layout:
+    """The layout of a value that is the same on all devices."""
+    return Layout((), ((),) * ndim)
+
+
+def array_shape(layout: Layout, local: Shape, size: Mapping[str, int]) -> Shape:
+    """Shape of the array that holds blocks of shape `local`."""
+    return (*(size[a] for a in layout.stack),
+            *(n * math.prod([size[a] for a in axes])
+              for n, axes in zip(local, layout.split, strict=True)))
+
+
+def identity(x: Any) -> Any:
+    return x
+
+
+@functools.lru_cache(maxsize=16384)
+def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
+                  ) -> Function | None:
+    """The function that brings an array with dimensions `have` into dimensions `want`.
+
+    Labels that only `want` has are repeated; every label of `have` occurs in `want`, except those
+    of size 1. A dimension of `want` without labels has size 1. None if nothing has to be done.
+    """
+    size = dict(sizes)
+    source = [x for d in have for x in d]
+    target = [x for d in want for x in d]
+    present = set(source)
+    wanted = set(target)
+    kept = [x for x in target if x in present]
+    source_kept = [x for x in source if x in wanted]
+    if any(size[x] != 1 for x in source if x not in wanted):
+        raise ValueError(f"labels {[x for x in source if x not in wanted]} have no place in {want}")
+    final = tuple(math.prod([size[x] for x in d]) for d in want)
+    start = tuple(math.prod([size[x] for x in d]) for d in have)
+    split = tuple(size[x] for x in source_kept)
+    place = {x: i for i, x in enumerate(source_kept)}
+    order = tuple(place[x] for x in kept)
+    missing = len(kept) < len(target) and any(size[x] != 1 for x in target if x not in present)
+    if not missing:
+        moving = [i for i in order if split[i] != 1]
+        if moving == sorted(moving):
+            if start == final:
+                return None
+            return lambda x: x.reshape(final)
+        if split == start and tuple(split[i] for i in order) == final:
+            return lambda x: x.transpose(order)
+        if split == start:
+            return lambda x: x.transpose(order).reshape(final)
+        return lambda x: x.reshape(split).transpose(order).reshape(final)
+    gaps = tuple(size[x] if x in present else 1 for x in target)
+    full = tuple(size[x] for x in target)
+    if order == tuple(range(len(order))):
+        return lambda x: np.broadcast_to(x.reshape(gaps), full).reshape(final)
+    return lambda x: np.broadcast_to(
+        x.reshape(split).transpose(order).reshape(gaps), full).reshape(final)
+
+
+def label_sizes(dims: Sequence[Sequence[Label]], local: Shape, size: Mapping[str, int],
+                more: Mapping[Label, int] | None = None) -> tuple[tuple[Label, int], ...]:
+    """Sizes of all labels: atoms from the mesh, dimension numbers from the local shape."""
+    out: dict[Label, int] = {}
+    for labels in dims:
+        for x in labels:
+            if isinstance(x, str):
+                out[x] = size[x]
+            elif isinstance(x, int):
+                out[x] = local[x]
+    if more:
+        out.update(more)
+    return tuple(out.items())

@@ -1,0 +1,133 @@
+"""Straight-line plans: what is left of a program once every decision is made.
+
+A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
+names the slots that nobody reads after it, so that buffers are given back as early as possible.
+Nothing else happens when a plan runs: no look-up by name, no type, no shape rule.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.program import Equation
+
+Function = Callable[..., Any]
+
+
+class Call(NamedTuple):
+    """One call while a plan is made: slots read and written, and the equation it comes from."""
+    function: Function
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    several: bool                   # the function returns a list, even of one
+    eqn: Equation | None
+
+
+class PlanBuilder:
+    """Collects calls; `finish` computes liveness."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.slots = 0
+        self.inputs: list[int] = []
+        self.constants: list[tuple[int, Any]] = []
+
+    def new_slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def input(self) -> int:
+        slot = self.new_slot()
+        self.inputs.append(slot)
+        return slot
+
+    def constant(self, value: Any) -> int:
+        slot = self.new_slot()
+        self.constants.append((slot, value))
+        return slot
+
+    def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None) -> int:
+        """Append a call of a function that returns one array; the slot of its result."""
+        slot = self.new_slot()
+        self.calls.append(Call(function, tuple(inputs), (slot,), False, eqn))
+        return slot
+
+    def call_several(self, function: Function, inputs: Sequence[int], count: int,
+                     eqn: Equation | None = None) -> list[int]:
+        """Append a call of a function that returns a list of `count` arrays."""
+        slots = [self.new_slot() for _ in range(count)]
+        self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
+        return slots
+
+    def finish(self, outputs: Sequence[int]) -> Plan:
+        """The plan whose results are these slots. Calls whose results nobody reads stay."""
+        keep = {*outputs, *(s for s, _ in self.constants)}
+        seen = set(keep)
+        dead: list[tuple[int, ...]] = []
+        for call in reversed(self.calls):
+            last = [s for s in dict.fromkeys((*call.inputs, *call.outputs)) if s not in seen]
+            seen.update(last)
+            dead.append(tuple(last))
+        dead.reverse()
+        steps = [_step(call, ends) for call, ends in zip(self.calls, dead, strict=True)]
+        template: list[Any] = [None] * self.slots
+        for slot, value in self.constants:
+            template[slot] = value
+        return Plan(template, tuple(self.inputs), steps, tuple(outputs))
+
+
+def _step(call: Call, dead: tuple[int, ...]) -> tuple:
+    reads: Any
+    if not call.inputs:
+        reads = None
+    elif len(call.inputs) == 1:
+        reads = call.inputs[0]
+    else:
+        reads = itemgetter(*call.inputs)
+    writes: Any = call.outputs if call.several else call.outputs[0]
+    return call.function, reads, writes, dead, call.eqn
+
+
+class Plan:
+    """A finished plan; `run` may be called by several threads at once."""
+
+    __slots__ = ("inputs", "outputs", "steps", "template")
+
+    def __init__(self, template: list[Any], inputs: tuple[int, ...], steps: list[tuple],
+                 outputs: tuple[int, ...]) -> None:
+        self.template = template
+        self.inputs = inputs
+        self.steps = steps
+        self.outputs = outputs
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The result arrays for these argument arrays. An error names the equation at work."""
+        values = self.template.copy()
+        for slot, x in zip(self.inputs, arguments, strict=True):
+            values[slot] = x
+        eqn: Equation | None = None
+        try:
+            with np.errstate(all="ignore"):
+                for step in self.steps:
+                    function, reads, writes, dead, eqn = step
+                    if type(reads) is int:
+                        out = function(values[reads])
+                    elif reads is None:
+                        out = function()
+                    else:
+                        out = function(*reads(values))
+                    if type(writes) is int:
+                        values[writes] = out
+                    else:
+                        for slot, x in zip(writes, out, strict=True):
+                            values[slot] = x
+                    for slot in dead:
+                        values[slot] = None
+        except Exception as error:
+            if eqn is not None:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+            raise
+        return [values[slot] for slot in self.outputs]

@@ -1,0 +1,299 @@
+"""The simulated executor: a per-device program on numpy, all devices at once.
+
+A value of all devices is one array. For every axis over which the devices' values differ, the
+planner decides equation by equation whether it is in place in a dimension or stacked as a leading
+one (runtime/layout.py, runtime/inplace.py); values that do not differ are held and computed once.
+So a program costs about what the unsharded program costs, whatever the number of devices, and most
+collectives cost nothing. The result is a straight-line plan (runtime/plan.py).
+
+Plans follow the data, not the types: what a program forgets to exchange stays different.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.keys import storage_dtype
+from ..ir.mesh import AbstractMesh
+from ..ir.program import Atom, Equation, Literal, Program, Var
+from ..ir.rule import FactorRule, RuleError
+from ..ir.types import ArrayType
+from . import collectives, inplace
+from .axes import MeshAtoms, axis_names
+from .flatten import FlatProgram
+from .folding import collective_atoms, folds, linear_set, variation
+from .layout import Layout, array_shape, whole
+from .numerics import evaluator
+from .plan import Plan
+from .storage import Stored, frozen
+from .workspace import Value, Workspace
+
+Run = Callable[[Sequence[Stored]], list[Stored]]
+NONE: frozenset[str] = frozenset()
+
+# Ops whose result is their operand, with other claims about it.
+IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
+                        "sharding_constraint", "vary_unreduced_cast_p"})
+
+
+def compile_simulated(local: Program, mesh: AbstractMesh) -> Run:
+    """A function from the stored arguments of a LOCAL program to its stored results.
+
+    mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
+    whole values whose types are `local.global_in` and `local.global_out`.
+    """
+    flat = FlatProgram(local)
+    usual = tuple(_usual_lead(t, mesh) for t in _global_types(local.global_in, local.invars))
+    executables: dict[tuple, Executable] = {usual: Executable(flat, mesh, usual)}
+
+    def run(arguments: Sequence[Stored]) -> list[Stored]:
+        leads = tuple(x.lead for x in arguments)
+        executable = executables.get(leads)
+        if executable is None:
+            executable = executables[leads] = Executable(flat, mesh, leads)
+        return executable([x.data for x in arguments])
+
+    return run
+
+
+def _global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> list[ArrayType]:
+    """Types of the whole values; those of the program itself where no axis is involved."""
+    return list(types) if types else [v.aval for v in atoms]
+
+
+def _usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
+    """The leading axes that arguments of this type have: those of a partial sum."""
+    unreduced = t.sharding.spec.unreduced
+    return MeshAtoms(mesh, unreduced).sort(
+        MeshAtoms(mesh, unreduced).of_all(sorted(unreduced))) if unreduced else ()
+
+
+def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
+    """Names of all axes and sub-axes that a program speaks of."""
+    program = flat.program
+    used = {name for lead in leads for name in lead}
+    for t in (*program.global_in, *program.global_out):
+        used.update(t.sharding.spec.axes(), t.sharding.spec.unreduced)
+    for eqn in flat.eqns:
+        if eqn.op.collective is not None:
+            used.update(axis_names(eqn.op.collective.axes(eqn.params)))
+        elif eqn.op.name == "axis_index":
+            used.update(axis_names(eqn.params["axis_name"]))
+    return used
+
+
+class Executable:
+    """The plan of a program for arguments with given leading axes."""
+
+    __slots__ = ("leads", "plan")
+
+    def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
+                 leads: Sequence[tuple[str, ...]]) -> None:
+        atoms = MeshAtoms(mesh, used_axes(flat, leads))
+        planner = Planner(flat, atoms)
+        self.plan: Plan
+        self.plan, self.leads = planner.make(leads)
+
+    def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
+        results = self.plan.run(arguments)
+        return [Stored(frozen(x), lead) for x, lead in zip(results, self.leads, strict=True)]
+
+
+class Planner(Workspace):
+    """Walks a program once and decides how each equation is computed."""
+
+    def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
+        super().__init__(atoms)
+        self.flat = flat
+        self.literals: dict[tuple[str, bytes], Value] = {}
+        self.folds: dict[Var, dict[str, frozenset[str]]] = {}
+
+    def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
+        """The plan, and the leading axes of each result."""
+        flat = self.flat
+        program = flat.program
+        for var, t, lead in zip(flat.invars, _global_types(program.global_in, flat.invars), leads,
+                                strict=True):
+            self.at[var] = self.argument(var.aval, t, lead)
+        for var, value in flat.consts:
+            self.at[var] = self.constant(value, var.aval)
+        known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
+        varies = variation(flat.eqns, known, self.atoms)
+        self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms)
+        for eqn in flat.eqns:
+            self.eqn = eqn
+            self.equation(eqn)
+        self.eqn = None
+        results = [self.result(a, t) for a, t in
+                   zip(flat.outvars, _global_types(program.global_out, flat.outvars), strict=True)]
+        return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
+
+    # -- values --------------------------------------------------------------------------------
+    def argument(self, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Value:
+        """A parameter: global type `t`, local type `aval`."""
+        atoms = self.atoms
+        slot = self.plan.input()
+        split = tuple(atoms.of_all(axes) for axes in t.entries)
+        stack = atoms.sort(atoms.of_all(lead))
+        layout = Layout(stack, split)
+        padded = array_shape(Layout((), split), aval.shape, atoms.size)
+        if padded != t.shape:
+            before = ((0, 0),) * len(lead)
+            widths = before + tuple((0, n - m) for m, n in zip(t.shape, padded, strict=True))
+            slot = self.call(lambda x: np.pad(x, widths), slot)
+        value = Value(aval, layout, slot)
+        given = tuple(atoms.of(name) for name in lead)
+        if given != tuple((a,) for a in stack):
+            dims = (*given, *Layout((), split).dims)
+            value.slot = self.rearranged(value, value.dims, have=dims)
+        return value
+
+    def constant(self, value: Any, aval: ArrayType) -> Value:
+        """A captured array, the same on all devices."""
+        value = getattr(value, "value", value)
+        data = np.asarray(value, storage_dtype(aval.dtype))
+        return Value(aval, whole(aval.ndim), self.plan.constant(data))
+
+    def value_of(self, atom: Atom) -> Value:
+        if isinstance(atom, Var):
+            return self.at[atom]
+        data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
+        key = (data.dtype.name, data.tobytes())
+        found = self.literals.get(key)
+        if found is None:
+            found = self.literals[key] = Value(
+                atom.aval, whole(atom.aval.ndim), self.plan.constant(data))
+        return found
+
+    def result(self, atom: Atom, t: ArrayType) -> tuple[int, tuple[str, ...]]:
+        """The slot of a whole result of global type `t`, and its leading axes."""
+        atoms, value = self.atoms, self.value_of(atom)
+        if isinstance(atom, Literal):
+            value = Value(atom.aval, value.layout, value.slot)
+        split = tuple(atoms.of_all(axes) for axes in t.entries)
+        inside = {a for axes in split for a in axes}
+        pending = atoms.of_all(sorted(t.sharding.spec.unreduced))
+        stack = atoms.sort((value.layout.atoms | {*pending}) - inside)
+        slot = self.view(value, stack, split)
+        if array_shape(Layout((), split), value.aval.shape, atoms.size) != t.shape:
+            index = (slice(None),) * len(stack) + tuple(slice(0, n) for n in t.shape)
+            slot = self.call(lambda x: x[index], slot)
+        return slot, stack
+
+    # -- equations -----------------------------------------------------------------------------
+    def equation(self, eqn: Equation) -> None:
+        op = eqn.op
+        if op.name in IDENTITIES:
+            x = self.value_of(eqn.invars[0])
+            self.bind(eqn.outvars[0], x.layout, x.slot, x.uniform)
+            self.at[eqn.outvars[0]].forms = x.forms
+        elif op.name == "axis_index":
+            self.axis_index(eqn)
+        elif op.collective is not None:
+            collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
+        elif op.evaluate is None:
+            raise TypeError(f"`{op.name}` of {eqn.location} cannot be executed: it has no "
+                            "evaluator, and the simulated executor has no strategy for it")
+        else:
+            self.local(eqn)
+
+    def axis_index(self, eqn: Equation) -> None:
+        """A constant: the devices' places along the axes."""
+        atoms = self.atoms
+        group = collective_atoms(eqn, atoms)
+        stack = atoms.sort(group)
+        places: Any = np.zeros((1,) * len(stack), np.int64)
+        for a in group:
+            shape = [1] * len(stack)
+            shape[stack.index(a)] = atoms.size[a]
+            places = places * atoms.size[a] + np.arange(atoms.size[a]).reshape(shape)
+        (out,) = eqn.outvars
+        data = places.astype(storage_dtype(out.aval.dtype)).reshape(atoms.sizes(stack))
+        self.bind(out, Layout(stack, ()), self.plan.constant(data))
+
+    def local(self, eqn: Equation) -> None:
+        """An equation that each device computes from its own operands."""
+        op, atoms = eqn.op, self.atoms
+        operands = [self.value_of(a) for a in eqn.invars]
+        types = [v.aval for v in eqn.outvars]
+        allowed = inplace.folds_of([self.folds.get(v, {}) for v in eqn.outvars])
+        done = frozenset(a for x in operands for a in x.layout.folded)
+        if done:
+            members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
+            operands = self.fold_group(eqn, operands, members, done)
+        rule = self.rule(eqn)
+        sums = allowed.get("sum", NONE) - done
+        orders: inplace.Orders = {}
+        if rule is not None:
+            orders = inplace.common_orders(rule, operands, allowed)
+            if sums:
+                taken = {a for order in orders.values() for a in order}
+                operands, first = self.sum_first(eqn, operands, sums - taken)
+                done |= first
+                orders = inplace.common_orders(rule, operands, allowed)
+                orders = inplace.contraction_orders(rule, operands, orders, sums - done,
+                                                    atoms.order)
+            done |= {a for f, order in orders.items() if rule.factors[f].kind == "reduce"
+                     for a in order}
+        if orders:
+            assert rule is not None
+            ins = inplace.target_splits(rule, operands, orders)
+            outs = inplace.result_splits(rule, orders)
+        else:
+            ins = [((),) * x.aval.ndim for x in operands]
+            outs = [((),) * t.ndim for t in types]
+        own = [x.layout.atoms - {a for axes in split for a in axes}
+               for x, split in zip(operands, ins, strict=True)]
+        stack = atoms.sort(set().union(*own))
+        rank = types[0].ndim if stack and op.rule == "... -> ..." else 0
+        slots = [self.view(x, tuple(a for a in stack if a in mine), split, stack,
+                           rank if not x.aval.ndim else 0)
+                 for x, mine, split in zip(operands, own, ins, strict=True)]
+        layouts = [Layout(stack, split, done) for split in outs]
+        shapes = [array_shape(layout, t.shape, atoms.size)
+                  for layout, t in zip(layouts, types, strict=True)]
+        params = eqn.params
+        if orders and op.resize is not None:
+            params = op.resize(params, tuple(
+                array_shape(Layout((), split), x.aval.shape, atoms.size)
+                for x, split in zip(operands, ins, strict=True)), tuple(
+                array_shape(Layout((), layout.split), t.shape, atoms.size)
+                for layout, t in zip(layouts, types, strict=True)))
+        function = evaluator(op, len(stack), params, [x.aval for x in operands], types, shapes)
+        uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
+        if rule is not None:
+            uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+        if op.multiple_results:
+            made = self.plan.call_several(function, slots, len(types), eqn)
+        else:
+            made = [self.plan.call(function, slots, eqn)]
+        for var, layout, slot, same in zip(eqn.outvars, layouts, made, uniform, strict=True):
+            self.bind(var, layout, slot, same)
+
+    def rule(self, eqn: Equation) -> FactorRule | None:
+        """The factor rule on local shapes; None where the op has none for them."""
+        try:
+            return eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
+                                      tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+        except RuleError:
+            return None
+
+    def fold_group(self, eqn: Equation, operands: list[Value], members: frozenset[int],
+                   axes: frozenset[str]) -> list[Value]:
+        """The operands in which the equation is linear together with `members`, summed."""
+        group = linear_set(eqn.op, eqn, members)
+        assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
+        return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
+
+    def sum_first(self, eqn: Equation, operands: list[Value], axes: frozenset[str]
+                  ) -> tuple[list[Value], frozenset[str]]:
+        """Sum an operand that alone differs over a folded axis, rather than the result."""
+        done = NONE
+        for a in self.atoms.sort(axes):
+            having = frozenset(i for i, x in enumerate(operands) if a in x.layout.atoms)
+            if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None:
+                operands = self.fold_group(eqn, operands, having, frozenset((a,)))
+                done |= {a}
+        return operands, done

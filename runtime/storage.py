@@ -1,0 +1,123 @@
+"""How the data of an array is held: one numpy array for all devices.
+
+An axis that shards a dimension is in place: the array has the global dimension, and a device's
+block is a slice of it. An axis over which the devices hold something else than a block (partial
+sums, copies that differ) is a leading dimension. So the usual sharded or replicated array is simply
+its global numpy array, stored once whatever the number of devices.
+
+Where other processes hold a part of an array, this process has `LocalBlocks` instead.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.device import Device
+from ..ir.keys import storage_dtype
+from ..ir.mesh import Mesh
+from ..ir.sharding import NamedSharding, Sharding, tile_index
+from .axes import MeshAtoms
+
+Shape = tuple[int, ...]
+
+
+class Stored(NamedTuple):
+    """Data of all devices: dimensions `lead` (mesh axes, in mesh order), then the global shape.
+
+    lead never has an axis that shards a dimension, nor one of size 1; an axis of which only a part
+    is stacked appears as that sub-axis. Random keys are uint64 numbers (ir/keys.py).
+    """
+    data: np.ndarray
+    lead: tuple[str, ...] = ()
+
+
+class LocalBlocks(NamedTuple):
+    """The blocks of the devices that this process owns, where it does not own all devices."""
+    blocks: Mapping[Device, np.ndarray]
+
+
+Storage = Stored | LocalBlocks
+
+
+def frozen(data: Any) -> np.ndarray:
+    """A read-only view, so that nobody changes an array through `np.asarray`."""
+    view = data.view() if type(data) is np.ndarray else np.asarray(data)
+    view.flags.writeable = False
+    return view
+
+
+@functools.lru_cache(maxsize=1024)
+def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...]]:
+    """Where a device's part lies in the leading dimensions `lead`."""
+    coordinates = np.indices(mesh.axis_sizes, sparse=True)
+    columns = tile_index(mesh.shape, tuple((a,) for a in lead), coordinates)
+    full = [np.broadcast_to(c, mesh.axis_sizes).reshape(-1) for c in columns]
+    return {d: tuple(int(c[i]) for c in full) for i, d in enumerate(mesh.device_tuple)}
+
+
+def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
+    """Device to the slices of the global array that it holds, also for partial sums."""
+    if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
+        sharding = sharding.update(spec=sharding.spec.update(unreduced=frozenset()))
+    return sharding.devices_indices_map(shape)
+
+
+def block_of(stored: Stored, sharding: Sharding, shape: Shape, device: Device) -> np.ndarray:
+    """What `device` holds: a view of the data."""
+    data = stored.data
+    if stored.lead:
+        data = data[lead_index(sharding.mesh, stored.lead)[device]]  # type: ignore[attr-defined]
+    return data[block_index(sharding, shape)[device]]
+
+
+def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Shape,
+             dtype: Any) -> Stored:
+    """The stored form of an array of which each device's block is given.
+
+    Devices that should hold the same block may differ; the axes between them are then leading.
+    """
+    index = block_index(sharding, shape)
+    first: dict[tuple, np.ndarray] = {}
+    same = not (isinstance(sharding, NamedSharding) and sharding.spec.unreduced)
+    for device, where in index.items():
+        key = tuple((s.start, s.stop) for s in where)
+        block = blocks[device]
+        other = first.setdefault(key, block)
+        if same and other is not block and not _identical(other, block):
+            same = False
+    held = storage_dtype(dtype)
+    if same:
+        if len(first) == 1:
+            return Stored(frozen(next(iter(first.values()))))
+        data = np.empty(shape, held)
+        for device, where in index.items():
+            key = tuple((s.start, s.stop) for s in where)
+            if first.get(key) is blocks[device]:
+                data[where] = blocks[device]
+        return Stored(frozen(data))
+    assert isinstance(sharding, NamedSharding)
+    lead = differing_axes(sharding)
+    places = lead_index(sharding.mesh, lead)
+    atoms = MeshAtoms(sharding.mesh, lead)
+    data = np.empty(atoms.sizes(lead) + shape, held)
+    for device, where in index.items():
+        data[places[device] + where] = blocks[device]
+    return Stored(frozen(data), lead)
+
+
+def differing_axes(sharding: NamedSharding) -> tuple[str, ...]:
+    """All axes (or parts of axes) of more than one device that shard no dimension."""
+    used = sharding.spec.axes()
+    atoms = MeshAtoms(sharding.mesh, used)
+    splitting = set(atoms.of_all(used))
+    return tuple(a for a in atoms.order if a not in splitting)
+
+
+def _identical(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.__array_interface__["data"][0] == b.__array_interface__["data"][0] \
+            and a.strides == b.strides:
+        return True
+    return a.tobytes() == b.tobytes()

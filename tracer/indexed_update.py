@@ -1,0 +1,242 @@
+"""x.at[index]: reading with options, and new arrays with some elements changed.
+
+An update is a scatter: the value is broadcast to the shape that x[index] has. With `out_sharding=`
+the operation runs with all mesh axes in Auto mode and its result is resharded, so that it works for
+operands of any sharding.
+"""
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.context import config, x64_enabled
+from ..ir.dtypes import safe_to_cast
+from ..ir.op import Op
+from . import indexing, lax
+from .constants import as_array, is_array_like
+from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
+from .jnp.elementwise import divide as _divide
+from .jnp.elementwise import power as _power
+from .lax.creation import filled_as
+from .out_sharding import canonicalize_sharding
+from .sharding_functions import auto_axes
+
+
+class IndexUpdateHelper:
+    """`x.at`: give it an index."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    def __getitem__(self, index: Any) -> IndexUpdateRef:
+        return IndexUpdateRef(self.array, index)
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateHelper({self.array!r})"
+
+
+class IndexUpdateRef:
+    """`x.at[index]`: the elements of x that get, set, add, ... are about."""
+
+    __slots__ = ("array", "index")
+
+    def __init__(self, array: Array, index: Any) -> None:
+        self.array = array
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
+
+    def get(self, *, indices_are_sorted=False, unique_indices=False, mode=None, fill_value=None,
+            out_sharding=None, wrap_negative_indices=True):
+        """x[index], with what happens outside of x chosen by mode ("fill", "clip",
+        "promise_in_bounds") and fill_value."""
+        options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
+                   "mode": mode, "fill_value": fill_value,
+                   "wrap_negative_indices": wrap_negative_indices}
+        return _with_sharding(lambda x, i: indexing.read(x, i, **options), self.array,
+                              self.index, None, out_sharding)
+
+    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+            out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] = values."""
+        return self._update(scatter_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+            out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] += values; positions that occur twice are added to twice."""
+        return self._update(scatter_add_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    def subtract(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+                 out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] -= values."""
+        return self._update(scatter_sub_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+                 out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] *= values."""
+        return self._update(scatter_mul_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    mul = multiply
+
+    def divide(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+               out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] /= values."""
+        ones = IndexUpdateRef(lax.full_like(self.array, 1), self.index)
+        return _divide(self.array, ones._update(
+            scatter_mul_p, values, indices_are_sorted, unique_indices, mode, out_sharding,
+            wrap_negative_indices))
+
+    def power(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+              out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] **= values."""
+        ones = IndexUpdateRef(lax.full_like(self.array, 1), self.index)
+        return _power(self.array, ones._update(
+            scatter_mul_p, values, indices_are_sorted, unique_indices, mode, out_sharding,
+            wrap_negative_indices))
+
+    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+            out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] = minimum(x[index], values)."""
+        return self._update(scatter_min_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+            out_sharding=None, wrap_negative_indices=True):
+        """x with x[index] = maximum(x[index], values)."""
+        return self._update(scatter_max_p, values, indices_are_sorted, unique_indices, mode,
+                            out_sharding, wrap_negative_indices)
+
+    def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None,
+              wrap_negative_indices=True):
+        """x with func applied to x[index], elementwise; once for positions that occur twice."""
+        x = self.array
+        # Which elements are meant: ones scattered into zeros, so that each counts once.
+        zeros = IndexUpdateRef(filled_as(shape_of(x), np.bool_(False)), self.index)
+        chosen = zeros.set(True, indices_are_sorted=indices_are_sorted,
+                           unique_indices=unique_indices, mode=mode,
+                           wrap_negative_indices=wrap_negative_indices)
+        return select_n_p.bind(chosen, x, convert(as_array(func(x)), dtype_name(x)))
+
+    def _update(self, op: Op, values: Any, indices_are_sorted: bool, unique_indices: bool,
+                mode: Any, out_sharding: Any, wrap: bool) -> Array:
+        def run(x: Any, index: Any, y: Any) -> Array:
+            return scatter_update(op, x, index, y, indices_are_sorted, unique_indices, mode, wrap)
+
+        return _with_sharding(run, self.array, self.index, values, out_sharding)
+
+
+def _with_sharding(f: Callable[..., Array], x: Array, index: Any, values: Any, out_sharding: Any
+                   ) -> Array:
+    """f(x, index[, values]); with out_sharding, in Auto mode and resharded."""
+    more = () if values is None else (values,)
+    if out_sharding is None:
+        return f(x, index, *more)
+    canonicalize_sharding(out_sharding, "get" if values is None else "set")
+    # Arrays inside of the index are operands too; slices and ints stay as they are.
+    items = index if isinstance(index, tuple) else (index,)
+    arrays = [i for i in items if isinstance(i, (Array, np.ndarray)) and i.dtype != np.dtype(bool)]
+    places = [k for k, i in enumerate(items) if any(i is a for a in arrays)]
+
+    def run(x: Any, *rest: Any) -> Array:
+        found = list(items)
+        for k, a in zip(places, rest, strict=False):
+            found[k] = a
+        return f(x, tuple(found), *rest[len(places):])
+
+    operands = [as_array(a) for a in arrays] + [as_array(v) for v in more]
+    return auto_axes(run, out_sharding=out_sharding)(x, *operands)
+
+
+# -- writing -----------------------------------------------------------------------------------------
+
+def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
+                   unique_indices: bool, mode: Any, wrap: bool) -> Array:
+    """x with the elements at index combined with y by a scatter op."""
+    x = as_array(x)
+    if not is_array_like(y):
+        y = _array_of(y)
+    own, own_weak = dtype_and_weak(x)
+    _check_cast(y, own)
+    plain = indexing.plain_index(index, x.aval.shape)
+    g = indexing.gathering(plain, x.aval.shape, wrap)
+    if 0 in g.slice_shape:
+        return x
+    x, y = promote_dtypes(x, y)
+    if isinstance(x, Array) and x.aval.weak_type and not own_weak and dtype_name(x) == own:
+        x = convert(x, own)
+    if g.operand_new:
+        x = lax.expand_dims(x, g.operand_new)
+    y = _fitted(y, g)
+    if g.reversed_dims:
+        y = rev_p.bind(y, dimensions=g.reversed_dims)
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=g.numbers.offset_dims,
+        inserted_window_dims=g.numbers.collapsed_slice_dims,
+        scatter_dims_to_operand_dims=g.numbers.start_index_map)
+    mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else lax.GatherScatterMode.from_any(
+        mode)
+    out = op.bind(x, g.indices, y, dimension_numbers=numbers,
+                  indices_are_sorted=bool(indices_are_sorted or g.sorted),
+                  unique_indices=bool(unique_indices or g.unique), mode=mode)
+    if g.operand_new:
+        out = lax.squeeze(out, g.operand_new)
+    return convert(out, own, own_weak)
+
+
+def _array_of(y: Any) -> Any:
+    raise TypeError(f"scatter requires ndarray or scalar arguments, got {type(y)} at position 1.")
+
+
+def _check_cast(y: Any, own: Any) -> None:
+    """Warn where the value has to be cut down to the dtype of the array."""
+    if config.jax_numpy_dtype_promotion == "strict" or not isinstance(own, np.dtype):
+        return
+    if type(y) in (bool, int, float, complex) and np.result_type(own, type(y)) == own:
+        return
+    dtype, weak = dtype_and_weak(y)
+    if dtype == own or (weak and safe_to_cast(np.zeros((), dtype), own, x64_enabled())):
+        return
+    if not safe_to_cast(y, np.zeros((), own), x64_enabled()):
+        warnings.warn(
+            "scatter inputs have incompatible types: cannot safely cast value from dtype="
+            f"{dtype} to dtype={own} with jax_numpy_dtype_promotion="
+            f"{config.jax_numpy_dtype_promotion}. In future JAX releases this will result in an "
+            "error.", FutureWarning, stacklevel=6)
+
+
+def _fitted(y: Any, g: indexing.Gathering) -> Any:
+    """The value broadcast to the shape of x[index], without the new axes of the index."""
+    shape = list(g.slice_shape)
+    for d in g.new_axes:
+        shape.insert(d, 1)
+    have = shape_of(y)
+    if have != tuple(shape):
+        if len(have) > len(shape):
+            if any(n != 1 for n in have[:len(have) - len(shape)]):
+                raise ValueError("Incompatible shapes for broadcasting: "
+                                 f"{have} and requested shape {tuple(shape)}")
+            y = lax.reshape(y, have[len(have) - len(shape):])
+            have = shape_of(y)
+        extra = len(shape) - len(have)
+        if any(a not in (1, b) for a, b in zip(have, shape[extra:], strict=True)):
+            raise ValueError("Incompatible shapes for broadcasting: "
+                             f"{have} and requested shape {tuple(shape)}")
+        y = _broadcast(y, tuple(shape), extra)
+    return lax.squeeze(as_array(y), g.new_axes) if g.new_axes else as_array(y)
+
+
+def _broadcast(y: Any, shape: tuple[int, ...], extra: int) -> Any:
+    return broadcast_in_dim_p.bind(y, shape=shape, sharding=None,
+                                   broadcast_dimensions=tuple(range(extra, len(shape))))
+

@@ -1,0 +1,1 @@
+"""The numpy functions over traced and concrete arrays."""

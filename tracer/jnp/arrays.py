@@ -1,0 +1,183 @@
+"""From Python values to arrays: array, asarray, copy, frombuffer, load, and back to text."""
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import x64_enabled
+from ...ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
+from .. import lax
+from ..constants import as_array, put_on_device, unwrapped
+from ..dtype_promotion import convert, dtype_and_weak, user_dtype
+from ..out_sharding import placement
+from ..tracer import Tracer
+
+_PYTHON = (bool, int, float, complex)
+
+
+def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
+          out_sharding=None):
+    """An array of a value: scalar, array, or nested lists of these.
+
+    Python scalars stay weakly typed unless dtype is given. ndmin: leading dimensions of size 1 are
+    added up to this rank. copy: an array is copied, or given back as it is.
+    """
+    if args:
+        raise TypeError(f"jax.numpy.array() takes from 1 to 2 positional arguments but "
+                        f"{2 + len(args)} were given")
+    if object is None:
+        raise ValueError("None is not a valid value for jnp.array")
+    if order is not None and order not in ("K", "C", "A"):
+        raise NotImplementedError("Only implemented for order='K'")
+    if dtype is not None and not isinstance(dtype, ExtendedDType):
+        dtype = user_dtype(dtype, "array")
+    object = unwrapped(object)
+    out = _from(object, dtype, copy)
+    if ndmin > out.ndim:
+        out = lax.expand_dims(out, tuple(range(ndmin - out.ndim)))
+    device, sharding = placement(device, out_sharding, "jnp.array", out.ndim)
+    if sharding is not None and out.aval.sharding is not sharding:
+        out = reshard_p.bind(out, dst_sharding=sharding)
+    return put_on_device(out, device)
+
+
+def _from(object: Any, dtype: Any, copy: bool) -> Array:
+    if isinstance(object, Array):
+        out = copy_p.bind(object) if copy else object
+        if dtype is None:
+            return convert(out, object.aval.dtype) if object.aval.weak_type and copy else out
+        return convert(out, dtype)
+    if type(object) in _PYTHON:
+        return as_array(object if dtype is None else convert(object, dtype))
+    if isinstance(object, (np.ndarray, np.generic)):
+        value = np.asarray(object)
+        dtype_of(value, x64_enabled())          # raises for strings and objects
+        return as_array(value if dtype is None else value.astype(dtype))
+    if isinstance(object, (list, tuple)):
+        return _from_sequence(object, dtype)
+    if isinstance(object, (bytes, str)):
+        dtype_of(object, x64_enabled())
+    if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):
+        return _from(np.asarray(object), dtype, copy)
+    if isinstance(object, (bytearray, memoryview)):
+        return _from(np.array(memoryview(object), copy=True), dtype, copy)
+    raise TypeError(f"Unexpected input type for array: {type(object)}")
+
+
+def _from_sequence(values: Any, dtype: Any) -> Array:
+    leaves = list(_leaves(values))
+    if dtype is None:
+        dtype = lattice_result_type([dtype_and_weak(x) for x in leaves], x64_enabled())[0] \
+            if leaves else np.dtype("float32")
+    if not any(isinstance(x, Array) for x in leaves):
+        return as_array(np.array(values, dtype=dtype))
+    return _joined(values, dtype)
+
+
+def _leaves(values: Any) -> Any:
+    for v in values:
+        if isinstance(v, (list, tuple)):
+            yield from _leaves(v)
+        else:
+            v = unwrapped(v)
+            if not isinstance(v, (Array, np.ndarray, np.generic, *_PYTHON)):
+                dtype_of(v, x64_enabled())
+            yield v
+
+
+def _joined(values: Any, dtype: Any) -> Array:
+    """Nested lists that hold arrays: joined along new dimensions, constants in one piece."""
+    if not isinstance(values, (list, tuple)):
+        return convert(unwrapped(values), dtype)
+    if not any(isinstance(x, Array) for x in _leaves(values)):
+        return as_array(np.array(values, dtype=dtype))
+    parts = [_joined(v, dtype) for v in values]
+    rows = [lax.expand_dims(p, (0,)) for p in parts]
+    return lax.concatenate(rows, 0)
+
+
+def asarray(a, dtype=None, order=None, *, copy=None, device=None, out_sharding=None):
+    """As `array`, without a copy where none is needed.
+
+    copy=False raises ValueError where one is needed, as for numpy arrays.
+    """
+    a = unwrapped(a)
+    if copy is False and not isinstance(a, Array):
+        raise ValueError("jnp.asarray: cannot convert an input that is no JAX array without a "
+                         "copy, as copy=False asks")
+    if order is None:
+        order = "K"
+    return array(a, dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
+
+
+def astype(x, dtype, /, *, copy=False, device=None):
+    """x with another dtype; None means the default float. Complex to bool compares with zero."""
+    x = as_array(x)
+    if dtype is None:
+        dtype = np.dtype("float64" if x64_enabled() else "float32")
+    if isinstance(dtype, ExtendedDType):
+        return put_on_device(convert(x, dtype), device)
+    dtype = user_dtype(dtype, "astype")
+    if np.dtype(dtype) == np.dtype(bool) and isinstance(x.dtype, np.dtype) and x.dtype.kind == "c":
+        out = ne_p.bind(x, convert(0, x.dtype))
+    else:
+        out = lax.convert_element_type(x, dtype)
+    if copy and out is x:
+        out = copy_p.bind(x)
+    return put_on_device(out, device)
+
+
+def copy(a, order=None):
+    """A copy of an array."""
+    return array(a, copy=True, order="K" if order is None else order)
+
+
+# -- bytes, files and text ---------------------------------------------------------------------------
+
+def frombuffer(buffer, dtype=float, count=-1, offset=0):
+    """An array of the bytes of a buffer."""
+    return as_array(np.frombuffer(buffer, user_dtype(dtype, "frombuffer"), count, offset).copy())
+
+
+def fromstring(string, dtype=float, count=-1, *, sep):
+    """An array of the numbers in a text."""
+    return as_array(np.fromstring(string, user_dtype(dtype, "fromstring"), count, sep=sep))
+
+
+def from_dlpack(x, /, *, device=None, copy=None):
+    """An array of the data of another library's array, by the DLPack protocol."""
+    return put_on_device(as_array(np.array(np.from_dlpack(x), copy=True)), device)
+
+
+def load(file: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
+    """The array in an `.npy` file, or the arrays in an `.npz` file."""
+    out = np.load(file, *args, **kwargs)
+    return as_array(out) if isinstance(out, np.ndarray) else out
+
+
+def save(file, arr, allow_pickle=True):
+    """Write an array to an `.npy` file."""
+    np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
+
+
+def savez(file, *args, allow_pickle=True, **kwds):
+    """Write arrays to an `.npz` file."""
+    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle,
+             **{k: np.asarray(v) for k, v in kwds.items()})
+
+
+def array_repr(arr, max_line_width=None, precision=None, suppress_small=None):
+    """The text of `repr`, with numpy's options."""
+    if isinstance(arr, Tracer):
+        return repr(arr)
+    return np.array_repr(np.asarray(arr), max_line_width, precision, suppress_small)
+
+
+def array_str(a, max_line_width=None, precision=None, suppress_small=None):
+    """The text of `str`, with numpy's options."""
+    if isinstance(a, Tracer):
+        return str(a)
+    return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)

@@ -1,0 +1,69 @@
+"""Complex numbers: their parts, conjugate and angle."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import LEVEL, check_arraylike, dtype_name, promote_dtypes_inexact
+from .elementwise import _literal, rad2deg
+
+
+def _is_complex(x: Any) -> bool:
+    return LEVEL[dtype_name(x)] == 3
+
+
+def real(val, /):
+    """Real part; real arrays as they are."""
+    check_arraylike("real", val)
+    return real_p.bind(val) if _is_complex(val) else as_array(val)
+
+
+def imag(val, /):
+    """Imaginary part; zeros for real arrays."""
+    check_arraylike("imag", val)
+    return imag_p.bind(val) if _is_complex(val) else lax.full_like(val, 0)
+
+
+def conjugate(x, /):
+    """Complex conjugate; real arrays as they are."""
+    check_arraylike("conjugate", x)
+    return lax.conj(x) if _is_complex(x) else as_array(x)
+
+
+def conj(x, /):
+    """Complex conjugate; real arrays as they are."""
+    return conjugate(x)
+
+
+def angle(z, deg=False):
+    """Angle of a complex number, in radians or degrees."""
+    check_arraylike("angle", z)
+    re, im = real(z), imag(z)
+    re, im = promote_dtypes_inexact(re, im)
+    out = atan2_p.bind(im, re)
+    return rad2deg(out) if deg else out
+
+
+def iscomplex(x):
+    """Whether the imaginary part is not zero."""
+    part = imag(x)
+    return ne_p.bind(part, _literal(0, part))
+
+
+def isreal(x):
+    """Whether the imaginary part is zero."""
+    part = imag(x)
+    return eq_p.bind(part, _literal(0, part))
+
+
+def real_if_complex(x: Any) -> Any:
+    """The real part of complex x, for results that are real but for rounding."""
+    return real_p.bind(x) if _is_complex(x) else x
+
+
+def magnitude_dtype(x: Any) -> np.dtype:
+    """The dtype of absolute values of x."""
+    return np.zeros(0, dtype_name(x)).real.dtype

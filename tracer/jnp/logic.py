@@ -1,0 +1,225 @@
+"""Comparisons and truth: equal, less, logical_and, isclose, isnan and their like."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.op import Op
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import (
+    BOOL,
+    LEVEL,
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_args,
+    promote_args_inexact,
+    promote_pair,
+    shape_of,
+)
+from .elementwise import _literal, _named, absolute
+from .reductions import all as all_of
+
+
+# -- comparisons -------------------------------------------------------------------------------------
+
+def _equality(name: str, op: Op, doc: str) -> Callable[..., Any]:
+    bind = op.bind
+
+    def f(x, y, /):
+        x, y = promote_pair(name, x, y)
+        return bind(x, y)
+
+    return _named(f, name, doc)
+
+
+def _order(name: str, op: Op, doc: str) -> Callable[..., Any]:
+    """An order comparison; complex numbers by real part, then by imaginary part."""
+    bind = op.bind
+
+    def f(x, y, /):
+        x, y = promote_pair(name, x, y)
+        if LEVEL.get(dtype_name(x)) == 3:
+            same = eq_p.bind(real_p.bind(x), real_p.bind(y))
+            by_imag = bind(imag_p.bind(x), imag_p.bind(y))
+            return select_n_p.bind(same, bind(real_p.bind(x), real_p.bind(y)), by_imag)
+        return bind(x, y)
+
+    return _named(f, name, doc)
+
+
+equal = _equality("equal", eq_p, "Whether x == y, elementwise.")
+not_equal = _equality("not_equal", ne_p, "Whether x != y, elementwise.")
+greater = _order("greater", gt_p, "Whether x > y, elementwise.")
+greater_equal = _order("greater_equal", ge_p, "Whether x >= y, elementwise.")
+less = _order("less", lt_p, "Whether x < y, elementwise.")
+less_equal = _order("less_equal", le_p, "Whether x <= y, elementwise.")
+
+
+# -- truth -------------------------------------------------------------------------------------------
+
+def truth(x: Any) -> Any:
+    """x as bool: whether different from zero."""
+    if dtype_name(x) == BOOL:
+        return x
+    return ne_p.bind(x, _literal(0, x) if isinstance(x, Array) else convert(0, dtype_name(x)))
+
+
+def _logical(name: str, op: Op, doc: str) -> Callable[..., Any]:
+    def f(x, y, /):
+        x, y = promote_args(name, x, y)
+        return op.bind(truth(x), truth(y))
+
+    return _named(f, name, doc)
+
+
+logical_and_function = _logical("logical_and", and_p, "Whether both are different from zero.")
+logical_or_function = _logical("logical_or", or_p, "Whether one is different from zero.")
+logical_xor_function = _logical("logical_xor", xor_p, "Whether exactly one differs from zero.")
+
+
+def logical_not(x, /):
+    """Whether x is zero."""
+    (x,) = promote_args("logical_not", x)
+    return not_p.bind(truth(x))
+
+
+def isfinite(x, /):
+    """Whether neither infinite nor NaN."""
+    check_arraylike("isfinite", x)
+    level = LEVEL[dtype_name(x)]
+    if level == 2:
+        return is_finite_p.bind(x)
+    if level == 3:
+        return and_p.bind(is_finite_p.bind(real_p.bind(x)), is_finite_p.bind(imag_p.bind(x)))
+    return lax.full_like(x, True, np.dtype(bool))
+
+
+def isinf(x, /):
+    """Whether infinite, of either sign."""
+    check_arraylike("isinf", x)
+    level = LEVEL[dtype_name(x)]
+    if level == 2:
+        return eq_p.bind(abs_p.bind(x), _literal(np.inf, x))
+    if level == 3:
+        parts = real_p.bind(x), imag_p.bind(x)
+        return or_p.bind(*(eq_p.bind(abs_p.bind(v), _literal(np.inf, v)) for v in parts))
+    return lax.full_like(x, False, np.dtype(bool))
+
+
+def isnan(x, /):
+    """Whether not a number."""
+    check_arraylike("isnan", x)
+    return ne_p.bind(x, x)
+
+
+def _is_infinity(x: Any, value: float, out: Any) -> Any:
+    check_arraylike("isposinf/isneginf", x)
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")
+    level = LEVEL[dtype_name(x)]
+    if level == 2:
+        return eq_p.bind(x, _literal(value, x))
+    if level == 3:
+        raise ValueError("isposinf/isneginf are not well defined for complex types")
+    return lax.full_like(x, False, np.dtype(bool))
+
+
+def isposinf(x, /, out=None):
+    """Whether positive infinity."""
+    return _is_infinity(x, np.inf, out)
+
+
+def isneginf(x, /, out=None):
+    """Whether negative infinity."""
+    return _is_infinity(x, -np.inf, out)
+
+
+def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether |a - b| <= atol + rtol |b|, elementwise; infinities are close to themselves."""
+    a, b = promote_args("isclose", a, b)
+    if LEVEL[dtype_name(a)] < 2:
+        a, b = promote_args_inexact("isclose", a, b)
+    dtype = np.zeros(0, dtype_name(a)).real.dtype
+    rtol = rtol if isinstance(rtol, Array) else convert(rtol, dtype)
+    atol = atol if isinstance(atol, Array) else convert(atol, dtype)
+    bound = add_p.bind(*promote_pair("isclose", atol, mul_p.bind(
+        *promote_pair("isclose", rtol, absolute(b)))))
+    close = less_equal(absolute(sub_p.bind(a, b)), bound)
+    close = and_p.bind(isfinite(b), close)
+    out = or_p.bind(eq_p.bind(a, b), close)
+    if equal_nan is False:
+        return out
+    both_nan = and_p.bind(ne_p.bind(a, a), ne_p.bind(b, b))
+    if equal_nan is True:
+        return or_p.bind(out, both_nan)
+    return or_p.bind(out, and_p.bind(both_nan, as_array(equal_nan)))
+
+
+def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether all elements are close, see `isclose`."""
+    return all_of(isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a1, a2, equal_nan=False):
+    """Whether two arrays have one shape and equal elements; False for what is no array."""
+    try:
+        a1, a2 = as_array(np_or_array(a1)), as_array(np_or_array(a2))
+    except (TypeError, ValueError):
+        return as_array(np.bool_(False))
+    if shape_of(a1) != shape_of(a2):
+        return as_array(np.bool_(False))
+    same = equal(a1, a2)
+    if equal_nan:
+        same = logical_or_function(same, logical_and_function(isnan(a1), isnan(a2)))
+    return all_of(same)
+
+
+def array_equiv(a1, a2):
+    """Whether two arrays broadcast to one shape and are equal there."""
+    try:
+        a1, a2 = as_array(np_or_array(a1)), as_array(np_or_array(a2))
+    except (TypeError, ValueError):
+        return as_array(np.bool_(False))
+    try:
+        same = equal(a1, a2)
+    except (TypeError, ValueError):
+        return as_array(np.bool_(False))
+    return all_of(same)
+
+
+def np_or_array(x: Any) -> Any:
+    """Lists as numpy arrays; what is an array or scalar as it is."""
+    return np.asarray(x) if isinstance(x, (list, tuple)) else x
+
+
+def isscalar(element):
+    """Whether element is a scalar: a Python or numpy number, or an array of rank 0."""
+    if np.isscalar(element):
+        return True
+    return isinstance(element, (Array, np.ndarray)) and element.ndim == 0
+
+
+def iscomplexobj(x):
+    """Whether x has a complex dtype."""
+    if x is None:
+        return False
+    return LEVEL.get(dtype_name(np_or_array(x))) == 3
+
+
+def isrealobj(x):
+    """Whether x has a dtype that is not complex."""
+    return not iscomplexobj(x)
+
+
+def iterable(y):
+    """Whether y can be iterated over."""
+    if isinstance(y, Array):
+        return y.ndim > 0
+    return np.iterable(y)
+
+

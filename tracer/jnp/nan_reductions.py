@@ -1,0 +1,142 @@
+"""Reductions that leave NaN out: nansum, nanmean, nanmax, ..."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import LEVEL, check_arraylike, convert, dtype_name, int_default, shape_of
+from ..lax.creation import filled_as
+from . import reductions
+from .elementwise import select_of
+from .logic import isnan
+from .reductions import _no_out, to_shape, var_dtypes
+
+
+def _without_nan(x: Any, value: Any) -> Any:
+    fill = filled_as(shape_of(x), convert(value, dtype_name(x)))
+    return select_n_p.bind(isnan(x), x, fill)
+
+
+def _is_float(a: Any) -> bool:
+    return LEVEL[dtype_name(a)] >= 2
+
+
+def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
+             keepdims: bool, initial: Any, where: Any) -> Any:
+    check_arraylike(name, a)
+    _no_out(name, out)
+    if where is not None and initial is None:
+        raise ValueError(f"reduction operation {name} does not have an identity, so to use a where "
+                         "mask one has to specify 'initial'")
+    if not _is_float(a):
+        return reduce(a, axis=axis, keepdims=keepdims, initial=initial, where=where)
+    a = as_array(a)
+    result = reduce(_without_nan(a, fill), axis=axis, keepdims=keepdims, initial=initial,
+                    where=where)
+    if initial is not None:
+        return result
+    empty = reductions.all(isnan(a), axis=axis, keepdims=keepdims)
+    return select_of(empty, result, convert(np.nan, dtype_name(a)))
+
+
+def nanmax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """Maximum over dimensions, NaN left out; NaN where there is nothing else."""
+    return _extreme("nanmax", reductions.max, -np.inf, a, axis, out, keepdims, initial, where)
+
+
+def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """Minimum over dimensions, NaN left out; NaN where there is nothing else."""
+    return _extreme("nanmin", reductions.min, np.inf, a, axis, out, keepdims, initial, where)
+
+
+def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, dtype: Any,
+            out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
+    check_arraylike(name, a)
+    _no_out(name, out)
+    x = _without_nan(as_array(a), fill) if _is_float(a) else a
+    return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nansum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
+    """Sum over dimensions, NaN left out."""
+    return _filled("nansum", reductions.sum, 0, a, axis, dtype, out, keepdims, initial, where)
+
+
+def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
+    """Product over dimensions, NaN left out."""
+    return _filled("nanprod", reductions.prod, 1, a, axis, dtype, out, keepdims, initial, where)
+
+
+def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
+    """Mean over dimensions, NaN left out."""
+    check_arraylike("nanmean", a)
+    _no_out("nanmean", out)
+    if not _is_float(a):
+        return reductions.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+    a = as_array(a)
+    target = dtype_name(a) if dtype is None else np.dtype(dtype)
+    mask = lax.bitwise_not(isnan(a))
+    count = reductions.sum(convert(convert(mask, int_default()), target), axis=axis, dtype=target,
+                           keepdims=keepdims, where=where)
+    total = nansum(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+    return div_p.bind(total, count)
+
+
+def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
+    """Variance over dimensions, NaN left out."""
+    check_arraylike("nanvar", a)
+    _no_out("nanvar", out)
+    compute, result = var_dtypes("nanvar", a, dtype)
+    x = convert(as_array(a), compute)
+    if mean is None:
+        mean = nanmean(x, axis=axis, dtype=compute, keepdims=True, where=where)
+    missing = isnan(x)
+    centered = select_of(missing, sub_p.bind(x, to_shape(mean, shape_of(x))),
+                         convert(0, compute))
+    if LEVEL[compute] == 3:
+        centered = real_p.bind(mul_p.bind(centered, lax.conj(centered)))
+    else:
+        centered = square_p.bind(centered)
+    count = reductions.sum(lax.bitwise_not(missing), axis=axis, keepdims=keepdims, where=where)
+    count = sub_p.bind(count, convert(ddof, dtype_name(count)))
+    zero = convert(0, dtype_name(count))
+    bad = le_p.bind(count, zero)
+    total = reductions.sum(centered, axis=axis, keepdims=keepdims, where=where)
+    total = select_of(bad, total, convert(np.nan, dtype_name(total)))
+    count = select_of(bad, count, convert(1, dtype_name(count)))
+    return convert(div_p.bind(total, convert(count, dtype_name(total))), result)
+
+
+def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
+    """Standard deviation over dimensions, NaN left out."""
+    check_arraylike("nanstd", a)
+    _no_out("nanstd", out)
+    return sqrt_p.bind(nanvar(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where,
+                              mean=mean))
+
+
+def _nan_arg(name: str, arg: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
+             keepdims: bool | None) -> Any:
+    check_arraylike(name, a)
+    _no_out(name, out)
+    if not _is_float(a):
+        return arg(a, axis=axis, keepdims=keepdims)
+    a = as_array(a)
+    missing = isnan(a)
+    found = arg(select_of(missing, a, convert(fill, dtype_name(a))), axis=axis, keepdims=keepdims)
+    nothing = reductions.all(missing, axis=axis, keepdims=bool(keepdims))
+    return select_of(nothing, found, convert(-1, dtype_name(found)))
+
+
+def nanargmax(a, axis=None, out=None, keepdims=None):
+    """Position of the first maximum, NaN left out; -1 where there is nothing else."""
+    return _nan_arg("nanargmax", reductions.argmax, -np.inf, a, axis, out, keepdims)
+
+
+def nanargmin(a, axis=None, out=None, keepdims=None):
+    """Position of the first minimum, NaN left out; -1 where there is nothing else."""
+    return _nan_arg("nanargmin", reductions.argmin, np.inf, a, axis, out, keepdims)

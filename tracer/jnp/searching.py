@@ -1,0 +1,364 @@
+"""Choosing and finding: where, select, nonzero, searchsorted, digitize, piecewise.
+
+Results whose size depends on values need `size=` while tracing.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.diagnostic import fail
+from ...ir.errors import ConcretizationTypeError
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import (
+    BOOL,
+    canonical_axis,
+    check_arraylike,
+    check_arraylike_or_none,
+    convert,
+    dtype_name,
+    int_default,
+    promote_dtypes,
+    shape_of,
+)
+from ..lax.creation import filled_as
+from ..tracer import Tracer, typeof
+from .elementwise import _literal
+from .logic import isnan, truth
+from .reductions import to_shape
+from .shape import broadcast_arrays, ravel
+
+
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+    """x where the condition is true, else y; with the condition alone, the positions where it is.
+
+    The three broadcast. On a mesh with Explicit axes their shardings must agree.
+    """
+    if x is None and y is None:
+        check_arraylike("where", condition)
+        return nonzero(condition, size=size, fill_value=fill_value)
+    check_arraylike_or_none("where", condition, x, y)
+    if x is None or y is None:
+        raise ValueError("Either both or neither of the x and y arguments should be provided to "
+                         f"jax.numpy.where, got {type(x)} and {type(y)}.")
+    if size is not None or fill_value is not None:
+        raise ValueError("size and fill_value arguments cannot be used in three-term where "
+                         "function.")
+    return choose_where(condition, x, y)
+
+
+def choose_where(condition: Any, x: Any, y: Any) -> Array:
+    """The three-operand `where`."""
+    if dtype_name(condition) != BOOL:
+        condition = ne_p.bind(condition, _literal(0, as_array(condition)))
+    x, y = promote_dtypes(x, y)
+    shapes = [shape_of(v) for v in (condition, x, y)]
+    if shapes[0] == ():
+        if shapes[1] != shapes[2]:
+            shape = lax.broadcast_shapes(*shapes[1:])
+            x, y = _to(x, shape), _to(y, shape)
+        return select_n_p.bind(condition, y, x)
+    shape = lax.broadcast_shapes(*shapes)
+    return select_n_p.bind(_to(condition, shape), _to(y, shape), _to(x, shape))
+
+
+def _to(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if shape_of(x) == shape else to_shape(x, shape)
+
+
+def select(condlist, choicelist, default=0):
+    """For each element the choice whose condition is the first that is true, else the default."""
+    if len(condlist) != len(choicelist):
+        raise ValueError("condlist must have length equal to choicelist "
+                         f"({len(condlist)} vs {len(choicelist)})")
+    if not len(condlist):
+        raise ValueError("condlist must be non-empty")
+    check_arraylike("select", *condlist, *choicelist, default)
+    conditions = [as_array(c) for c in condlist]
+    if any(c.dtype != BOOL for c in conditions):
+        raise TypeError("jnp.select: conditions must be boolean arrays")
+    conditions = broadcast_arrays(*conditions)
+    choices = promote_dtypes(default, *choicelist)
+    shape = lax.broadcast_shapes(conditions[0].shape, *map(shape_of, choices))
+    choices = [to_shape(c, shape) for c in choices]
+    conditions = [to_shape(c, shape) for c in conditions]
+    none = lax.full_like(conditions[0], False)
+    first = argmax_p.bind(lax.stack([none, *conditions], 0), axes=(0,), index_dtype=int_default())
+    if len(choices) == 2:
+        return select_n_p.bind(conditions[0], *choices)
+    return select_n_p.bind(first, *choices)
+
+
+def piecewise(x, condlist, funclist, *args, **kw):
+    """Values of a function defined by cases: each of funclist where its condition holds, the last
+    (or zero) elsewhere. Functions are called on the whole of x."""
+    check_arraylike("piecewise", x)
+    if isinstance(condlist, (Array, np.ndarray)) and np.ndim(condlist) > len(shape_of(x)):
+        conditions = [as_array(condlist)[i] for i in range(len(condlist))]
+    elif isinstance(condlist, (Array, np.ndarray)) or (
+            condlist and not np.ndim(condlist[0]) and shape_of(x)):
+        conditions = [as_array(condlist)]
+    else:
+        conditions = [as_array(c) for c in condlist]
+    functions = list(funclist)
+    if len(functions) == len(conditions):
+        functions.append(0)
+    elif len(functions) != len(conditions) + 1:
+        raise ValueError(f"with {len(conditions)} condition(s), either {len(conditions)} or "
+                         f"{len(conditions) + 1} functions are expected; got {len(funclist)}")
+    dtype = dtype_name(x)
+    x = as_array(x)
+    values = [convert(f(x, *args, **kw) if callable(f) else f, dtype) for f in functions]
+    out = to_shape(values[-1], x.shape)
+    # numpy: where several conditions hold, the last one wins.
+    for condition, value in zip(conditions, values[:-1], strict=True):
+        out = choose_where(condition, value, out)
+    return out
+
+
+def choose(a, choices, out=None, mode="raise"):
+    """For each element of a the array among choices that it numbers."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.choose is not supported.")
+    check_arraylike("choose", a, *choices)
+    index = as_array(a)
+    if not np.issubdtype(index.dtype, np.integer):
+        raise ValueError("`a` array must be integer typed")
+    n = len(choices)
+    if mode == "raise":
+        if isinstance(index, Tracer):
+            fail(ConcretizationTypeError,
+                 "Abstract tracer value encountered where concrete value is expected: traced array "
+                 f"with shape {index.aval.str_short()}\nThe error occurred because jnp.choose was "
+                 "jit-compiled with mode='raise'. Use mode='wrap' or mode='clip' instead.",
+                 code="traced-value")
+        value = np.asarray(index)
+        if value.size and (value.min() < 0 or value.max() >= n):
+            raise ValueError("invalid entry in choice array")
+    elif mode == "wrap":
+        index = lax.rem(index, convert(n, index.dtype))
+        index = choose_where(lt_p.bind(index, convert(0, index.dtype)),
+                             add_p.bind(index, convert(n, index.dtype)), index)
+    elif mode == "clip":
+        index = lax.clamp(convert(0, index.dtype), index, convert(n - 1, index.dtype))
+    else:
+        raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
+    index, *cases = broadcast_arrays(index, *promote_dtypes(*choices))
+    if n == 1:
+        return as_array(cases[0])
+    which = convert(index, np.dtype("int32")) if n > 2 else convert(index, BOOL)
+    return select_n_p.bind(which, *cases)
+
+
+# -- positions -----------------------------------------------------------------------------------------
+
+def _need_size(name: str, x: Any) -> None:
+    fail(ConcretizationTypeError,
+         "Abstract tracer value encountered where concrete value is expected: traced array with "
+         f"shape {typeof(x).str_short()}\nThe size argument of jnp.{name} must be statically "
+         f"specified to use jnp.{name} within JAX transformations.", code="traced-value",
+         help=f"jnp.{name}(..., size=n)")
+
+
+def nonzero(a, *, size=None, fill_value=None):
+    """The positions of elements that differ from zero, one array per dimension.
+
+    size: the length of the result, cut or filled up with fill_value (0, or one per dimension);
+    needed while tracing.
+    """
+    check_arraylike("nonzero", a)
+    x = as_array(a)
+    if not x.ndim:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use "
+                         "jnp.atleast_1d(scalar).nonzero() instead.")
+    if size is None:
+        if isinstance(x, Tracer):
+            _need_size("nonzero", x)
+        return tuple(as_array(p.astype(int_default())) for p in np.nonzero(np.asarray(x)))
+    size = size.__index__()
+    fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * x.ndim \
+        if not isinstance(fill_value, (Array, np.ndarray)) else (fill_value,) * x.ndim
+    if len(fills) != x.ndim:
+        raise ValueError(f"fill_value={fill_value} must have length {x.ndim}")
+    if not x.size or not size:
+        return tuple(to_shape(convert(f, int_default()), (size,)) for f in fills)
+    flat = true_positions(lax.reshape(truth(x), (x.size,)), size)
+    found = lt_p.bind(flat, np.int32(x.size))
+    out = []
+    for d, n in enumerate(x.shape):
+        stride = math.prod(x.shape[d + 1:])
+        place = lax.div(flat, np.int32(stride)) if stride != 1 else flat
+        place = lax.rem(place, np.int32(n))
+        place = convert(place, int_default())
+        out.append(choose_where(found, place, convert(fills[d], int_default())))
+    return tuple(out)
+
+
+def true_positions(mask: Array, size: int) -> Array:
+    """The first `size` positions where a vector is true, its length where there are no more."""
+    n = mask.shape[0]
+    places = iota_p.bind(dtype=np.dtype("int32"), shape=(n,), dimension=0, sharding=None)
+    places = choose_where(mask, places, np.int32(n))
+    places = sort_p.bind(places, dimension=0, is_stable=True, num_keys=1)[0]
+    if size <= n:
+        return lax.slice_in_dim(places, 0, size)
+    return lax.pad(places, np.int32(n), [(0, size - n, 0)])
+
+
+def flatnonzero(a, *, size=None, fill_value=None):
+    """The positions in the flattened array of elements that differ from zero."""
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(a, *, size=None, fill_value=None):
+    """The positions of elements that differ from zero, as rows."""
+    check_arraylike("argwhere", a)
+    x = as_array(a)
+    if not x.ndim:
+        if size is None and isinstance(x, Tracer):
+            _need_size("argwhere", x)
+        return as_array(np.zeros((size if size is not None else int(bool(np.asarray(x))), 0),
+                                 np.int32))
+    return lax.transpose(lax.stack(nonzero(x, size=size, fill_value=fill_value), 0), (1, 0))
+
+
+def extract(condition, arr, *, size=None, fill_value=0):
+    """The elements of arr where the condition is true, flattened."""
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
+
+
+def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
+    """The slices along a dimension where the condition is true."""
+    check_arraylike("compress", condition, a, fill_value)
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.compress is not supported.")
+    mask = as_array(condition)
+    if mask.ndim != 1:
+        raise ValueError("condition must be a 1D array")
+    x = ravel(a) if axis is None else as_array(a)
+    axis = canonical_axis(0 if axis is None else axis, x.ndim)
+    n = min(mask.shape[0], x.shape[axis])
+    if size is None:
+        if isinstance(mask, Tracer):
+            _need_size("compress", mask)
+        (places,) = np.nonzero(np.asarray(mask))
+        if len(places) and places[-1] >= x.shape[axis]:
+            raise ValueError("condition contains entries that are out of bounds")
+        return take_rows(x, as_array(places.astype(np.int32)), axis)
+    mask = lax.slice_in_dim(truth(mask), 0, n)
+    places = true_positions(mask, size)
+    rows = take_rows(x, lax.min(places, np.int32(max(x.shape[axis] - 1, 0))), axis)
+    found = lt_p.bind(places, np.int32(n))
+    found = lax.broadcast_in_dim(found, rows.shape, (axis,))
+    return choose_where(found, rows, convert(fill_value, rows.dtype))
+
+
+def take_rows(x: Array, places: Array, axis: int) -> Array:
+    """Slices of x at places, which are in range, along a dimension."""
+    sizes = list(x.shape)
+    sizes[axis] = 1
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(d for d in range(x.ndim) if d != axis), collapsed_slice_dims=(axis,),
+        start_index_map=(axis,))
+    return lax.gather(x, lax.expand_dims(places, (1,)), numbers, sizes)
+
+
+# -- sorted arrays -------------------------------------------------------------------------------------
+
+def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
+    """For each element of v the position in the sorted vector a where it would be inserted.
+
+    method: "scan" and "scan_unrolled" search by halves, "compare_all" compares with every element
+    (taken for sharded v, whose sharding it keeps), "sort" sorts both together.
+    """
+    check_arraylike("searchsorted", a, v)
+    if side not in ("left", "right"):
+        raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
+                         "['left', 'right'].")
+    if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
+        raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
+                         "['sort', 'scan', 'scan_unrolled', 'compare_all'].")
+    if len(shape_of(a)) != 1:
+        raise ValueError("a should be 1-dimensional")
+    a, v = (as_array(x) for x in promote_dtypes(a, v))
+    if sorter is not None:
+        a = take_rows(a, as_array(sorter), 0)
+    index = np.dtype("int32")
+    if not a.size:
+        return filled_as(v.shape, convert(0, index))
+    if any(v.aval.entries) or method == "compare_all":
+        return _compare_all(a, v, side, index)
+    if method == "sort":
+        return _by_sorting(a, v, side, index)
+    return _by_halves(a, v, side, index)
+
+
+def _before(a: Any, v: Any, side: str) -> Any:
+    """Whether an element of a belongs in front of one of v; NaN is greater than all."""
+    if side == "left":
+        less = lax.lt(a, v)
+        return lax.bitwise_or(less, lax.bitwise_and(isnan(v), lax.bitwise_not(isnan(a)))) \
+            if np.issubdtype(np.zeros(0, a.dtype).dtype, np.inexact) else less
+    less = lax.le(a, v)
+    return lax.bitwise_or(less, isnan(v)) if np.issubdtype(
+        np.zeros(0, a.dtype).dtype, np.inexact) else less
+
+
+def _compare_all(a: Array, v: Array, side: str, index: np.dtype) -> Array:
+    wide = lax.broadcast_in_dim(v, (*v.shape, a.size), tuple(range(v.ndim)))
+    row = lax.expand_dims(a, tuple(range(v.ndim))) if v.ndim else a
+    counts = convert(_before(row, wide, side), index)
+    return reduce_sum_p.bind(counts, axes=(v.ndim,), out_sharding=None)
+
+
+def _by_sorting(a: Array, v: Array, side: str, index: np.dtype) -> Array:
+    flat = lax.reshape(v, (v.size,))
+    both = lax.concatenate([flat, a] if side == "left" else [a, flat], 0)
+    places = iota_p.bind(dtype=index, shape=both.shape, dimension=0, sharding=None)
+    order = sort_p.bind(both, places, dimension=0, is_stable=True, num_keys=1)[1]
+    rank = sort_p.bind(order, places, dimension=0, is_stable=True, num_keys=1)[1]
+    own = lax.slice_in_dim(rank, 0, v.size) if side == "left" else lax.slice_in_dim(
+        rank, a.size, None)
+    # Less the elements of v that come before it.
+    order_v = sort_p.bind(flat, lax.slice_in_dim(places, 0, v.size), dimension=0, is_stable=True,
+                          num_keys=1)[1]
+    rank_v = sort_p.bind(order_v, lax.slice_in_dim(places, 0, v.size), dimension=0,
+                         is_stable=True, num_keys=1)[1]
+    return lax.reshape(lax.sub(own, rank_v), v.shape)
+
+
+def _by_halves(a: Array, v: Array, side: str, index: np.dtype) -> Array:
+    flat = lax.reshape(v, (v.size,))
+    low = filled_as(flat.shape, convert(0, index))
+    high = filled_as(flat.shape, convert(a.size, index))
+    for _ in range(int(a.size).bit_length()):
+        middle = lax.div(add_p.bind(low, high), convert(2, index))
+        middle_value = take_rows(a, lax.min(middle, convert(a.size - 1, index)), 0)
+        up = lax.bitwise_and(_before(middle_value, flat, side), lax.lt(low, high))
+        low, high = (choose_where(up, add_p.bind(middle, convert(1, index)), low),
+                     choose_where(up, high, middle))
+    return lax.reshape(low, v.shape)
+
+
+def digitize(x, bins, right=False, *, method=None):
+    """For each element of x the number of the bin that it lies in; bins ascend or descend."""
+    check_arraylike("digitize", x, bins)
+    edges = as_array(bins)
+    if edges.ndim != 1:
+        raise ValueError("digitize: bins must be a 1-dimensional array; got "
+                         f"{shape_of(bins)}")
+    side = "right" if not right else "left"
+    opposite = "left" if not right else "right"
+    how = {} if method is None else {"method": method}
+    if not edges.size:
+        return lax.full_like(x, 0, dtype=np.int32)
+    first = lax.index_in_dim(edges, 0, 0, keepdims=False)
+    last = lax.index_in_dim(edges, -1, 0, keepdims=False)
+    up = searchsorted(edges, x, side, **how)
+    down = lax.sub(np.int32(edges.size), searchsorted(lax.rev(edges, (0,)), x, opposite, **how))
+    return choose_where(lax.ge(last, first), up, down)
+

@@ -1,0 +1,259 @@
+"""Shapes: reshape, transpose, squeeze, broadcast_to and their like."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import (
+    broadcast_shapes as _broadcast_shapes,
+)
+from ..dtype_promotion import (
+    canonical_axes,
+    canonical_axis,
+    check_arraylike,
+    shape_of,
+    static_shape,
+)
+from ..out_sharding import output_sharding
+
+
+def ndim(a):
+    """Number of dimensions."""
+    return len(a.shape) if hasattr(a, "shape") else np.ndim(a)
+
+
+def shape(a):
+    """Sizes of the dimensions."""
+    return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
+
+
+def size(a, axis=None):
+    """Number of elements, or of those along a dimension or several."""
+    sizes = shape(a)
+    if axis is None:
+        return math.prod(sizes)
+    return math.prod(sizes[d] for d in canonical_axes(axis, len(sizes)))
+
+
+# -- reshape -----------------------------------------------------------------------------------------
+
+def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
+    """The shape argument of reshape with -1 replaced by what is left. Raises TypeError as JAX."""
+    have = shape_of(a)
+    total = math.prod(have)
+    if isinstance(newshape, (tuple, list)):
+        sizes = []
+        for n in newshape:
+            if not hasattr(n, "__index__"):
+                static_shape(newshape)         # raises
+            sizes.append(n.__index__())
+    else:
+        if not hasattr(newshape, "__index__"):
+            static_shape(newshape)
+        sizes = [newshape.__index__()]
+    unknown = [d for d, n in enumerate(sizes) if n == -1]
+    if len(unknown) > 1:
+        raise TypeError("can only specify one unknown axis size with a `-1` value, got "
+                        f"{tuple(sizes)}")
+    if unknown:
+        known = math.prod(n for n in sizes if n != -1)
+        if known == 0 or total % known:
+            raise TypeError(f"cannot reshape array of shape {have} (size {total}) into shape "
+                            f"{tuple(sizes)} because the product of specified axis sizes ({known}) "
+                            f"does not evenly divide {total}")
+        sizes[unknown[0]] = total // known
+    elif math.prod(sizes) != total:
+        raise TypeError(f"cannot reshape array of shape {have} (size {total}) into shape "
+                        f"{tuple(sizes)} (size {math.prod(sizes)})")
+    return tuple(sizes)
+
+
+def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
+    """a with another shape of as many elements; one size may be -1.
+
+    order: "C" for row-major, "F" for column-major. out_sharding: the spec of the result, needed
+    where its sharding cannot be derived.
+    """
+    check_arraylike("reshape", a)
+    sizes = resolved_shape(a, shape)
+    if copy:
+        a = copy_p.bind(a)
+    if order == "C":
+        return lax.reshape(a, sizes, None, out_sharding=out_sharding)
+    if order == "F":
+        dims = tuple(range(len(shape_of(a))))[::-1]
+        out = lax.reshape(a, sizes[::-1], dims if len(dims) > 1 else None)
+        out = lax.transpose(out, tuple(range(len(sizes)))[::-1])
+        sharding = output_sharding(out_sharding, "reshape", len(sizes))
+        return out if sharding is None else reshard_p.bind(out, dst_sharding=sharding)
+    if order == "A":
+        raise NotImplementedError("np.reshape order=A is not implemented.")
+    raise ValueError(f"Unexpected value for 'order' argument: {order}.")
+
+
+def ravel(a, order="C", *, out_sharding=None):
+    """a with all dimensions merged into one."""
+    check_arraylike("ravel", a)
+    if order == "K":
+        raise NotImplementedError("Ravel not implemented for order='K'.")
+    return reshape(a, (math.prod(shape_of(a)),), order, out_sharding=out_sharding)
+
+
+# -- order of dimensions -----------------------------------------------------------------------------
+
+def transpose(a, axes=None):
+    """a with its dimensions in the order `axes`, by default reversed."""
+    check_arraylike("transpose", a)
+    n = len(shape_of(a))
+    order = tuple(range(n))[::-1] if axes is None else tuple(
+        canonical_axis(d, n) for d in axes)
+    return lax.transpose(a, order)
+
+
+def permute_dims(a, /, axes):
+    """a with its dimensions in the order `axes`."""
+    return transpose(a, axes)
+
+
+def matrix_transpose(x, /):
+    """x with its last two dimensions swapped."""
+    check_arraylike("matrix_transpose", x)
+    n = len(shape_of(x))
+    if n < 2:
+        raise ValueError(f"x must be at least two-dimensional for matrix_transpose; got ndim={n}")
+    return lax.transpose(x, (*range(n - 2), n - 1, n - 2))
+
+
+def swapaxes(a, axis1, axis2):
+    """a with two dimensions swapped."""
+    check_arraylike("swapaxes", a)
+    n = len(shape_of(a))
+    order = list(range(n))
+    i, j = canonical_axis(axis1, n), canonical_axis(axis2, n)
+    order[i], order[j] = order[j], order[i]
+    return lax.transpose(a, order)
+
+
+def moveaxis(a, source, destination):
+    """a with some dimensions moved to other places, the others keeping their order."""
+    check_arraylike("moveaxis", a)
+    n = len(shape_of(a))
+    src, dst = canonical_axes(source, n), canonical_axes(destination, n)
+    if len(src) != len(dst):
+        raise ValueError("Inconsistent number of elements: "
+                         f"{len(src)} vs {len(dst)}")
+    order = [d for d in range(n) if d not in src]
+    for d, s in sorted(zip(dst, src, strict=True)):
+        order.insert(d, s)
+    return lax.transpose(a, order)
+
+
+def rollaxis(a, axis, start=0):
+    """a with a dimension moved in front of the one that is at `start`."""
+    check_arraylike("rollaxis", a)
+    n = len(shape_of(a))
+    start = start.__index__()
+    axis = canonical_axis(axis, n)
+    if not -n <= start <= n:
+        raise ValueError(f"start={start} must satisfy {-n}<=start<={n}")
+    if start < 0:
+        start += n
+    return moveaxis(a, axis, start - 1 if start > axis else start)
+
+
+# -- dimensions of size 1 ----------------------------------------------------------------------------
+
+def squeeze(a, axis=None):
+    """a without dimensions of size 1, all of them or those named."""
+    check_arraylike("squeeze", a)
+    sizes = shape_of(a)
+    if axis is None:
+        axis = tuple(d for d, n in enumerate(sizes) if n == 1)
+    return lax.squeeze(as_array(a), canonical_axes(axis, len(sizes)))
+
+
+def expand_dims(a, axis):
+    """a with dimensions of size 1 inserted at these positions of the result."""
+    check_arraylike("expand_dims", a)
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    return lax.expand_dims(a, axes)
+
+
+def _atleast(name: str, arys: tuple[Any, ...], f: Any) -> Any:
+    check_arraylike(name, *arys)
+    out = [f(as_array(x)) for x in arys]
+    return out[0] if len(out) == 1 else out
+
+
+def atleast_1d(*arys):
+    """Arrays with at least one dimension; a list if several are given."""
+    return _atleast("atleast_1d", arys,
+                    lambda x: x if x.ndim >= 1 else lax.expand_dims(x, (0,)))
+
+
+def atleast_2d(*arys):
+    """Arrays with at least two dimensions, added in front."""
+    def f(x: Array) -> Array:
+        return x if x.ndim >= 2 else lax.expand_dims(x, tuple(range(2 - x.ndim)))
+
+    return _atleast("atleast_2d", arys, f)
+
+
+def atleast_3d(*arys):
+    """Arrays with at least three dimensions: (1, n, 1) of vectors, (m, n, 1) of matrices."""
+    def f(x: Array) -> Array:
+        new = {0: (0, 1, 2), 1: (0, 2), 2: (2,)}.get(x.ndim, ())
+        return lax.expand_dims(x, new) if new else x
+
+    return _atleast("atleast_3d", arys, f)
+
+
+# -- broadcasting ------------------------------------------------------------------------------------
+
+def broadcast_shapes(*shapes):
+    """The shape that shapes (tuples or ints) broadcast to."""
+    return _broadcast_shapes(*((s,) if isinstance(s, int) else tuple(s) for s in shapes))
+
+
+def broadcast_to(array, shape, *, out_sharding=None):
+    """array repeated to a shape; its dimensions are aligned at the end.
+
+    Raises ValueError where it does not fit, or where its own sharding differs from out_sharding.
+    """
+    check_arraylike("broadcast_to", array)
+    target = static_shape(shape)
+    have = shape_of(array)
+    if len(target) < len(have):
+        raise ValueError("Cannot broadcast to shape with fewer dimensions: "
+                         f"arr_shape={have} shape={target}")
+    sharding = output_sharding(out_sharding, "broadcast_to", len(target))
+    array = as_array(array) if have == target else array
+    if have == target:
+        aval = array.aval
+        if sharding is None or aval.sharding is sharding:
+            return array
+        wanted = aval.update(sharding=sharding)
+        raise ValueError("Incompatible types for broadcasting: input "
+                         f"type={aval.str_short()} and requested type={wanted.str_short()}")
+    extra = len(target) - len(have)
+    if any(n not in (1, m) for n, m in zip(have, target[extra:], strict=True)):
+        aval = as_array(array).aval
+        wanted = aval.update(shape=target, sharding=sharding)
+        raise ValueError("Incompatible types for broadcasting: input "
+                         f"type={aval.str_short()} and requested type={wanted.str_short()}")
+    return broadcast_in_dim_p.bind(array, shape=target, sharding=sharding,
+                                   broadcast_dimensions=tuple(range(extra, len(target))))
+
+
+def broadcast_arrays(*args):
+    """Arrays broadcast to one shape, as a list."""
+    check_arraylike("broadcast_arrays", *args)
+    target = _broadcast_shapes(*map(shape_of, args))
+    return [broadcast_to(x, target) for x in args]
+
+

@@ -1,0 +1,124 @@
+"""Contractions of lax: dot_general and what is a special case of it.
+
+dimension_numbers = ((lhs contracting, rhs contracting), (lhs batch, rhs batch)). The result has the
+batch dimensions, then what is left of lhs, then what is left of rhs.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.context import config, x64_enabled
+from ...ir.dtypes import canonicalize_dtype
+from ...ir.ops.precision import DotAlgorithm, Precision
+from ...ir.param_types import register_param_type
+from ..dtype_promotion import shape_of
+from ..out_sharding import output_sharding
+
+DotDimensionNumbers = tuple[tuple[Any, Any], tuple[Any, Any]]
+
+
+@register_param_type
+_NAMES = {
+    "highest": Precision.HIGHEST, "float32": Precision.HIGHEST, "high": Precision.HIGH,
+    "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH, "default": Precision.DEFAULT,
+    "bfloat16": Precision.DEFAULT, "fastest": Precision.DEFAULT,
+}
+
+
+def _one_precision(p: Any) -> Precision | None:
+    if p is None or isinstance(p, Precision):
+        return p
+    if isinstance(p, str) and p in _NAMES:
+        return _NAMES[p]
+    raise ValueError(
+        "Precision argument must be one of:\n- None,\n- a string in "
+        f"{[*_NAMES, None]},\n- a lax.Precision value,\n- a tuple of two lax.Precision values or "
+        f"strings,\n- a lax.DotAlgorithm.\nGot {p!r}")
+
+
+def canonicalize_precision(precision: Any) -> Any:
+    """A precision argument as None, a pair of Precision, or a DotAlgorithm.
+
+    None means the setting `jax_default_matmul_precision`.
+    """
+    if precision is None:
+        precision = config.jax_default_matmul_precision
+        if precision is None:
+            return None
+    if isinstance(precision, DotAlgorithm):
+        return precision
+    if isinstance(precision, (tuple, list)):
+        if len(precision) != 2:
+            _one_precision(precision)
+        lhs, rhs = (_one_precision(p) for p in precision)
+        return None if lhs is None and rhs is None else (
+            lhs or Precision.DEFAULT, rhs or Precision.DEFAULT)
+    both = _one_precision(precision)
+    return None if both is None else (both, both)
+
+
+def element_type(dtype: Any) -> Any:
+    return None if dtype is None else canonicalize_dtype(np.dtype(dtype), x64_enabled())
+
+
+def _dims(dims: Any) -> tuple[int, ...]:
+    return tuple(d.__index__() for d in dims)
+
+
+def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *,
+                out_sharding=None):
+    """Contraction over pairs of dimensions, batched over others.
+
+    preferred_element_type: dtype of the result, in which sums are accumulated. out_sharding: of the
+    result; needed where contracted dimensions are sharded on both sides, and may leave the sum
+    pending with `P(..., unreduced={axis})`.
+    """
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
+    numbers = ((_dims(lhs_contract), _dims(rhs_contract)), (_dims(lhs_batch), _dims(rhs_batch)))
+    sharding = None
+    if out_sharding is not None:
+        ndim = (len(shape_of(lhs)) + len(shape_of(rhs)) - 2 * len(numbers[0][0])
+                - len(numbers[1][0]))
+        sharding = output_sharding(out_sharding, "dot_general", ndim)
+    return dot_general_p.bind(lhs, rhs, dimension_numbers=numbers,
+                              precision=canonicalize_precision(precision),
+                              preferred_element_type=element_type(preferred_element_type),
+                              out_sharding=sharding)
+
+
+def dot(lhs, rhs, *, dimension_numbers=None, precision=None, preferred_element_type=None,
+        out_sharding=None):
+    """Product of two matrices, a matrix and a vector, or two vectors; or any contraction with
+    dimension_numbers.
+
+    Raises ValueError for other ranks without dimension_numbers.
+    """
+    if dimension_numbers is None:
+        a, b = shape_of(lhs), shape_of(rhs)
+        if not (1 <= len(a) <= 2 and 1 <= len(b) <= 2):
+            raise ValueError(
+                "jax.lax.dot: dimension_numbers must be specified when not performing simple "
+                "un-batched matrix-matrix, matrix-vector, or vector-vector products; got "
+                f"lhs_shape={a} rhs_shape={b}")
+        if a[-1] != b[0]:
+            raise TypeError(f"Incompatible shapes for dot: got {a} and {b}.")
+        dimension_numbers = (((len(a) - 1,), (0,)), ((), ()))
+    return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type,
+                       out_sharding=out_sharding)
+
+
+def batch_matmul(lhs, rhs, precision=None):
+    """Matrix products over the last two dimensions, batched over all others.
+
+    Raises ValueError for less than two dimensions or different ranks.
+    """
+    a, b = shape_of(lhs), shape_of(rhs)
+    if min(len(a), len(b)) < 2:
+        raise ValueError("Arguments to batch_matmul must be at least 2D, got "
+                         f"{len(a)}, {len(b)}")
+    if len(a) != len(b):
+        raise ValueError(f"Arguments to batch_matmul must have same ndim, got {len(a)}, {len(b)}")
+    batch = tuple(range(len(a) - 2))
+    return dot_general(lhs, rhs, (((len(a) - 1,), (len(b) - 2,)), (batch, batch)), precision)

@@ -1,0 +1,65 @@
+"""Functions of lax that change the dtype, or nothing but how derivatives or compilers see a value."""
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import x64_enabled
+from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
+from ..constants import as_array
+from ..dtype_promotion import ComplexWarning, convert, dtype_name, user_dtype
+from .. import tree
+
+
+def convert_element_type(operand, new_dtype):
+    """operand with another dtype: rounded, truncated or wrapped around as C does.
+
+    The result is not weak. Complex to real drops the imaginary part with a warning.
+    """
+    if isinstance(new_dtype, ExtendedDType):
+        return convert(operand, new_dtype)
+    return _convert(operand, user_dtype(new_dtype, "convert_element_type"))
+
+
+def _convert(operand: Any, dtype: np.dtype) -> Array:
+    old = dtype_name(operand)
+    if issubdtype(old, np.complexfloating) and not issubdtype(dtype, np.complexfloating):
+        warnings.warn("Casting complex values to real discards the imaginary part",
+                      ComplexWarning, stacklevel=4)
+    if not isinstance(operand, Array):
+        return as_array(convert(operand, dtype))
+    if old == dtype and not operand.aval.weak_type:
+        return operand
+    return convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def bitcast_convert_type(operand, new_dtype):
+    """The same bits read as another dtype; a narrower one adds a last dimension, a wider one takes
+    it away."""
+    dtype = canonicalize_dtype(np.dtype(new_dtype), x64_enabled())
+    return bitcast_convert_type_p.bind(operand, new_dtype=dtype)
+
+
+def reduce_precision(operand, exponent_bits, mantissa_bits):
+    """operand rounded to a float format of these bits, in its own dtype."""
+    return reduce_precision_p.bind(operand, exponent_bits=int(exponent_bits),
+                                   mantissa_bits=int(mantissa_bits))
+
+
+def stop_gradient(x):
+    """x (any pytree), through which no derivative passes."""
+    return tree.map(stop_gradient_p.bind, x)
+
+
+def optimization_barrier(operand, /):
+    """operand (any pytree): a compiler must not move work across this point."""
+    leaves, treedef = tree.flatten(operand)
+    return tree.unflatten(treedef, optimization_barrier_p.bind(*leaves))
+
+
+def dtype(x):
+    """The dtype that x has as an array of a program."""
+    return dtype_of(x, x64_enabled())[0]

@@ -1,0 +1,128 @@
+"""Functions of lax that make arrays: full, iota, and what is like another array."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import STATE, x64_enabled
+from ...ir.dtypes import ExtendedDType, canonicalize_dtype
+from ...ir.op import OPS
+from ...ir.sharding import NamedSharding
+from ..constants import as_array, is_concrete, put_on_device
+from ..dtype_promotion import convert, dtype_and_weak, shape_of, static_shape, user_dtype
+from ..out_sharding import output_sharding, placement
+
+
+def full(shape, fill_value, dtype=None, *, sharding=None):
+    """An array of this shape, each element `fill_value` (a scalar).
+
+    sharding: of the result; without dtype, that of fill_value is taken, weak as it is.
+    """
+    shape = static_shape(shape)
+    have = shape_of(fill_value)
+    if have:
+        raise TypeError(
+            f"full must be called with scalar fill_value, got fill_value.shape {have}.")
+    device, out = placement(sharding, None, "full", len(shape))
+    return put_on_device(filled(shape, fill_value, dtype, out), device)
+
+
+def filled(shape: tuple[int, ...], fill_value: Any, dtype: Any = None,
+           sharding: NamedSharding | None = None) -> Array:
+    """`full` with a sharding that an op takes; dtype None keeps a weak fill_value weak."""
+    own, weak = dtype_and_weak(fill_value)
+    if dtype is None:
+        dtype = own
+    else:
+        weak = False
+        dtype = dtype if isinstance(dtype, (np.dtype, ExtendedDType)) else user_dtype(dtype, "full")
+        if isinstance(dtype, np.dtype):
+            dtype = canonicalize_dtype(dtype, x64_enabled())
+    return filled_as(shape, convert(fill_value, dtype, weak), sharding)
+
+
+def filled_as(shape: tuple[int, ...], value: Any, sharding: NamedSharding | None = None) -> Array:
+    """A scalar, of the dtype that it has, broadcast to a shape."""
+    if not shape and sharding is None:
+        return as_array(value)
+    return broadcast_in_dim_p.bind(value, shape=shape, broadcast_dimensions=(), sharding=sharding)
+
+
+def full_like(x, fill_value, dtype=None, shape=None, sharding=None):
+    """An array like x: its shape, dtype and sharding unless given otherwise, filled with a scalar.
+
+    Inside shard_map the result varies over the axes over which x does.
+    """
+    device, out = placement(sharding, None, "full_like", _ndim(x) if shape is None else len(shape))
+    return put_on_device(like(x, fill_value, dtype, shape, out, device is not None), device)
+
+
+def _ndim(x: Any) -> int:
+    return len(x.shape) if hasattr(x, "shape") else np.ndim(x)
+
+
+def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
+         sharding: NamedSharding | None = None, placed: bool = False) -> Array:
+    """`full_like` with a sharding that an op takes. placed: the caller places the result."""
+    if hasattr(x, "dtype") and hasattr(x, "shape"):
+        own_shape = tuple(x.shape)
+        own_dtype = x.dtype
+        weak = bool(getattr(x, "weak_type", False))
+        if isinstance(own_dtype, np.dtype):
+            own_dtype = canonicalize_dtype(own_dtype, x64_enabled())
+    else:
+        own_shape = shape_of(x)
+        own_dtype, weak = dtype_and_weak(x)
+    new_shape = own_shape if shape is None else static_shape(shape)
+    if dtype is not None:
+        weak = False
+        own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
+    value = convert(fill_value, own_dtype, weak)
+    if sharding is not None or placed or new_shape != own_shape or not isinstance(x, Array):
+        return _varying_like(filled_as(new_shape, value, sharding), x)
+    aval = x.aval
+    if aval.sharding.mesh.explicit_axes and _on_context(aval.sharding.mesh):
+        return _varying_like(filled_as(new_shape, value, aval.sharding), x)
+    result = filled_as(new_shape, value)
+    if is_concrete(x) and STATE.interpreter is None and getattr(x, "committed", False):
+        own = x.sharding  # type: ignore[attr-defined]
+        if isinstance(own, NamedSharding) and own.mesh.size > 1:
+            return put_on_device(result, own)
+    return _varying_like(result, x)
+
+
+def _on_context(mesh: Any) -> bool:
+    context = STATE.abstract_mesh
+    return not context.axis_names or mesh is context
+
+
+def _varying_like(result: Array, x: Any) -> Array:
+    varying = x.aval.varying if isinstance(x, Array) else ()
+    if not varying:
+        return result
+    order = result.aval.mesh.axis_names or STATE.abstract_mesh.axis_names
+    return OPS["pvary"].bind(result, axes=tuple(a for a in order if a in varying))
+
+
+def empty(shape, dtype, *, out_sharding=None):
+    """An array whose values mean nothing (here: zeros)."""
+    shape = static_shape(shape)
+    dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "empty")
+    return filled_as(shape, dtype.type(0), output_sharding(out_sharding, "empty", len(shape)))
+
+
+def iota(dtype, size):
+    """The numbers 0 to size - 1."""
+    return broadcasted_iota(dtype, (size,), 0)
+
+
+def broadcasted_iota(dtype, shape, dimension, *, out_sharding=None):
+    """An array of this shape that counts from 0 along a dimension."""
+    dtype = user_dtype(dtype, "iota")
+    shape = static_shape(shape)
+    return iota_p.bind(dtype=dtype, shape=shape, dimension=int(dimension),
+                       sharding=output_sharding(out_sharding, "broadcasted_iota", len(shape)))
+
+

@@ -1,0 +1,313 @@
+"""Collectives by axis name, for the bodies of shard_map: `psum(x, 'x')` and its kin.
+
+An axis name is bound where the context mesh has it as a Manual axis. With varying axes tracked
+(check_vma, the default) every function first brings its operand to the state that it needs: an
+invarying operand is regarded as varying, so psum of it multiplies, as in JAX.
+Source: JAX's `jax.lax` collectives and its notebook on shard_map.
+"""
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import STATE
+from ...ir.diagnostic import fail
+from ...ir.mesh import AbstractMesh
+from ...ir.ops import collective as ops
+from ...ir.ops.convert import convert_element_type_p
+from ...ir.types import ArrayType
+from .. import tree
+from ..tracer import typeof
+
+Axes = tuple[str, ...]
+
+
+# -- axes -----------------------------------------------------------------------------------------
+
+def _axes(name: Any) -> Axes:
+    if isinstance(name, (tuple, list)):
+        return tuple(name)
+    if isinstance(name, (set, frozenset)):
+        raise TypeError(f"axis_name={name} must be a tuple or a str. Got {name}")
+    return (name,)
+
+
+def _bound(axes: Axes, function: str, plain: bool = False) -> AbstractMesh:
+    mesh = STATE.abstract_mesh
+    manual = mesh.manual_axes
+    for a in axes:
+        if a not in manual:
+            message = (f"unbound axis name: {a}" if plain else
+                       f"Found an unbound axis name: {a}. To fix this, please call {function} "
+                       "under `jax.shard_map`.")
+            known = f"the Manual axes here are {tuple(manual)}" if manual else \
+                "no axis is Manual here: this is not inside a shard_map"
+            fail(NameError, message, code="unbound-axis", notes=(known,))
+    return mesh
+
+
+def axis_size(axis_name: Any) -> int:
+    """The number of devices along an axis, or along several, as a Python int."""
+    axes = _axes(axis_name)
+    mesh = _bound(axes, "axis_size", plain=True)
+    return math.prod(mesh.axis_size(a) for a in axes)
+
+
+def axis_index(axis_name: Any) -> Any:
+    """The device's position along an axis (int32); of several, row-major in the order given."""
+    axes = _axes(axis_name)
+    _bound(axes, "axis_index")
+    return ops.axis_index_p.bind(axis_name=axes, varying=STATE.check_vma)
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+def _states(t: ArrayType, axes: Axes) -> set[str]:
+    def one(a: str) -> str:
+        m = t.manual
+        return ("varying" if a in m.varying else "unreduced" if a in m.unreduced
+                else "reduced" if a in m.reduced else "invarying")
+    return {one(a) for a in axes}
+
+
+def _common_state(x: Any, axes: Axes, function: str) -> str:
+    t = typeof(x)
+    states = _states(t, axes)
+    if len(states) > 1:
+        fail(ValueError, f"jax.lax.{function} can only accept axis_name which corresponds to one "
+             "of varying, unreduced, reduced or invarying state of the input. Got input type: "
+             f"{t}, axes: {axes} and input state: {_set_text(states)}", code="mixed-states",
+             help=f"bring all axes to one state: `lax.pcast(x, axes, to='varying')`, or call "
+                  f"{function} once for each state")
+    return next(iter(states)) if states else "invarying"
+
+
+def _set_text(names: set[str]) -> str:
+    return "{" + ", ".join(repr(n) for n in sorted(names)) + "}"
+
+
+def _varying(x: Any, axes: Axes) -> Any:
+    """`x`, regarded as varying over all of `axes`."""
+    if not STATE.check_vma:
+        return x
+    have = typeof(x).varying
+    missing = tuple(a for a in axes if a not in have)
+    return ops.pvary_p.bind(x, axes=missing) if missing else x
+
+
+def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
+    """`x` in another state over the axes: 'varying', 'unreduced' or 'reduced'. No data moves.
+
+    Raises ValueError for a cast that would need communication.
+    """
+    if to not in ("varying", "unreduced", "reduced"):
+        fail(ValueError, "Got unexpected `to` value. Allowed `to` values are: "
+             "{'reduced', 'unreduced', 'varying'}", code="cast")
+    axes = _axes(axis_name)
+    if not STATE.check_vma:
+        return x
+    if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
+        fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis")
+
+    def one(leaf: Any) -> Any:
+        have = _common_state(leaf, axes, "pcast")
+        op = {("invarying", "varying"): ops.pvary_p, ("invarying", "reduced"): ops.preduced_p,
+              ("varying", "unreduced"): ops.vary_unreduced_cast_p,
+              ("reduced", "varying"): ops.reduced_vary_cast_p}.get((have, to))
+        if op is None:
+            fail(ValueError, f"Unsupported pcast from={have}, to={to!r}", code="cast",
+                 label=f"the value is {typeof(leaf)}")
+        return op.bind(leaf, axes=axes)
+
+    return tree.map(one, x)
+
+
+# -- reductions -----------------------------------------------------------------------------------
+
+def _groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...] | None:
+    if groups is None:
+        return None
+    out = tuple(tuple(int(i) for i in g) for g in groups)
+    if sorted(i for g in out for i in g) != list(range(size)):
+        raise ValueError("axis_index_groups must cover all indices exactly once")
+    if STATE.check_vma:
+        fail(NotImplementedError, "axis_index_groups needs `shard_map(..., check_vma=False)`: "
+             "what varies within a part of an axis has no type", code="axis-index-groups")
+    return out
+
+
+def _is_constant(x: Any) -> bool:
+    return not isinstance(x, Array) and not hasattr(x, "aval")
+
+
+def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The sum of `x` (a pytree) over the devices along the axes.
+
+    Booleans are counted as int32. A Python number gives a Python number: `psum(1, 'x')` is the
+    axis size.
+    """
+    axes = _axes(axis_name)
+    if all(_is_constant(leaf) for leaf in tree.leaves(x)):
+        mesh = _bound(axes, "psum", plain=True)
+        n = math.prod(mesh.axis_size(a) for a in axes)
+        if axis_index_groups is not None:
+            n = len(axis_index_groups[0])
+        return tree.map(lambda leaf: leaf * n if not isinstance(leaf, bool) else int(leaf) * n, x)
+    mesh = _bound(axes, "psum")
+    groups = _groups(axis_index_groups, math.prod(mesh.axis_size(a) for a in axes))
+
+    def one(leaf: Any) -> Any:
+        if typeof(leaf).dtype == np.bool_:
+            leaf = convert_element_type_p.bind(leaf, new_dtype=np.dtype(np.int32),
+                                               weak_type=False, sharding=None)
+        if not STATE.check_vma:
+            return ops.psum_p.bind(leaf, axes=axes, axis_index_groups=groups)
+        state = _common_state(leaf, axes, "psum")
+        if state == "unreduced":
+            return ops.unreduced_psum_p.bind(leaf, axes=axes)
+        return ops.psum_invariant_p.bind(_varying(leaf, axes), axes=axes)
+
+    return tree.map(one, x)
+
+
+def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The mean of `x` over the devices along the axes."""
+    total = psum(x, axis_name, axis_index_groups=axis_index_groups)
+    n = psum(1, axis_name, axis_index_groups=axis_index_groups)
+    return tree.map(lambda v: v / n, total)
+
+
+def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
+    axes = _axes(axis_name)
+    mesh = _bound(axes, name)
+    groups = _groups(axis_index_groups, math.prod(mesh.axis_size(a) for a in axes))
+    return tree.map(lambda v: op.bind(_varying(v, axes), axes=axes, axis_index_groups=groups), x)
+
+
+def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The maximum of `x` over the devices along the axes."""
+    return _extreme(ops.pmax_p, "pmax", x, axis_name, axis_index_groups)
+
+
+def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
+    """The minimum of `x` over the devices along the axes."""
+    return _extreme(ops.pmin_p, "pmin", x, axis_name, axis_index_groups)
+
+
+# -- exchanges ------------------------------------------------------------------------------------
+
+def _dim(d: int, ndim: int) -> int:
+    d = operator.index(d)
+    if not -ndim <= d < ndim:
+        raise ValueError(f"axis {d} is out of bounds for array of dimension {ndim}")
+    return d % ndim
+
+
+def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0,
+               tiled: bool = False, to: str = "varying") -> Any:
+    """The blocks of all devices along the axes, on each of them.
+
+    tiled=False: stacked in a new dimension `axis`; tiled=True: concatenated along it.
+    to: the state of the result: 'varying', 'invarying' (it is the same on all), or 'reduced'.
+    """
+    if to not in ("varying", "invarying", "reduced"):
+        fail(ValueError, "Got unexpected `to` value for `jax.lax.all_gather`. Allowed `to` values "
+             "are: {'invarying', 'reduced', 'varying'}", code="cast")
+    axes = _axes(axis_name)
+    n = axis_size_of(axes, "all_gather")
+    groups = _groups(axis_index_groups, n)
+    size = n if groups is None else len(groups[0])
+
+    def one(leaf: Any) -> Any:
+        ndim = typeof(leaf).ndim
+        dim = _dim(axis, ndim if tiled else ndim + 1)
+        params = {"axis_name": axes, "axis_size": size, "all_gather_dimension": dim,
+                  "tiled": tiled}
+        leaf = _varying(leaf, axes)
+        if to == "invarying" and STATE.check_vma:
+            return ops.all_gather_invariant_p.bind(leaf, **params)
+        if to == "reduced" and STATE.check_vma:
+            return ops.all_gather_reduced_p.bind(leaf, **params)
+        return ops.all_gather_p.bind(leaf, axis_index_groups=groups, **params)
+
+    return tree.map(one, x)
+
+
+def axis_size_of(axes: Axes, function: str) -> int:
+    mesh = _bound(axes, function)
+    return math.prod(mesh.axis_size(a) for a in axes)
+
+
+def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
+                 axis_index_groups: Any = None, tiled: bool = False) -> Any:
+    """The sum over the devices along the axes, each keeping one block of `scatter_dimension`.
+
+    tiled=False: the dimension has the size of the group and disappears; tiled=True: it is divided.
+    """
+    axes = _axes(axis_name)
+    n = axis_size_of(axes, "psum_scatter")
+    groups = _groups(axis_index_groups, n)
+    size = n if groups is None else len(groups[0])
+
+    def one(leaf: Any) -> Any:
+        dim = _dim(scatter_dimension, typeof(leaf).ndim)
+        params = {"axis_name": axes, "axis_size": size, "scatter_dimension": dim, "tiled": tiled}
+        if STATE.check_vma and _common_state(leaf, axes, "psum_scatter") == "unreduced":
+            return ops.unreduced_reduce_scatter_p.bind(leaf, **params)
+        return ops.reduce_scatter_p.bind(_varying(leaf, axes), axis_index_groups=groups, **params)
+
+    return tree.map(one, x)
+
+
+def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
+               axis_index_groups: Any = None, tiled: bool = False) -> Any:
+    """Device j gets block j of `split_axis` from every device, put together along `concat_axis`.
+
+    tiled=False: `split_axis` has the size of the group and disappears, a new dimension of that size
+    appears at `concat_axis`; tiled=True: the one is divided, the other multiplied.
+    """
+    axes = _axes(axis_name)
+    n = axis_size_of(axes, "all_to_all")
+    groups = _groups(axis_index_groups, n)
+    size = n if groups is None else len(groups[0])
+
+    def one(leaf: Any) -> Any:
+        t = typeof(leaf)
+        split, concat = _dim(split_axis, t.ndim), _dim(concat_axis, t.ndim)
+        if tiled and t.shape[split] % size:
+            named = axis_name if isinstance(axis_name, str) else axes
+            fail(ValueError, f"The size of all_to_all split_axis ({t.shape[split]}) has to be "
+                 f"divisible by the size of the named axis {named} ({size})", code="indivisible",
+                 label=f"the operand is {t}")
+        return ops.all_to_all_p.bind(
+            _varying(leaf, axes), axis_name=axes, axis_size=size, split_axis=split,
+            concat_axis=concat, tiled=tiled, axis_index_groups=groups)
+
+    return tree.map(one, x)
+
+
+def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
+    """Device d gets the block of device s for every (s, d) in `perm`; the others get zeros."""
+    axes = _axes(axis_name)
+    axis_size_of(axes, "ppermute")
+    pairs = tuple((int(s), int(d)) for s, d in perm)
+    return tree.map(lambda v: ops.ppermute_p.bind(_varying(v, axes), axis_name=axes, perm=pairs),
+                    x)
+
+
+def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
+    """Device i gets the block of device `perm[i]`; `perm` is a permutation of the axis."""
+    n = axis_size(axis_name)
+    if sorted(perm) != list(range(n)):
+        raise ValueError(f"`perm` does not represent a permutation: {perm}")
+    return ppermute(x, axis_name, list(zip(perm, range(n), strict=True)))
+
+
+def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
+    """Swap the mesh axis with dimension `axis`, which has its size."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)

@@ -1,0 +1,249 @@
+"""Functions of lax that combine elements along dimensions: reduce, scan along a dimension, sort."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.dtypes import iinfo, issubdtype
+from ...ir.op import Op
+from ...ir.types import array_type
+from .. import tree
+from ..dtype_promotion import (
+    canonical_axes,
+    canonical_axis,
+    convert,
+    dtype_name,
+    shape_of,
+    user_dtype,
+)
+from ..out_sharding import output_sharding
+from ..staging import trace_to_program
+from ..tracer import typeof
+from . import elementwise
+
+
+def _axes(axes: Any) -> tuple[int, ...]:
+    return tuple(int(a) for a in axes)
+
+
+def reduce_sum(operand, axes, *, out_sharding=None):
+    """Sum over dimensions. out_sharding: of the result; it may leave the sum over a sharded
+    dimension pending with `P(..., unreduced={axis})`."""
+    axes = _axes(axes)
+    ndim = len(shape_of(operand)) - len(axes)
+    return reduce_sum_p.bind(operand, axes=axes,
+                             out_sharding=output_sharding(out_sharding, "reduce_sum", ndim))
+
+
+def reduce_prod(operand, axes):
+    """Product over dimensions."""
+    return reduce_prod_p.bind(operand, axes=_axes(axes))
+
+
+def reduce_max(operand, axes):
+    """Maximum over dimensions."""
+    return reduce_max_p.bind(operand, axes=_axes(axes))
+
+
+def reduce_min(operand, axes):
+    """Minimum over dimensions."""
+    return reduce_min_p.bind(operand, axes=_axes(axes))
+
+
+def reduce_and(operand, axes):
+    """Bitwise and over dimensions; logical for bool."""
+    return reduce_and_p.bind(operand, axes=_axes(axes))
+
+
+def reduce_or(operand, axes):
+    """Bitwise or over dimensions; logical for bool."""
+    return reduce_or_p.bind(operand, axes=_axes(axes))
+
+
+def reduce_xor(operand, axes):
+    """Bitwise exclusive or over dimensions."""
+    return reduce_xor_p.bind(operand, axes=_axes(axes))
+
+
+def argmax(operand, axis, index_dtype):
+    """Position of the first maximum along a dimension, as an integer type."""
+    return _arg_reduce(argmax_p, operand, axis, index_dtype)
+
+
+def argmin(operand, axis, index_dtype):
+    """Position of the first minimum along a dimension, as an integer type."""
+    return _arg_reduce(argmin_p, operand, axis, index_dtype)
+
+
+def _arg_reduce(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
+    return op.bind(operand, axes=(int(axis),), index_dtype=user_dtype(index_dtype, op.name))
+
+
+# -- reduction by a Python function ------------------------------------------------------------------
+
+def extreme(dtype: Any, highest: bool) -> Any:
+    """The greatest or least value of a dtype, infinities included."""
+    if issubdtype(dtype, np.floating):
+        return dtype.type(np.inf if highest else -np.inf)
+    if dtype == np.dtype(bool):
+        return np.bool_(highest)
+    if issubdtype(dtype, np.integer):
+        return dtype.type(iinfo(dtype).max if highest else iinfo(dtype).min)
+    raise TypeError(f"{dtype} has no greatest or least value")
+
+
+def _monoid(computation: Callable[..., Any], init: Any, dtype: Any) -> Op | None:
+    """The reduction op that `computation` from `init` is, if it is a known one."""
+    if isinstance(init, Array) and not type(init).__name__.startswith("Array"):
+        return None
+    try:
+        value = np.asarray(init)
+    except TypeError:
+        return None
+    is_bool = dtype == np.dtype(bool)
+    if computation is elementwise.add and value == 0:
+        return reduce_sum_p
+    if computation is elementwise.mul and value == 1:
+        return reduce_prod_p
+    if computation is elementwise.max or computation is elementwise.min:
+        highest = computation is elementwise.min
+        if not issubdtype(dtype, np.complexfloating) and value == extreme(dtype, highest):
+            return reduce_min_p if highest else reduce_max_p
+        return None
+    if computation is elementwise.bitwise_or and value == 0:
+        return reduce_or_p
+    if computation is elementwise.bitwise_and and value == (True if is_bool else -1):
+        return reduce_and_p
+    if computation is elementwise.bitwise_xor and value == 0:
+        return reduce_xor_p
+    return None
+
+
+def reduce(operands, init_values, computation, dimensions, out_sharding=None):
+    """Combine the elements along dimensions with an associative function of two scalars (pytrees).
+
+    operands, init_values: pytrees of one structure; the initial values must be neutral. Known
+    functions such as `lax.add` from 0 give their own reduction op. out_sharding: for sums only.
+    """
+    flat, treedef = tree.flatten(operands)
+    inits, init_tree = tree.flatten(init_values)
+    if treedef != init_tree:
+        raise ValueError("Operands must have the same tree structure as init_values: "
+                         f"{treedef} vs. {init_tree}")
+    if len(flat) != len(inits):
+        raise ValueError("Must have same total number of operands as init_values: "
+                         f"{len(flat)} vs. {len(inits)}")
+    ndim = len(shape_of(flat[0]))
+    axes = canonical_axes(tuple(dimensions), ndim)
+    if len(flat) == 1 and tree.structure(operands) == tree.structure(0):
+        dtype = dtype_name(flat[0])
+        op = _monoid(computation, inits[0], dtype)
+        if op is not None:
+            if op is reduce_sum_p:
+                return reduce_sum(flat[0], axes, out_sharding=out_sharding)
+            if out_sharding is not None:
+                raise NotImplementedError("out_sharding of lax.reduce is for sums only")
+            return op.bind(flat[0], axes=axes)
+    if out_sharding is not None:
+        raise NotImplementedError("out_sharding of lax.reduce is for sums only")
+    operand_types = [typeof(x) for x in flat]
+    inits = [convert(i, t.dtype, t.weak_type) for i, t in zip(inits, operand_types, strict=True)]
+    program = scalar_program(computation, treedef, [t.dtype for t in operand_types])
+    out = reduce_p.bind(*flat, *inits, jaxpr=program, dimensions=axes)
+    return tree.unflatten(treedef, out)
+
+
+def scalar_program(f: Callable[..., Any], treedef: Any, dtypes: list[Any]) -> Any:
+    """`f(a, b)` of scalars (pytrees) as a program of 2n scalar parameters and n results."""
+    n = len(dtypes)
+
+    def flat_f(*args: Any) -> list[Any]:
+        a, b = tree.unflatten(treedef, args[:n]), tree.unflatten(treedef, args[n:])
+        out, out_tree = tree.flatten(f(a, b))
+        if out_tree != treedef:
+            raise TypeError("the reduction function must return a pytree of the structure of the "
+                            f"operands, {treedef}, got {out_tree}")
+        return [convert(x, d) for x, d in zip(out, dtypes, strict=True)]
+
+    types = [array_type((), d) for d in dtypes] * 2
+    program, captured = trace_to_program(
+        flat_f, types, name=getattr(f, "__name__", "computation"))
+    if captured:
+        raise ValueError("Reduction computations may not use values of an enclosing trace")
+    return program
+
+
+# -- along a dimension -------------------------------------------------------------------------------
+
+def _cumulative(op: Op, operand: Any, axis: int, reverse: bool) -> Array:
+    if axis < 0:
+        raise ValueError("XLA operations do not allow negative axes")
+    shape = shape_of(operand)
+    if axis >= len(shape):
+        raise ValueError(f"axis {axis} is out of bounds for array of shape {shape}")
+    return op.bind(operand, axis=int(axis), reverse=bool(reverse))
+
+
+def cumsum(operand, axis=0, reverse=False):
+    """Sums of all elements up to each (from each on, if reverse)."""
+    return _cumulative(cumsum_p, operand, axis, reverse)
+
+
+def cumprod(operand, axis=0, reverse=False):
+    """Products of all elements up to each (from each on, if reverse)."""
+    return _cumulative(cumprod_p, operand, axis, reverse)
+
+
+def cummax(operand, axis=0, reverse=False):
+    """Maximum of all elements up to each (from each on, if reverse)."""
+    return _cumulative(cummax_p, operand, axis, reverse)
+
+
+def cummin(operand, axis=0, reverse=False):
+    """Minimum of all elements up to each (from each on, if reverse)."""
+    return _cumulative(cummin_p, operand, axis, reverse)
+
+
+def cumlogsumexp(operand, axis=0, reverse=False):
+    """log of the sum of exp of all elements up to each (from each on, if reverse)."""
+    return _cumulative(cumlogsumexp_p, operand, axis, reverse)
+
+
+def sort(operand, dimension=-1, is_stable=True, num_keys=1):
+    """operand sorted along a dimension; several arrays are sorted together by the first keys.
+
+    Raises TypeError if num_keys is not between 1 and the number of arrays.
+    """
+    if isinstance(operand, (tuple, list)):
+        if not operand:
+            raise TypeError("Sort requires at least one operand")
+        if not 1 <= num_keys <= len(operand):
+            raise ValueError(f"num_keys={num_keys} must be between 1 and len(operand)="
+                             f"{len(operand)}")
+        axis = canonical_axis(dimension, len(shape_of(operand[0])))
+        return tuple(sort_p.bind(*operand, dimension=axis, is_stable=bool(is_stable),
+                                 num_keys=int(num_keys)))
+    axis = canonical_axis(dimension, len(shape_of(operand)))
+    return sort_p.bind(operand, dimension=axis, is_stable=bool(is_stable), num_keys=1)[0]
+
+
+def sort_key_val(keys, values, dimension=-1, is_stable=True):
+    """keys sorted along a dimension, and values in the same order."""
+    axis = canonical_axis(dimension, len(shape_of(keys)))
+    k, v = sort_p.bind(keys, values, dimension=axis, is_stable=bool(is_stable), num_keys=1)
+    return k, v
+
+
+def top_k(operand, k, *, axis=-1):
+    """The k greatest elements along a dimension in descending order, and their positions."""
+    k = k.__index__()
+    if k < 0:
+        raise ValueError(f"k argument to top_k must be nonnegative, got {k}")
+    ndim = len(shape_of(operand))
+    values, positions = top_k_p.bind(operand, k=k, axis=canonical_axis(axis, ndim))
+    return values, positions
+
+

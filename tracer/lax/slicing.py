@@ -1,0 +1,268 @@
+"""Functions of lax that cut and replace parts: slice, dynamic_slice, gather, scatter.
+
+Negative positions count from the end: static ones are resolved here, traced ones by equations
+(`lt`, `add`, `select_n`), unless the caller says that there are none.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import x64_enabled
+from ...ir.dtypes import canonicalize_dtype, iinfo, issubdtype
+from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.scatter import ScatterDimensionNumbers
+from ..dtype_promotion import canonical_axis, convert, dtype_name, scalar_of, shape_of
+from .shape import expand_dims, squeeze
+
+
+def slice(operand, start_indices, limit_indices, strides=None):
+    """The elements from start to limit (not included) along each dimension, by steps of strides."""
+    return slice_p.bind(operand, start_indices=tuple(map(int, start_indices)),
+                        limit_indices=tuple(map(int, limit_indices)),
+                        strides=None if strides is None else tuple(map(int, strides)))
+
+
+def slice_in_dim(operand, start_index, limit_index, stride=1, axis=0):
+    """`slice` along one dimension; positions may be negative or None as in Python."""
+    shape = shape_of(operand)
+    axis = canonical_axis(axis, len(shape))
+    n = shape[axis]
+    start = 0 if start_index is None else int(start_index)
+    limit = n if limit_index is None else int(limit_index)
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[axis] = start + n if start < 0 else start
+    limits[axis] = limit + n if limit < 0 else limit
+    strides[axis] = int(stride)
+    return slice(operand, starts, limits, strides)
+
+
+def index_in_dim(operand, index, axis=0, keepdims=True):
+    """The slice at one position of a dimension, kept with size 1 or dropped.
+
+    Raises IndexError where there is no such position.
+    """
+    shape = shape_of(operand)
+    axis = canonical_axis(axis, len(shape))
+    index, n = int(index), shape[axis]
+    place = index + n if index < 0 else index
+    if not 0 <= place < n:
+        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {n}")
+    result = slice_in_dim(operand, place, place + 1, 1, axis)
+    return result if keepdims else squeeze(result, (axis,))
+
+
+# -- positions that are not known before the program runs ------------------------------------------
+
+def start_positions(shape: Sequence[int], indices: Any, allow_negative: bool | Sequence[bool],
+                    name: str) -> list[Any]:
+    """Start indices as operands: scalars of one integer dtype each, counted from the front."""
+    if not isinstance(indices, (tuple, list)):
+        if len(shape_of(indices)) != 1:
+            raise ValueError("Slice indices must be a 1D sequence, got "
+                             f"{shape_of(indices)}")
+        indices = [squeeze(slice_in_dim(indices, i, i + 1), (0,)) if isinstance(indices, Array)
+                   else indices[i] for i in range(shape_of(indices)[0])]
+    if len(indices) != len(shape):
+        raise ValueError("Length of slice indices must match number of operand dimensions "
+                         f"({len(indices)} vs {tuple(shape)})")
+    if isinstance(allow_negative, bool):
+        allow_negative = [allow_negative] * len(shape)
+    wide = any(not isinstance(i, (int, np.generic, np.ndarray)) and dtype_name(i).itemsize == 8
+               for i in indices)
+    default = np.dtype("int64") if wide and x64_enabled() else canonicalize_dtype(
+        np.dtype("int32"))
+    return [_start_position(i, n, negative, default, name)
+            for i, n, negative in zip(indices, shape, allow_negative, strict=True)]
+
+
+def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str) -> Any:
+    if isinstance(i, int) or (isinstance(i, (np.generic, np.ndarray)) and np.ndim(i) == 0
+                              and np.issubdtype(np.asarray(i).dtype, np.integer)):
+        place = int(i)
+        return default.type(place + n if place < 0 and negative else place)
+    dtype = dtype_name(i)
+    if not issubdtype(dtype, np.integer):
+        raise TypeError(f"index arguments to {name} must be integers of the same type, got: "
+                        f"{dtype}")
+    if not negative or issubdtype(dtype, np.unsignedinteger):
+        return i
+    return wrap_negative(i, n)
+
+
+def wrap_negative(i: Any, n: int) -> Any:
+    """Indices with n added where they are negative, as equations."""
+    dtype = dtype_name(i)
+    if n > iinfo(dtype).max:
+        i = convert(i, np.dtype("int32"))
+        dtype = np.dtype("int32")
+    elif isinstance(i, Array) and i.aval.weak_type:
+        i = convert(i, dtype)
+    return select_n_p.bind(lt_p.bind(i, dtype.type(0)), i, add_p.bind(i, scalar_of(n, dtype)))
+
+
+def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
+    """A part of operand of static sizes, at a position known only when the program runs.
+
+    The position is moved so that the part lies inside operand.
+    """
+    sizes = tuple(map(int, slice_sizes))
+    starts = start_positions(shape_of(operand), start_indices, allow_negative_indices,
+                             "dynamic_slice")
+    return dynamic_slice_p.bind(operand, *starts, slice_sizes=sizes)
+
+
+def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
+    """operand with the part at a position replaced by update; moved as by `dynamic_slice`."""
+    starts = start_positions(shape_of(operand), start_indices, allow_negative_indices,
+                             "dynamic_update_slice")
+    return dynamic_update_slice_p.bind(operand, update, *starts)
+
+
+def _starts_in_dim(ndim: int, index: Any, axis: int) -> list[Any]:
+    starts: list[Any] = [0] * ndim
+    starts[axis] = index
+    return starts
+
+
+def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_negative_indices=True):
+    """`dynamic_slice` along one dimension."""
+    shape = shape_of(operand)
+    axis = canonical_axis(axis, len(shape))
+    sizes = list(shape)
+    sizes[axis] = int(slice_size)
+    return dynamic_slice(operand, _starts_in_dim(len(shape), start_index, axis), sizes,
+                         allow_negative_indices=allow_negative_indices)
+
+
+def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negative_indices=True):
+    """The slice at one position of a dimension, kept with size 1 or dropped."""
+    axis = canonical_axis(axis, len(shape_of(operand)))
+    result = dynamic_slice_in_dim(operand, index, 1, axis,
+                                  allow_negative_indices=allow_negative_indices)
+    return result if keepdims else squeeze(result, (axis,))
+
+
+def dynamic_update_slice_in_dim(operand, update, start_index, axis, *, allow_negative_indices=True):
+    """`dynamic_update_slice` along one dimension."""
+    ndim = len(shape_of(operand))
+    axis = canonical_axis(axis, ndim)
+    return dynamic_update_slice(operand, update, _starts_in_dim(ndim, start_index, axis),
+                                allow_negative_indices=allow_negative_indices)
+
+
+def dynamic_update_index_in_dim(operand, update, index, axis, *, allow_negative_indices=True):
+    """operand with one position of a dimension replaced; update may lack that dimension."""
+    ndim = len(shape_of(operand))
+    axis = canonical_axis(axis, ndim)
+    if len(shape_of(update)) != ndim:
+        update = expand_dims(update, (axis,))
+    return dynamic_update_slice_in_dim(operand, update, index, axis,
+                                       allow_negative_indices=allow_negative_indices)
+
+
+# -- gather and scatter ------------------------------------------------------------------------------
+
+def gather_fill_value(dtype: Any) -> Any:
+    """What a gather outside of its operand gives: NaN, or the extreme value of an integer type."""
+    if issubdtype(dtype, np.inexact):
+        return np.nan
+    if issubdtype(dtype, np.signedinteger):
+        return int(iinfo(dtype).min)
+    if issubdtype(dtype, np.unsignedinteger):
+        return int(iinfo(dtype).max)
+    if dtype == np.dtype(bool):
+        return True
+    return int(np.iinfo("uint32").max)
+
+
+def gather(operand, start_indices, dimension_numbers, slice_sizes, *, unique_indices=False,
+           indices_are_sorted=False, mode=None, fill_value=None):
+    """Slices of operand at the positions in the last dimension of start_indices.
+
+    mode: what happens outside of operand, see `GatherScatterMode`. fill_value: for the mode that
+    fills; by default NaN, or an extreme value for integers.
+    """
+    mode = GatherScatterMode.from_any(mode)
+    if mode is GatherScatterMode.FILL_OR_DROP:
+        if fill_value is None:
+            fill_value = gather_fill_value(dtype_name(operand))
+    else:
+        fill_value = None
+    return gather_p.bind(operand, start_indices, dimension_numbers=dimension_numbers,
+                         slice_sizes=tuple(map(int, slice_sizes)),
+                         unique_indices=bool(unique_indices),
+                         indices_are_sorted=bool(indices_are_sorted), mode=mode,
+                         fill_value=fill_value)
+
+
+def _scatter(op: Any, operand: Any, indices: Any, updates: Any, dimension_numbers: Any,
+             indices_are_sorted: bool, unique_indices: bool, mode: Any) -> Any:
+    mode = (GatherScatterMode.FILL_OR_DROP if mode is None
+            else GatherScatterMode.from_any(mode))
+    return op.bind(operand, indices, updates, dimension_numbers=dimension_numbers,
+                   indices_are_sorted=bool(indices_are_sorted),
+                   unique_indices=bool(unique_indices), mode=mode)
+
+
+def scatter(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+            unique_indices=False, mode=None):
+    """operand with the slices at these positions replaced by updates."""
+    return _scatter(scatter_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_add(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with updates added to the slices at these positions."""
+    return _scatter(scatter_add_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_sub(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with updates subtracted from the slices at these positions."""
+    return _scatter(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_mul(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the slices at these positions multiplied by updates."""
+    return _scatter(scatter_mul_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_min(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the minimum of updates and the slices at these positions."""
+    return _scatter(scatter_min_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_max(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the maximum of updates and the slices at these positions."""
+    return _scatter(scatter_max_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def index_take(src, idxs, axes):
+    """Elements of src at idxs[i] along axes[i], for i-th index arrays of rank 1."""
+    axes = tuple(axes)
+    if not axes:
+        return src
+    columns = [expand_dims(i, (1,)) for i in idxs]
+    indices = columns[0] if len(columns) == 1 else concatenate_p.bind(*columns, dimension=1)
+    sizes = list(shape_of(src))
+    for a in axes:
+        sizes[a] = 1
+    offsets = tuple(range(1, len(sizes) + 1))
+    numbers = GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(),
+                                     start_index_map=axes)
+    return gather(src, indices, numbers, sizes)
+
+

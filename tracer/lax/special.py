@@ -1,0 +1,35 @@
+"""Special functions of several operands: gamma, beta and zeta families."""
+from __future__ import annotations
+
+from ..dtype_promotion import promote_dtypes
+
+
+def betainc(a, b, x):
+    """Regularized incomplete beta integral."""
+    a, b, x = promote_dtypes(a, b, x)
+    return regularized_incomplete_beta_p.bind(a, b, x)
+
+
+def igamma(a, x):
+    """Regularized lower incomplete gamma function."""
+    return igamma_p.bind(a, x)
+
+
+def igamma_grad_a(a, x):
+    """Derivative of `igamma` with respect to a."""
+    return igamma_grad_a_p.bind(a, x)
+
+
+def igammac(a, x):
+    """Regularized upper incomplete gamma function."""
+    return igammac_p.bind(a, x)
+
+
+def polygamma(m, x):
+    """Polygamma function of order m."""
+    return polygamma_p.bind(m, x)
+
+
+def zeta(x, q):
+    """Hurwitz zeta function."""
+    return zeta_p.bind(x, q)

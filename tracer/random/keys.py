@@ -1,0 +1,186 @@
+"""Random keys: making them, splitting them, looking inside.
+
+A typed key is an array of dtype `key<fry>`; a raw key is an array of its words, u32[..., 2], as the
+older `PRNGKey` gives. Every function takes both and gives back what it was given. Names, errors and
+numbers are those of `jax.random` (0.10.2) with the threefry generator.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import config
+from ...ir.diagnostic import fail
+from ...ir.dtypes import KEY_FRY, KeyDType, is_extended
+from ...ir.ops.random import (
+    random_clone_p,
+    random_fold_in_p,
+    random_seed_p,
+    random_split_p,
+    random_unwrap_p,
+    random_wrap_p,
+)
+from .. import lax
+from ..dtype_promotion import is_array_like, shape_of
+
+_NAMES = {"threefry2x32": KEY_FRY}
+
+
+def partitionable() -> dict[str, bool]:
+    """The param of ops that hash, for the current `jax_threefry_partitionable`."""
+    return {} if config.jax_threefry_partitionable else {"partitionable": False}
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+def key_dtype(impl: Any = None) -> KeyDType:
+    """The dtype of keys of a generator: its name, a key dtype, or None for the default."""
+    if impl is None:
+        return KEY_FRY
+    if isinstance(impl, KeyDType):
+        return impl
+    if isinstance(impl, str):
+        if impl in _NAMES:
+            return _NAMES[impl]
+        known = ", ".join(f'"{name}"' for name in _NAMES)
+        raise ValueError(f'unrecognized PRNG implementation "{impl}". Did you mean one of: {known}?')
+    raise TypeError(f"unrecognized type {type(impl)} for specifying PRNG implementation.")
+
+
+def is_key(x: Any) -> bool:
+    """Whether `x` is an array of typed keys."""
+    return isinstance(x, Array) and is_extended(x.aval.dtype)
+
+
+def checked_keys(name: str, key: Any) -> tuple[Array, bool]:
+    """Typed keys of any shape, and whether raw ones were given."""
+    if is_key(key):
+        return key, False
+    if not is_array_like(key) and not isinstance(key, str):
+        raise TypeError(f"unexpected PRNG key type {type(key)}")
+    return _wrapped(key, KEY_FRY), True
+
+
+def checked_key(name: str, key: Any) -> tuple[Array, bool]:
+    """One typed key, and whether a raw one was given. Raises ValueError for several keys."""
+    typed, raw = checked_keys(name, key)
+    if typed.aval.shape:
+        fail(ValueError, f"{name} accepts a single key, but was given a key array of shape "
+             f"{shape_of(key)} != (). Use jax.vmap for batching.", code="several-keys",
+             label=f"the key is {typed.aval.str_short(True)}",
+             help=f"use one of the keys, or `vmap(lambda k: {name}(k, ...))(keys)`")
+    return typed, raw
+
+
+def _wrapped(words: Any, dtype: KeyDType) -> Array:
+    if not all(hasattr(words, name) for name in ("ndim", "shape", "dtype")):
+        raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
+                        f"shape, and dtype attributes. Got {words}")
+    if isinstance(words, np.ndarray) and words.dtype != np.uint32 and words.shape[-1:] == (2,):
+        raise TypeError("JAX encountered invalid PRNG key data: expected key_data.dtype = uint32; "
+                        f"got dtype={words.dtype}")
+    return random_wrap_p.bind(words, impl=dtype.impl)
+
+
+def as_given(raw: bool, keys: Array) -> Array:
+    """Typed keys in the form in which keys were given."""
+    return random_unwrap_p.bind(keys) if raw else keys
+
+
+# -- making ----------------------------------------------------------------------------------------
+
+def _seeded(function: str, seed: Any, impl: Any) -> Array:
+    dtype = key_dtype(impl)
+    if is_key(seed):
+        raise TypeError(f"{function} accepts a scalar seed, but was given a PRNG key.")
+    shape = shape_of(seed)
+    if shape:
+        raise TypeError(f"{function} accepts a scalar seed, but was given an array of shape "
+                        f"{shape} != (). Use jax.vmap for batching")
+    if isinstance(seed, int):
+        seed = np.int64(seed)           # hashes and other large numbers lose their high half
+    return random_seed_p.bind(seed, impl=dtype.impl)
+
+
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """A typed key, key<fry>[], of an integer seed.
+
+    impl: name of the generator; only "threefry2x32". dtype: the same as a key dtype.
+    Raises TypeError for seeds that are no integer scalars. Source: `jax.random.key`.
+    """
+    return _seeded("key", seed, _one_of("key", impl, dtype))
+
+
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
+    """A raw key, u32[2], of an integer seed."""
+    return as_given(True, _seeded("PRNGKey", seed, impl))
+
+
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
+    """Typed keys of their words: u32[..., 2] -> key<fry>[...]. Raises TypeError for other arrays."""
+    return _wrapped(key_bits_array, key_dtype(_one_of("wrap_key_data", impl, dtype)))
+
+
+def _one_of(function: str, impl: Any, dtype: Any) -> Any:
+    if impl is not None and dtype is not None:
+        raise ValueError("Cannot specify both `impl` and `dtype` arguments to "
+                         f"jax.random.{function}")
+    return dtype if impl is None else impl
+
+
+# -- new keys of old ---------------------------------------------------------------------------------
+
+def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
+    """An array of `num` new keys (a number, or a shape). The old key must not be used again."""
+    typed, raw = checked_key("split", key)
+    return as_given(raw, split_keys(typed, num))
+
+
+def split_keys(key: Array, num: int | tuple[int, ...] = 2) -> Array:
+    """`split` of a typed key."""
+    shape = tuple(int(n) for n in num) if isinstance(num, Sequence) else (int(num),)
+    return random_split_p.bind(key, shape=shape, **partitionable())
+
+
+def split_off(key: Array, num: int = 2) -> list[Array]:
+    """`num` new keys of a typed key, one by one."""
+    keys = split_keys(key, num)
+    return [lax.index_in_dim(keys, i, keepdims=False) for i in range(num)]
+
+
+def fold_in(key: Any, data: Any) -> Array:
+    """A new key of a key and an integer (a step number, say), which is taken as uint32."""
+    typed, raw = checked_key("fold_in", key)
+    shape = shape_of(data)
+    if shape:
+        raise TypeError("fold_in accepts a scalar, but was given an array of"
+                        f"shape {shape} != (). Use jax.vmap for batching.")
+    if isinstance(data, Array):
+        word: Any = lax.convert_element_type(data, np.uint32)
+    elif isinstance(data, int):
+        word = np.uint32(data)          # OverflowError where it does not fit
+    else:
+        word = np.asarray(data).astype(np.uint32)[()]
+    return as_given(raw, random_fold_in_p.bind(typed, word))
+
+
+def clone(key: Any) -> Array:
+    """The same key, declared to be used a second time on purpose."""
+    typed, raw = checked_keys("clone", key)
+    return as_given(raw, random_clone_p.bind(typed))
+
+
+# -- looking inside ----------------------------------------------------------------------------------
+
+def key_data(keys: Any) -> Array:
+    """The words of keys: key<fry>[...] -> u32[..., 2]."""
+    return random_unwrap_p.bind(checked_keys("key_data", keys)[0])
+
+
+def key_impl(keys: Any) -> str:
+    """The name of the generator of keys."""
+    dtype = checked_keys("key_impl", keys)[0].aval.dtype
+    return next(name for name, known in _NAMES.items() if known is dtype)

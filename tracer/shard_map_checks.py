@@ -1,0 +1,134 @@
+"""What shard_map refuses: specs that do not fit arguments or results, in JAX's words."""
+from __future__ import annotations
+
+import math
+
+from ..ir.diagnostic import fail
+from ..ir.mesh import AbstractMesh
+from ..ir.spec import PartitionSpec
+from ..ir.types import ArrayType
+
+
+def _mesh_text(mesh: AbstractMesh) -> str:
+    return (f"The mesh given has shape {mesh.axis_sizes} with corresponding axis names "
+            f"{mesh.axis_names}.")
+
+
+def _bound_to(function: str, index: int, names: list[str]) -> str:
+    if names[index].startswith("args["):
+        return f"args[{index}]"
+    return f"args[{index}], where args[{index}] is bound to {function}'s parameter " \
+           f"'{names[index].split('[')[0].split('.')[0]}',"
+
+
+def check_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec], names: list[str]
+                ) -> None:
+    bad = [(i, t, s) for i, (t, s) in enumerate(zip(types, specs, strict=True))
+           if len(s.entries) > t.ndim]
+    if not bad:
+        return
+    lines = []
+    for i, t, s in bad:
+        extra = ("\n\nFor scalar values (rank 0), consider using an in_specs entry of `P()`, "
+                 "where `P = jax.sharding.PartitionSpec`.") if t.ndim == 0 else ""
+        lines.append(f"in_specs is {s} which has length {len(s.entries)}, but the passed "
+                     f"{_bound_to(function, i, names)} has shape {t}, which has rank {t.ndim} "
+                     f"(and {t.ndim} < {len(s.entries)}){extra}")
+    text = lines[0] if len(lines) == 1 else "\n\n".join("* " + x for x in lines)
+    fail(ValueError, f"shard_map applied to the function '{function}' was given an in_specs "
+         "entry which is too long to be compatible with the corresponding input value from the "
+         f"function:\n\n{text}\n\nEntries in in_specs must be of length no greater than the "
+         "number of axes in the corresponding input value.\n\nEither revise the spec to be "
+         f"shorter, or modify '{function}' so that its inputs have sufficient rank.",
+         code="spec-too-long")
+
+
+def check_divisible(function: str, types: list[ArrayType], specs: list[PartitionSpec],
+                     names: list[str], mesh: AbstractMesh) -> None:
+    lines = []
+    for i, (t, s) in enumerate(zip(types, specs, strict=True)):
+        for d, (n, dim) in enumerate(zip(t.shape, s.entries, strict=False)):
+            parts = math.prod(mesh.axis_size(a) for a in dim)
+            if n % parts:
+                over = (f"mesh axis '{dim[0]}' (of size {parts})" if len(dim) == 1 else
+                        f"mesh axes {dim} (of total size {parts})")
+                lines.append(
+                    f"the passed {_bound_to(function, i, names).rstrip(',')} of shape {t}"
+                    if names[i].startswith("args[") else
+                    f"the passed args[{i}] of shape {t}, where args[{i}] is bound to "
+                    f"{function}'s parameter '{names[i].split('[')[0]}',")
+                lines[-1] += (f" corresponds to in_specs of value {s}, which maps array axis "
+                              f"{d} (of size {n}) to {over}, but {parts} does not evenly "
+                              f"divide {n}")
+    if lines:
+        text = lines[0] if len(lines) == 1 else "\n\n".join("* " + x for x in lines)
+        fail(ValueError, f"shard_map applied to the function '{function}' was given argument "
+             "arrays with axis sizes that are not evenly divisible by the corresponding mesh "
+             f"axis sizes:\n\n{_mesh_text(mesh)}\n\n{text}\n\nArray arguments' axis sizes must "
+             "be evenly divisible by the mesh axis or axes indicated by the corresponding "
+             "elements of the argument's in_specs entry. Consider checking that in_specs are "
+             "correct, and if so consider changing the mesh axis sizes or else padding the "
+             f"input and adapting '{function}' appropriately.", code="indivisible",
+             help="pad the argument to a multiple of the axis size, or leave the dimension "
+                  "whole in in_specs")
+
+
+def check_out_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec],
+                     paths: list[str]) -> None:
+    lines = []
+    for t, s, path in zip(types, specs, paths, strict=True):
+        if len(s.entries) > t.ndim:
+            extra = (" In particular, for rank 0 outputs which are not constant over the mesh, "
+                     "add at least one (singleton) axis to them so that they can be "
+                     "concatenated using out_specs.") if t.ndim == 0 else ""
+            lines.append(f"out_specs is {s} which has length {len(s.entries)}, but "
+                         f"{function}(*args){path} has shape {t}, which has rank {t.ndim} "
+                         f"(and {t.ndim} < {len(s.entries)}){extra}")
+    if lines:
+        text = lines[0] if len(lines) == 1 else "\n\n".join("* " + x for x in lines)
+        fail(ValueError, f"shard_map applied to the function '{function}' was given an "
+             "out_specs entry which is too long to be compatible with the corresponding output "
+             f"value from the function:\n\n{text}\n\nEntries in out_specs must be of length no "
+             "greater than the number of axes in the corresponding output value.\n\nEither "
+             f"revise the spec to be shorter, or modify '{function}' so that its outputs have "
+             "sufficient rank.", code="spec-too-long",
+             help="return `x[None]` (or use keepdims=True) to give the output a dimension")
+
+
+def check_replication(function: str, types: list[ArrayType], specs: list[PartitionSpec],
+                       paths: list[str], mesh: AbstractMesh, axes: frozenset[str]) -> None:
+    lines, first = [], None
+    for t, s, path in zip(types, specs, paths, strict=True):
+        claimed = [a for a in mesh.axis_names
+                   if a in axes and a not in s.axes() and a not in s.unreduced]
+        wrong = [a for a in claimed if a in t.varying]
+        if not wrong:
+            continue
+        first = first or (wrong, path)
+        where = f"out_specs{path}"
+        if len(claimed) > 1:
+            named = ",".join(a for a in mesh.axis_names if a in s.axes())
+            inferred = ",".join(a for a in mesh.axis_names if a in t.varying)
+            lines.append(
+                f"{where} is {s} which implies that the corresponding output value is only "
+                f"varying across mesh axes {{{named}}} and not "
+                f"{{{','.join(a for a in claimed if a in t.varying)}}}, but it was inferred to "
+                f"be possibly varying over {{{inferred}}}")
+        else:
+            known = [a for a in mesh.axis_names if a in axes and a not in t.varying]
+            over = f"{','.join(known)}" if known else "any axes"
+            lines.append(
+                f"{where} is {s} which implies that the corresponding output value is "
+                f"replicated across mesh axis '{claimed[0]}', but could not infer replication "
+                f"over {over}")
+    if lines and first is not None:
+        text = lines[0] if len(lines) == 1 else "\n\n".join("* " + x for x in lines)
+        names = ", ".join(repr(a) for a in first[0])
+        fail(ValueError, f"shard_map applied to the function '{function}' was given out_specs "
+             "which require replication which can't be statically inferred given the mesh:\n\n"
+             f"{_mesh_text(mesh)}\n\n{text}\n\nCheck if these output values are meant to be "
+             "replicated over those mesh axes. If not, consider revising the corresponding "
+             "out_specs entries. If so, consider disabling the check by passing the "
+             "check_vma=False argument to `jax.shard_map`.", code="out-specs",
+             help=f"return `lax.psum(out, {names})` if the blocks are to be summed, or name the "
+                  "axis in out_specs if they are to be put together")
