@@ -1,223 +1,30 @@
-"""What the parser does as it reads: one method for each rule of programs in grammar.lark.
+"""What the parser does as it reads: a method for each rule of equations and constants.
 
-The program is built while its text is read, with no tree in between. Types, meshes and param lists
-are one token each in these rules; they are read by rules of their own (ir/values.py), once per
-distinct text and mesh. Names are looked up, ops found, and results compared with the heading.
+The program is built while its text is read, with no tree in between. Ops and names are looked up;
+whether the program is right is for the verifier to say. Headings and operands are in ir/frames.py,
+types and params in ir/values.py.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from lark import Token
-from lark.exceptions import UnexpectedInput
 
 from .constants import from_bytes, read_elements, read_full, read_seed, read_zlib, supplied
-from .keys import storage_dtype
-from .mesh import AbstractMesh, Mesh
+from .frames import Frames
 from .op import OPS, Op
-from .print import frozen
-from .program import Atom, Equation, Level, Literal, Program, Var
-from .remarks import Remark, read_remark
-from .scalars import parse_scalar
-from .syntax import Mistake, close_match, grammar_mistake, text_location
+from .program import Equation, Program
+from .remarks import read_remark
+from .syntax import Mistake, close_match, text_location
 from .text import hidden_params, unquote
 from .types import ArrayType
-from .values import ABSENT, HOLE, Values
-
-_LEVELS = {level.value: level for level in Level}
+from .values import ABSENT, HOLE
 
 
-class _Frame:
-    """A program while it is being read."""
-
-    __slots__ = ("consts", "eqns", "global_in", "global_out", "level", "mesh", "name", "names",
-                 "paths", "params", "result_paths", "results", "types", "vars")
-
-    def __init__(self, mesh: AbstractMesh, level: Level) -> None:
-        self.mesh, self.level = mesh, level
-        self.name = ""
-        self.vars: dict[str, Var] = {}
-        self.eqns: list[Equation] = []
-        self.consts: list[tuple[Var, Any]] = []
-
-
-class Actions(Values):
-    """The rules of programs. `begin` prepares it for a text; one text is read at a time.
-
-    read: (text, start rule) -> value, the parser that these actions belong to. fixed_words: its
-    terminals that are words, for messages.
-    """
-
-    read: Callable[[str, str], Any]
-    fixed_words: Callable[[], dict[str, str]]
-
-    def begin(self, text: str, filename: str, constants: Mapping[str, Any] | None,
-              callables: Mapping[str, Any] | None, folder: Path | None,
-              mesh: AbstractMesh) -> None:
-        self.source, self.filename, self.folder = text, filename, folder
-        self.constants = constants or {}
-        self.callables = callables or {}
-        self.mesh, self.level_stated = mesh, Level.TRACED
-        self.meshes = {}
-        self.base = 0
-        self.frames: list[_Frame] = []
-        self.memos: dict[AbstractMesh, dict[str, Any]] = {}
-        self.memo = self.memos.setdefault(mesh, {})      # token -> value, on the current mesh
-        self.remarks: list[tuple[Equation, Remark]] = []
-        self.comments: dict[str, Remark | None] = {}
-        self.paths: dict[str, str] = {}
-        self.concrete: list[Mesh] = []
-        self.archives: dict[str, Any] = {}
-        self.lines: list[str] | None = None
-
-    # -- one token, read by rules of its own -----------------------------------------------------
-    def small(self, token: Token, start: str, text: str | None = None) -> Any:
-        """The value of a token that has a grammar of its own."""
-        text = str(token) if text is None else text
-        before, self.base = self.base, token.start_pos or 0
-        try:
-            return self.read(text, start)
-        except UnexpectedInput as error:
-            raise grammar_mistake(error, text, self.fixed_words(), self.base) from None
-        except (ValueError, TypeError, KeyError) as error:
-            message = str(error.args[0] if error.args else error).split("\n")[0]
-            raise Mistake(message, self.base, len(token)) from error
-        finally:
-            self.base = before
-
-    def type_of(self, token: Token) -> ArrayType:
-        found = self.memo.get(token)
-        if found is None:
-            found = self.memo[str(token)] = self.small(token, "type")
-        return found
-
-    def _enter(self, mesh: AbstractMesh) -> None:
-        self.mesh = mesh
-        self.memo = self.memos.setdefault(mesh, {})
-
-    # -- heading ---------------------------------------------------------------------------------
-    def own_mesh(self, parts: list) -> None:
-        self._enter(self._abstract(parts[0]))
-
-    def _abstract(self, token: Token) -> AbstractMesh:
-        return self.small(token, "mesh")
-
-    def named_mesh(self, parts: list) -> None:
-        self.meshes[str(parts[0])] = self._abstract(parts[1])
-
-    def devices(self, parts: list) -> None:
-        self.concrete.append(self.small(parts[0], "mesh", f"{parts[0]} at {parts[1]}"))
-
-    def level(self, parts: list) -> None:
-        self.level_stated = self._level(parts[0])
-
-    def _level(self, token: Token) -> Level:
-        level = _LEVELS.get(token)
-        if level is None:
-            raise Mistake(f"no level is called `{token}`", token.start_pos, len(token),
-                          help=close_match(token, _LEVELS) or f"levels are {', '.join(_LEVELS)}")
-        return level
-
-    def file(self, parts: list) -> None:
-        label = unquote(parts[0]) if parts[0][0] in "\"'" else str(parts[0])
-        self.paths[label] = unquote(parts[1])
-
-    # -- programs --------------------------------------------------------------------------------
-    def scope(self, parts: list) -> None:
-        """A program begins: on the mesh and level of the one around it, or as stated."""
-        mesh = self.mesh
-        level = self.frames[-1].level if self.frames else self.level_stated
-        for token in parts:
-            if token.type == "MESH":
-                mesh = self._abstract(token)
-            else:
-                level = self._level(token)
-        self._enter(mesh)
-        self.frames.append(_Frame(mesh, level))
-
-    def parameter(self, parts: list) -> tuple:
-        name, types, path = parts[0], [], None
-        for token in parts[1:]:
-            if token.type == "STRING":
-                path = unquote(token)
-            else:
-                types.append(token)
-        return name, str(name) if path is None else path, types
-
-    def result(self, parts: list) -> tuple:
-        types, path = [], ""
-        for token in parts:
-            if token.type == "STRING":
-                path = unquote(token)
-            else:
-                types.append(token)
-        return path, types
-
-    def results(self, parts: list) -> list:
-        return parts
-
-    def signature(self, parts: list) -> None:
-        frame = self.frames[-1]
-        symbol = parts[0][1:]
-        frame.name = unquote(symbol) if symbol[0] in "\"'" else symbol
-        parameters = [p for p in parts[1:] if type(p) is tuple]
-        results = next(p for p in parts if type(p) is list)
-        whole = frozen(frame.mesh)
-        frame.params = [self._bind(name, self.type_of(types[0])) for name, _, types in parameters]
-        frame.paths = tuple(path for _, path, _ in parameters)
-        frame.types = [(self.type_of(types[0]), types[0]) for _, types in results]
-        frame.result_paths = tuple(path for path, _ in results)
-        self._enter(whole)
-        frame.global_in = [self.type_of(t[1]) for _, _, t in parameters if len(t) > 1]
-        frame.global_out = [self.type_of(t[1]) for _, t in results if len(t) > 1]
-        self._enter(frame.mesh)
-        for wholes, locals in ((frame.global_in, parameters), (frame.global_out, results)):
-            if wholes and len(wholes) != len(locals):
-                raise Mistake("either all parameters have a global type or none",
-                              parts[0].start_pos, len(parts[0]))
-
-    def _bind(self, token: Token, aval: ArrayType) -> Var:
-        name = str(token)
-        known = self.frames[-1].vars
-        if name in known:
-            raise Mistake(f"variable `{name}` is bound twice", token.start_pos, len(token),
-                          help="a variable is bound once: give this one another name")
-        var = known[name] = Var(aval, name)
-        return var
-
-    def function(self, parts: list) -> Program:
-        frame = self.frames.pop()
-        self._enter(self.frames[-1].mesh if self.frames else frame.mesh)
-        names = frame.result_paths
-        if not any(names):
-            names = tuple(f"[{i}]" for i in range(len(names))) if len(names) > 1 else ()
-        return Program(frame.name, frame.params, frame.eqns, frame.results, consts=frame.consts,
-                       mesh=frame.mesh, level=frame.level, global_in=frame.global_in,
-                       global_out=frame.global_out, arg_names=frame.paths, result_names=names)
-
-    def returns(self, parts: list) -> None:
-        frame = self.frames[-1]
-        frame.results = [self._atom(token) for token in parts[:-1]]
-        where = parts[-1].start_pos
-        if len(frame.results) != len(frame.types):
-            raise Mistake(f"{len(frame.results)} results are returned where the heading of "
-                          f"`{frame.name}` has {len(frame.types)}", where)
-        for token, atom, (aval, declared) in zip(parts, frame.results, frame.types, strict=False):
-            if atom.aval is not aval:
-                raise Mistake(f"`{token}` is returned as {declared}, but is "
-                              f"{atom.aval.str_short(True)}", token.start_pos, len(token))
-
-    def start(self, parts: list) -> Program:
-        program = next(p for p in parts if isinstance(p, Program))
-        for eqn, remark in self.remarks:
-            if remark.file is not None:
-                eqn.location = remark.location(self.paths)
-        if self.concrete:
-            program.memo["meshes"] = tuple(self.concrete)
-        return program
+class Actions(Frames):
+    """The rules of equations and constants."""
 
     # -- equations -------------------------------------------------------------------------------
     def binding(self, parts: list) -> tuple[Token, ArrayType]:
@@ -243,8 +50,8 @@ class Actions(Values):
         else:
             params = self._params(None, op)
         known = self.frames[-1].vars
-        operands = [known.get(token) or self._atom(token) for token in parts[i:-1]]
-        outvars = [self._bind(token, aval) for token, aval in bound]
+        operands = [known.get(token) or self.atom(token) for token in parts[i:-1]]
+        outvars = [self.bind(token, aval) for token, aval in bound]
         eqn = Equation(op, operands, outvars, params)
         self.frames[-1].eqns.append(eqn)
         self._remark(eqn, parts[-1], name)
@@ -284,32 +91,6 @@ class Actions(Values):
         both = {**hidden, **found}
         return {name: value for name, value in both.items() if value is not ABSENT}
 
-    def _atom(self, token: Token) -> Atom:
-        if token.type == "LITERAL":
-            return Literal(*self._literal(token))
-        var = self.frames[-1].vars.get(token)
-        if var is None:
-            raise Mistake(f"no variable is called `{token}`", token.start_pos, len(token),
-                          label="not bound before this line",
-                          help=close_match(token, self.frames[-1].vars))
-        return var
-
-    def _literal(self, token: Token) -> tuple[Any, ArrayType]:
-        found = self.memo.get(token)
-        if found is None:
-            number, _, text = token.partition(":")
-            if "[" not in text:
-                text += "[] on ()"
-            part = Token("TYPE", text, token.start_pos + len(number) + 1)
-            aval = self.small(part, "type")
-            try:
-                value = parse_scalar(number, storage_dtype(aval.dtype))
-            except (ValueError, OverflowError) as error:
-                raise Mistake(f"`{number}` is no {text.partition('[')[0].lstrip('~')}: {error}",
-                              token.start_pos, len(number)) from error
-            found = self.memo[str(token)] = (value, aval)
-        return found
-
     # -- programs in params ----------------------------------------------------------------------
     def block(self, parts: list) -> tuple[Token, Program]:
         return parts[0], next(p for p in parts if isinstance(p, Program))
@@ -347,7 +128,7 @@ class Actions(Values):
         except (ValueError, OverflowError) as error:
             message = str(error).split("\n")[0]
             raise Mistake(message, argument.start_pos, len(argument)) from error
-        self.frames[-1].consts.append((self._bind(token, aval), value))
+        self.frames[-1].consts.append((self.bind(token, aval), value))
 
     def elements(self, parts: list) -> tuple:
         return (lambda run, text, aval, name: read_elements(text, aval), parts[0])

@@ -10,15 +10,17 @@ from .ops import (
     comparison,
     complex_parts,
     contraction,
-    convolution,
     convert,
+    convolution,
     creation,
     cumulative,
     dynamic_slicing,
     exchange,
+    fft,
     gather,
     identity,
     joining,
+    linalg,
     manual,
     padding,
     pooling,
@@ -36,14 +38,15 @@ from .ops import (
     sorting,
     special,
     transcendental,
+    triangular,
 )
 
 __all__ = ["MODULES", "OPS", "Op"]
 
 MODULES = (
-    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, convolution,
-    convert, creation, cumulative, dynamic_slicing, exchange, gather, identity, joining, manual,
-    padding, pooling, powers,
-    random, random_gamma, reduce, reduction, reshape, scatter, select, shape, sharding, slicing,
-    sorting, special, transcendental,
+    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, convert,
+    convolution, creation, cumulative, dynamic_slicing, exchange, fft, gather, identity,
+    joining, linalg, manual, padding, pooling, powers, random, random_gamma, reduce, reduction,
+    reshape, scatter, select, shape, sharding, slicing, sorting, special, transcendental,
+    triangular,
 )

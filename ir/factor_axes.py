@@ -77,3 +77,9 @@ def canonical_axes(axes: Iterable[Any], mesh: AbstractMesh, more: Iterable[Fragm
     """A set of axes (names, and fragments) in a form that does not depend on how it is cut."""
     parts = {*_fragments(axes, mesh), *more}
     return _merged(sorted(parts, key=lambda p: (str(p[0]), p[1])))
+
+
+def covered(parts: Fragments, whole: Fragments) -> bool:
+    """Does every fragment lie within one of `whole`?"""
+    return all(any(axis == a and p <= pre and pre * size <= p * n for a, p, n in whole)
+               for axis, pre, size in parts)

@@ -151,17 +151,13 @@ def _which(i: int, types: Sequence[ArrayType]) -> str:
     return f"operand {i}" if i < len(types) else f"result {i - len(types)}"
 
 
-def check_unreduced(op: Op, types: Types, declared: Types,
-                    params: dict[str, Any], mesh: AbstractMesh, sums: list[Any]) -> None:
+def check_unreduced(op: Op, types: Types, declared: Types, params: dict[str, Any],
+                    mesh: AbstractMesh, sums: list[Any]) -> None:
     """Results are unreduced over the axes of split sums, and over those passed on linearly."""
-    pending: frozenset = frozenset()
-    if any(t.sharding.spec.unreduced for t in types):
-        try:
-            pending, _ = pending_axes(op, types, params,
-                                      [t.sharding.spec.unreduced for t in types],
-                                      [t.sharding.spec.reduced for t in types])
-        except Exception as problem:
-            raise _refusal(op, types, mesh, problem) from problem
+    try:
+        pending = passed_on(op, types, params)
+    except Exception as problem:           # whatever a rule raises on operands it was not made for
+        raise _refusal(op, types, mesh, problem) from problem
     expected = canonical_axes(pending, mesh, sums)
     for t in declared:
         if canonical_axes(t.sharding.spec.unreduced, mesh) != expected:
@@ -169,6 +165,22 @@ def check_unreduced(op: Op, types: Types, declared: Types,
             raise Violation(
                 f"the result of `{op.name}` is a pending sum over {names or 'no axes'}, but the "
                 f"equation declares {type_texts(declared, mesh)}", "unreduced-result")
+
+
+def passed_on(op: Op, types: Types, params: dict[str, Any]) -> frozenset:
+    """Axes over which the results are pending sums because operands are.
+
+    A pending sum may pass an op that is linear in just the operands that are pending (x + y in
+    both, x * y in one), or that Explicit typing lets it pass.
+    """
+    unreduced = [t.sharding.spec.unreduced for t in types]
+    pending: frozenset = frozenset().union(*unreduced)
+    for axis in pending:
+        operands = tuple(i for i, axes in enumerate(unreduced) if axis in axes)
+        if operands not in op.linear:
+            reduced = [t.sharding.spec.reduced for t in types]
+            return pending_axes(op, types, params, unreduced, reduced)[0]
+    return pending
 
 
 def check_local(op: Op, types: Types, declared: Types,

@@ -18,6 +18,7 @@ from lark.exceptions import UnexpectedInput
 from . import dialect  # noqa: F401 - a text may use any op
 from .actions import Actions
 from .collector import collector_paused
+from .errors import ShardtraceError
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from .program import Program
 from .syntax import Mistake, grammar_mistake, syntax_error
@@ -103,7 +104,7 @@ def _parse(text: str, start: str, filename: str, constants: Mapping[str, Any] | 
             raise syntax_error(text, filename, mistake) from None
         except Mistake as mistake:
             raise syntax_error(text, filename, mistake) from None
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, ShardtraceError) as error:
             if start == "start":
                 raise
             message = str(error.args[0] if error.args else error).split("\n")[0]

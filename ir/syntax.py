@@ -81,22 +81,26 @@ _WORDS = {
     "$END": "the end of the text",
 }
 
-# What probably happened: what could have come, what came instead -> message and help.
-_LIKELY = (
-    ({"RETURN"}, "}", "a program ends with `return`, which is missing here",
+# What probably happened: what could have come, what came instead (None: anything, "": the end of
+# the text) and what came before -> message and help.
+_LIKELY: tuple[tuple[set[str], str | None, str, str, str], ...] = (
+    ({"RETURN"}, "}", "", "a program ends with `return`, which is missing here",
      "write `return` and the results before `}`"),
-    ({"RETURN"}, "", "the text ends within a program", "close it with `return ...` and `}`"),
-    ({"RBRACE"}, "", "the text ends within a program", "close it with `}`"),
-    ({"RBRACE"}, None, "`return` is the last line of a program",
+    ({"RETURN"}, "", "", "the text ends within a program", "close it with `return ...` and `}`"),
+    ({"RBRACE"}, "", "", "the text ends within a program", "close it with `}`"),
+    ({"RBRACE"}, None, "", "`return` is the last line of a program",
      "move equations before `return`, or close the program with `}`"),
-    ({"TYPE"}, None, "a type is expected here", "a type is written `f32[8@X,4]`, a scalar `f32[]`"),
-    ({"SYMBOL", "LEVEL"}, None, "the result of an equation needs its type",
+    ({"TYPE"}, None, "", "a type is expected here",
+     "a type is written `f32[8@X,4]`, a scalar `f32[]`"),
+    ({"COLON", "PARAMS"}, "=", "", "the result of an equation needs its type",
+     "write `name: f32[8,4] = op operands`"),
+    ({"SYMBOL", "LEVEL"}, None, "=", "the result of an equation needs its type",
      "write `name: f32[8,4] = op operands`; a nested program begins `param = @name(...)`"),
-    ({"PARAMS", "END"}, "[", "params begin with `[` but do not end on this line",
+    ({"PARAMS", "END"}, "[", "", "params begin with `[` but do not end on this line",
      "close them with `]`"),
-    ({"END", "NAME", "LITERAL"}, None, "an operand is a name, or a literal with its type",
+    ({"END", "NAME", "LITERAL"}, None, "", "an operand is a name, or a literal with its type",
      "operands are separated by spaces; a literal is written `2.0:f32[]`"),
-    ({"PROGRAM", "LEVEL"}, None, "a text begins with `mesh`, `level` or `program`",
+    ({"PROGRAM", "LEVEL"}, None, "", "a text begins with `mesh`, `level` or `program`",
      "the smallest program: `program @f(x: f32[]) -> f32[] {`, `return x`, `}` on three lines"),
 )
 
@@ -118,8 +122,9 @@ def grammar_mistake(error: UnexpectedInput, text: str, terminals: Mapping[str, s
     token = found.split(" ")[0]
     length = max(1, len(token))
     label = _expectation(expected, terminals)
-    for names, beginning, message, help in _LIKELY:
-        if names <= expected and (beginning is None or (
+    before = text[:start].rstrip()
+    for names, beginning, end, message, help in _LIKELY:
+        if names <= expected and before.endswith(end) and (beginning is None or (
                 found.startswith(beginning) if beginning else not found)):
             return Mistake(message, offset + start, length, label=label, help=help)
     message = f"unexpected `{token}`" if token else "the text ends too early"

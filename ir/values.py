@@ -278,7 +278,9 @@ class Values:
             return self.callables.get(text) or NamedCallable(text)
         if kind == "value":
             return OpaqueValue(text)
-        if kind == "op" and text in OPS:
+        if kind == "op" and text not in OPS:
+            raise self.mistake(f"no op is called `{text}`", parts[1], close_match(text, OPS))
+        if kind == "op":
             return OPS[text]
         raise self.mistake(f"cannot read `@{kind}({parts[1]})`", kind,
                            "references are @python, @op and @value")

@@ -3,8 +3,9 @@
 What holds at every level:
 
   bound       every operand is bound before it is used, every variable once; results are bound
-  types       mesh axes exist, are used once in a type, and divide their dimensions; literals and
-              constants have the dtype and shape of their type
+  types       mesh axes exist, are used once in a type, and divide their dimensions; from RESOLVED
+              on all are on the program's mesh, or on none; literals and constants have the dtype
+              and shape of their type
   params      can be hashed (equations are cached by them)
   collectives exchange along Manual axes of the program's mesh
   programs    held in params keep their own promises
@@ -31,14 +32,15 @@ import numpy as np
 from .constants import MissingConstant, stored_form
 from .diagnostic import error
 from .errors import VerificationError
+from .factor_axes import canonical_axes, covered
 from .keys import storage_dtype
 from .levels import LEVEL_RULES, Violation, check_collective
 from .location import UNKNOWN
-from .mesh import AbstractMesh
+from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, params_key
 from .print import equation_excerpt
 from .program import Equation, Level, Literal, Program, Var
-from .spec import axes_overlap, parse_axis
+from .spec import axes_overlap
 from .types import ArrayType
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
@@ -99,7 +101,7 @@ def check_heading(program: Program) -> set[Var]:
         if var in bound:
             raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
         bound.add(var)
-        check_type(var.aval, program.level)
+        check_type(var.aval, program.level, program.mesh)
     for var, value in program.consts:
         if isinstance(value, MissingConstant):
             continue
@@ -119,22 +121,29 @@ def check_heading(program: Program) -> set[Var]:
 
 
 def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> None:
-    """A local value is a block of the whole value: its shape, and over which axes it differs."""
+    """A local value is a block of the whole value: its shape, and over which axes it differs.
+
+    A result may differ over fewer axes than its whole value is split over (`exact` is False).
+    """
     if block.dtype != whole.dtype or block.shape != whole.local_shape():
         raise Violation(f"{what} is a block {block.str_short(True)} of {whole.str_short(True)}, "
                         f"whose blocks have shape {list(whole.local_shape())}", "global-types")
-    if exact:
-        axes = {parse_axis(a)[0] for dim in whole.entries for a in dim}
-        axes |= {parse_axis(a)[0] for a in whole.unreduced}      # each device has its own terms
-        if {parse_axis(a)[0] for a in block.varying} != axes:
-            raise Violation(f"{what} is {block.str_short(True)}, but the blocks of "
-                            f"{whole.str_short(True)} vary over {sorted(axes)}", "global-types")
+    axes = [*whole.unreduced, *(a for dim in whole.entries for a in dim)]   # each has its own terms
+    of_whole, of_block = (canonical_axes(names, whole.mesh) for names in (
+        axes, block.varying | block.unreduced))
+    if of_block != of_whole and (exact or not covered(of_block, of_whole)):
+        raise Violation(f"{what} is {block.str_short(True)}, but the blocks of "
+                        f"{whole.str_short(True)} differ over {', '.join(map(str, axes)) or 'no'} "
+                        "axes", "global-types")
 
 
 @functools.lru_cache(maxsize=16384)
-def check_type(aval: ArrayType, level: Level) -> None:
-    """Axes exist and are used once; they divide; sets name axes of the right kind."""
+def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> None:
+    """Axes exist and are used once; they divide. After tracing there is one mesh, or none."""
     mesh = aval.mesh
+    if level is not Level.TRACED and mesh not in (program_mesh, empty_abstract_mesh):
+        raise Violation(f"{aval.str_short(True)} is on the mesh {mesh}, and not on the program's, "
+                        f"{program_mesh}", "mesh-mismatch")
     used: list[Any] = []
     for dim, axes in enumerate(aval.entries):
         parts = 1
@@ -230,7 +239,7 @@ def _check_types(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType
                  key: tuple, level: Level, mesh: AbstractMesh) -> None:
     params = dict(key)
     for aval in declared:
-        check_type(aval, level)
+        check_type(aval, level, mesh)
     if op.collective is not None:
         check_collective(op, params, mesh)
     if not op.multiple_results and len(declared) != 1:

@@ -20,17 +20,17 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import Op, params_key
 from ..ir.ops.arithmetic import mul_p
-from ..ir.ops.collective import axis_index_p, pmax_p, pmin_p
+from ..ir.ops.collective import all_gather_invariant_p, axis_index_p, pmax_p, pmin_p
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import REDUCE, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
 from .factors import Axes, project, rule_info
-from .moves import emit_moves
+from .moves import emit_moves, group_size
 from .redistribute import plan
 from .region_bodies import localize_manual_region, localize_plain, localize_region
 from .regions import has_region
-from .resolve import bare_literal, frozen_mesh, typed
+from .resolve import frozen_mesh, typed
 
 FINISH = {"max": pmax_p, "min": pmin_p, "or": pmax_p, "and": pmin_p}
 
@@ -107,7 +107,15 @@ class Lowering:
         self.env.update(zip(variables, atoms, strict=True))
 
     def atom(self, atom: Atom) -> Atom:
-        return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
+        return self.literal(atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def literal(self, literal: Literal) -> Literal:
+        """A scalar constant on the mesh of this program, over which it could vary."""
+        aval = literal.aval
+        if aval.mesh is self.mesh:
+            return literal
+        scalar = unsharded(0, self.mesh)
+        return Literal(literal.val, array_type((), aval.dtype, aval.weak_type, scalar))
 
     def constants(self, program: Program) -> None:
         for var, value in program.consts:
@@ -118,6 +126,7 @@ class Lowering:
     def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any],
              names: Sequence[str | None] = ()) -> list[Atom]:
         """Append an equation; the results vary over all that the operands vary over."""
+        operands = [self.literal(v) if isinstance(v, Literal) else v for v in operands]
         types = tuple(v.aval for v in operands)
         if op.manual is None:
             types = together(types)
@@ -176,7 +185,14 @@ class Lowering:
             results = self.emit(eqn.op, operands, recipe.params)
         for op, axes, reason in recipe.finish:
             self.reason = reason
-            results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
+            if op is eqn.op:      # bits: no collective of their own, so the partial results meet
+                size = group_size(self.mesh, axes)
+                gather = {"axis_name": axes, "axis_size": size, "all_gather_dimension": 0,
+                          "tiled": False}
+                results = [self.emit(all_gather_invariant_p, [r], gather)[0] for r in results]
+                results = [self.emit(op, [r], {"axes": (0,)})[0] for r in results]
+            else:
+                results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         for var, result, shape in zip(eqn.outvars, results, recipe.result_shapes, strict=True):
             assert result.aval.shape == shape, (
                 f"`{eqn.op.name}` on blocks of shapes {recipe.operand_shapes} gives "
@@ -219,7 +235,8 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
         if factor.kind == REDUCE and factor.operator != "sum":
             where = next((f"dimension {d} of operand {i}" for i in range(info.operands)
                           for g, d, _ in info.places[i] if g == f), "a dimension")
-            finish.append((FINISH[factor.operator], axes,
+            bits = factor.operator in ("and", "or") and declared[0].dtype != np.bool_
+            finish.append((op if bits else FINISH[factor.operator], axes,
                            f"`{op.name}` over {where}, which is over {', '.join(axes)}"))
     return Recipe(rule, axes_of, operand_shapes, result_shapes,
                   tuple(t.entries for t in declared), emitter, local, tuple(finish))

@@ -86,6 +86,8 @@ class _Chooser:
                            v.aval.sharding.spec.unreduced) for v in (*operands, *eqn.outvars))
         asked = _EMPTY.union(*(v.aval.sharding.spec.unreduced for v in eqn.outvars))
         kept = asked & _EMPTY.union(*(s.pending for s in sites[:len(operands)]))
+        if len(eqn.outvars) > 1:
+            kept = _EMPTY       # which result is pending over what would have to be said per result
         choice = self.choice(info, sites, kept, operands)
         needed = []
         for i, operand in enumerate(operands):
@@ -139,6 +141,20 @@ def _over(axes: Axes) -> str:
     return f"over {', '.join(axes)}" if axes else "whole"
 
 
+def _tensor(info: RuleInfo, t: int) -> str:
+    if t < info.operands:
+        return f"operand {t}"
+    return "its result" if info.count == info.operands + 1 else f"its result {t - info.operands}"
+
+
+def _carrier(info: RuleInfo, f: int, besides: int) -> str:
+    """Where a factor shows: "dimension 0 of operand 0", rather not in operand `besides`."""
+    places = [(t == besides, t, d) for t, place in enumerate(info.places)
+              for g, d, _ in place if g == f]
+    _, t, d = min(places)
+    return f"dimension {d} of {_tensor(info, t)}"
+
+
 def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
                    sites: Sequence[Site]) -> str:
     """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
@@ -156,13 +172,16 @@ def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
             return f"{what}: it works along that dimension"
         if len(factors) > 1 and lost:
             return f"{what}: a block of a merged or split dimension must be contiguous"
+        for a in lost:
+            taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
+            if taken is not None and taken not in factors:
+                return f"{what}: {a} splits {_carrier(info, taken, i)}"
         for t, other in enumerate(sites):
             if t == i:
                 continue
             for e, group in enumerate(info.maps[t]):
                 if set(group) & set(factors) and other.entries[e] != have:
-                    who = f"operand {t}" if t < info.operands else "its result"
-                    return f"{what}: {who} has dimension {e} {_over(other.entries[e])}"
+                    return f"{what}: {_tensor(info, t)} has dimension {e} {_over(other.entries[e])}"
         return what
     return f"`{name}` needs operand {i} in another layout"
 

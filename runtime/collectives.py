@@ -20,6 +20,7 @@ from .numerics import as_declared, widened
 from .workspace import Value, Workspace
 
 Atoms = tuple[str, ...]
+BLOCK, INNER = ("block",), ("inner",)       # labels of dimensions that are neither axes nor whole
 
 
 def plan(p: Workspace, eqn: Equation, x: Value) -> None:
@@ -117,13 +118,13 @@ def _diagonal(p: Workspace, x: Value, group: Atoms, d: int) -> Value:
     differing = tuple(a for a in group if a in x.layout.atoms)
     n = x.aval.shape[d] // atoms.count(group)
     more: dict[Any, int] = {("block", a): atoms.size[a] for a in group}
-    more["inner"] = n
+    more[INNER] = n
     base = list(rest.dims)
     at = len(rest.stack) + d
     blocks = tuple(("block", a) for a in group)
-    base[at] = (*rest.split[d], *blocks, "inner")
+    base[at] = (*rest.split[d], *blocks, INNER)
     # First the differing axes in front, all labels as dimensions of their own.
-    have = tuple(tuple(y for lab in dim for y in ((*blocks, "inner") if lab == d else (lab,)))
+    have = tuple(tuple(y for lab in dim for y in ((*blocks, INNER) if lab == d else (lab,)))
                  for dim in x.dims)
     flat = [lab for dim in base for lab in dim]
     want = (*((a,) for a in differing), *((lab,) for lab in flat))
@@ -162,11 +163,11 @@ def _all_to_all_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: in
     else:
         layout = x.layout.without(set(group))
         n = x.aval.shape[i] // p.atoms.count(group)
-        more = {"block": p.atoms.count(group), "inner": n}
-        have = tuple(tuple(y for lab in dim for y in (("block", "inner") if lab == i else (lab,)))
+        more = {BLOCK: p.atoms.count(group), INNER: n}
+        have = tuple(tuple(y for lab in dim for y in ((BLOCK, INNER) if lab == i else (lab,)))
                      for dim in x.dims)
         want = list(layout.dims)
-        want[len(layout.stack) + i] = (*layout.split[i], "block", *group, "inner")
+        want[len(layout.stack) + i] = (*layout.split[i], BLOCK, *group, INNER)
         slot = p.rearranged(x, tuple(want), more, have)
     split = list(layout.split)
     split[i] = (*split[i], *group)

@@ -78,7 +78,10 @@ def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int]
     A conversion between kinds of numbers is linear only up to rounding to integers, hence not; nor
     is one to a wider float, since the sum would be rounded to the narrower one first.
     """
-    for group in op.linear:
+    if not op.linear:
+        return None
+    types = [v.aval for v in eqn.invars]
+    for group in op.linear_sets(len(types), types, eqn.params):
         if members <= frozenset(group):
             sources = [eqn.invars[i].aval for i in group]
             results = [v.aval for v in eqn.outvars]

@@ -189,8 +189,8 @@ class Planner(Workspace):
             x = self.value_of(eqn.invars[0])
             self.bind(eqn.outvars[0], x.layout, x.slot, x.uniform)
             self.at[eqn.outvars[0]].forms = x.forms
-        elif op.name == "axis_index":
-            self.axis_index(eqn)
+        elif op.name in STRATEGIES:
+            STRATEGIES[op.name](self, eqn)
         elif op.collective is not None:
             collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
         elif op.evaluate is None:
@@ -198,20 +198,6 @@ class Planner(Workspace):
                             "evaluator, and the simulated executor has no strategy for it")
         else:
             self.local(eqn)
-
-    def axis_index(self, eqn: Equation) -> None:
-        """A constant: the devices' places along the axes."""
-        atoms = self.atoms
-        group = collective_atoms(eqn, atoms)
-        stack = atoms.sort(group)
-        places: Any = np.zeros((1,) * len(stack), np.int64)
-        for a in group:
-            shape = [1] * len(stack)
-            shape[stack.index(a)] = atoms.size[a]
-            places = places * atoms.size[a] + np.arange(atoms.size[a]).reshape(shape)
-        (out,) = eqn.outvars
-        data = places.astype(storage_dtype(out.aval.dtype)).reshape(atoms.sizes(stack))
-        self.bind(out, Layout(stack, ()), self.plan.constant(data))
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
@@ -297,3 +283,22 @@ class Planner(Workspace):
                 operands = self.fold_group(eqn, operands, having, frozenset((a,)))
                 done |= {a}
         return operands, done
+
+
+def _axis_index(p: Planner, eqn: Equation) -> None:
+    """A constant: the devices' places along the axes."""
+    atoms = p.atoms
+    group = collective_atoms(eqn, atoms)
+    stack = atoms.sort(group)
+    places: Any = np.zeros((1,) * len(stack), np.int64)
+    for a in group:
+        shape = [1] * len(stack)
+        shape[stack.index(a)] = atoms.size[a]
+        places = places * atoms.size[a] + np.arange(atoms.size[a]).reshape(shape)
+    (out,) = eqn.outvars
+    data = places.astype(storage_dtype(out.aval.dtype)).reshape(atoms.sizes(stack))
+    p.bind(out, Layout(stack, ()), p.plan.constant(data))
+
+
+# Ops that are planned in their own way, by name.
+STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {"axis_index": _axis_index}

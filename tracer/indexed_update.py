@@ -16,7 +16,11 @@ from ..ir.array import Array
 from ..ir.context import config, x64_enabled
 from ..ir.dtypes import safe_to_cast
 from ..ir.op import Op
+from ..ir.sharding import named_sharding_abstract
+from ..ir.spec import spec_from_entries
+from ..ir.types import ArrayType
 from . import indexing, lax
+from .broadcasting import incompatible, to_type
 from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
 from .jnp.elementwise import divide as _divide
@@ -60,6 +64,10 @@ class IndexUpdateRef:
         options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices,
                    "mode": mode, "fill_value": fill_value,
                    "wrap_negative_indices": wrap_negative_indices}
+        if out_sharding is not None and mode is None and fill_value is None:
+            sliced = indexing.read_slice(self.array, self.index)
+            if sliced is not None:
+                return sliced
         return _with_sharding(lambda x, i: indexing.read(x, i, **options), self.array,
                               self.index, None, out_sharding)
 
@@ -169,7 +177,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     own, own_weak = dtype_and_weak(x)
     _check_cast(y, own)
     plain = indexing.plain_index(index, x.aval.shape)
-    g = indexing.gathering(plain, x.aval.shape, wrap)
+    g = indexing.gathering(plain, x.aval, wrap)
     if 0 in g.slice_shape:
         return x
     x, y = promote_dtypes(x, y)
@@ -177,7 +185,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
         x = convert(x, own)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)
-    y = _fitted(y, g)
+    y = _fitted(y, g, x.aval)
     if g.reversed_dims:
         y = rev_p.bind(y, dimensions=g.reversed_dims)
     numbers = lax.ScatterDimensionNumbers(
@@ -215,28 +223,20 @@ def _check_cast(y: Any, own: Any) -> None:
             "error.", FutureWarning, stacklevel=6)
 
 
-def _fitted(y: Any, g: indexing.Gathering) -> Any:
-    """The value broadcast to the shape of x[index], without the new axes of the index."""
-    shape = list(g.slice_shape)
+def _fitted(y: Any, g: indexing.Gathering, aval: ArrayType) -> Any:
+    """The value broadcast to the type of x[index], without the new axes of the index."""
+    shape, entries = list(g.slice_shape), list(g.slice_entries)
     for d in g.new_axes:
         shape.insert(d, 1)
+        entries.insert(d, ())
+    sharding = None
+    if any(entries) or (isinstance(y, Array) and any(y.aval.entries)):
+        sharding = named_sharding_abstract(
+            (aval if any(aval.entries) else y.aval).sharding.mesh, spec_from_entries(entries))
     have = shape_of(y)
-    if have != tuple(shape):
-        if len(have) > len(shape):
-            if any(n != 1 for n in have[:len(have) - len(shape)]):
-                raise ValueError("Incompatible shapes for broadcasting: "
-                                 f"{have} and requested shape {tuple(shape)}")
-            y = lax.reshape(y, have[len(have) - len(shape):])
-            have = shape_of(y)
-        extra = len(shape) - len(have)
-        if any(a not in (1, b) for a, b in zip(have, shape[extra:], strict=True)):
-            raise ValueError("Incompatible shapes for broadcasting: "
-                             f"{have} and requested shape {tuple(shape)}")
-        y = _broadcast(y, tuple(shape), extra)
-    return lax.squeeze(as_array(y), g.new_axes) if g.new_axes else as_array(y)
-
-
-def _broadcast(y: Any, shape: tuple[int, ...], extra: int) -> Any:
-    return broadcast_in_dim_p.bind(y, shape=shape, sharding=None,
-                                   broadcast_dimensions=tuple(range(extra, len(shape))))
-
+    if len(have) > len(shape):
+        if any(n != 1 for n in have[:len(have) - len(shape)]):
+            incompatible(y, tuple(shape), sharding)
+        y = lax.reshape(y, have[len(have) - len(shape):])
+    y = to_type(y, tuple(shape), sharding)
+    return lax.squeeze(y, g.new_axes) if g.new_axes else y

@@ -19,6 +19,7 @@ from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.dtypes import issubdtype
 from ..ir.errors import NonConcreteBooleanIndexError
+from ..ir.types import ArrayType
 from . import lax
 from .constants import PYTHON_SCALARS, as_array
 from .dtype_promotion import broadcast_shapes, convert, dtype_name, shape_of
@@ -209,24 +210,31 @@ def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indic
          mode: Any = None, fill_value: Any = None, wrap_negative_indices: bool = True) -> Array:
     """x[index] with the options of a gather; without any, the cheapest strategy that fits."""
     if mode is None and fill_value is None and wrap_negative_indices:
-        fast = _first_dimension(x, index)
-        if fast is not None:
-            return fast
-        plain = plain_index(index, x.aval.shape)
-        kinds = {p.kind for p in plain}
-        if kinds <= {"slice", "new"} and all(
-                _whole(p, n) for p, n in zip(_sized(plain), x.aval.shape, strict=True)):
-            return _trivial(x, plain)
-        if _may_slice(x):
-            if kinds <= {"int", "slice", "new"} and _in_range(plain, x.aval.shape):
-                return _static(x, plain)
-            if kinds <= {"int", "scalar", "slice", "new"} and all(
-                    p.step == 1 for p in plain if p.kind == "slice"):
-                return _dynamic(x, plain)
-    else:
-        plain = plain_index(index, x.aval.shape)
+        sliced = read_slice(x, index)
+        if sliced is not None:
+            return sliced
+    plain = plain_index(index, x.aval.shape)
     return _gather(x, plain, indices_are_sorted, unique_indices, mode, fill_value,
                    wrap_negative_indices)
+
+
+def read_slice(x: Array, index: Any) -> Array | None:
+    """x[index] as a slice or dynamic slice, or None if that is not what it is."""
+    fast = _first_dimension(x, index)
+    if fast is not None:
+        return fast
+    plain = plain_index(index, x.aval.shape)
+    kinds = {p.kind for p in plain}
+    if kinds <= {"slice", "new"} and all(
+            _whole(p, n) for p, n in zip(_sized(plain), x.aval.shape, strict=True)):
+        return _trivial(x, plain)
+    if _may_slice(x):
+        if kinds <= {"int", "slice", "new"} and _in_range(plain, x.aval.shape):
+            return _static(x, plain)
+        if kinds <= {"int", "scalar", "slice", "new"} and all(
+                p.step == 1 for p in plain if p.kind == "slice"):
+            return _dynamic(x, plain)
+    return None
 
 
 def _first_dimension(x: Array, index: Any) -> Array | None:
@@ -358,7 +366,8 @@ class Gathering:
     indices: integer array, index vectors in its last dimension. numbers, slice_sizes: of the
     gather on `x_shape`. reversed_dims: dimensions of the gathered slice in backward order.
     new_axes: where None stands, in the result. slice_shape: shape before new axes.
-    masks: scalar masks, as leading dimensions of the operand.
+    slice_entries: mesh axes of that shape: dimensions taken whole keep the operand's.
+    operand_new: dimensions of size 1 that the operand gets first, for True and False as index.
     """
 
     indices: Any
@@ -367,17 +376,20 @@ class Gathering:
     reversed_dims: tuple[int, ...]
     new_axes: tuple[int, ...]
     slice_shape: tuple[int, ...]
+    slice_entries: tuple[tuple[str, ...], ...]
     sorted: bool
     unique: bool
     operand_new: tuple[int, ...] = ()
 
 
-def gathering(plain: Sequence[Position], shape: tuple[int, ...], wrap: bool) -> Gathering:
-    """The gather of a plain index of an array of this shape.
+def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gathering:
+    """The gather of a plain index of an array of this type.
 
     All index arrays broadcast; their dimensions come where the first of them stands if they are
     neighbours, else in front.
     """
+    shape = aval.shape
+    entries: dict[int, tuple[str, ...]] = {}
     operand_new: list[int] = []
     items: list[tuple[Position, int]] = []       # position, size of its dimension
     dim = 0
@@ -442,6 +454,9 @@ def gathering(plain: Sequence[Position], shape: tuple[int, ...], wrap: bool) -> 
             if p.length != n:
                 columns.append(np.int32(low))
                 mapped.append(operand_dim)
+            if p.length == n and aval.entries:
+                entries[len(slice_shape)] = aval.entries[operand_dim - len(
+                    [d for d in operand_new if d < operand_dim])]
             offset_dims.append(len(slice_shape))
             sizes.append(p.length)
             slice_shape.append(p.length)
@@ -479,7 +494,9 @@ def gathering(plain: Sequence[Position], shape: tuple[int, ...], wrap: bool) -> 
         start_index_map=tuple(mapped))
     no_arrays = not advanced
     return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
-                     tuple(slice_shape), no_arrays, no_arrays, tuple(operand_new))
+                     tuple(slice_shape),
+                     tuple(entries.get(d, ()) for d in range(len(slice_shape))),
+                     no_arrays, no_arrays, tuple(operand_new))
 
 
 def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
@@ -513,7 +530,7 @@ def _index_array(i: Any, n: int, wrap: bool) -> Any:
 
 def _gather(x: Array, plain: Sequence[Position], indices_are_sorted: bool, unique_indices: bool,
             mode: Any, fill_value: Any, wrap: bool) -> Array:
-    g = gathering(plain, x.aval.shape, wrap)
+    g = gathering(plain, x.aval, wrap)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)
     if 0 in g.slice_shape:

@@ -8,10 +8,14 @@ from typing import Any
 
 from ..op import defop
 from ..rule import FactorRule
-from ..types import ArrayType
+from ..types import ArrayType, same_type
 
 
 def _infer(*types: ArrayType, jaxpr: Any, **params: Any) -> list[ArrayType]:
+    wanted = jaxpr.in_avals
+    if len(types) != len(wanted) or not all(map(same_type, types, wanted)):
+        given, taken = (", ".join(t.str_short(True) for t in ts) for ts in (types, wanted))
+        raise TypeError(f"the called program takes ({taken}), but the operands are ({given})")
     return list(jaxpr.out_avals)
 
 

@@ -134,25 +134,28 @@ convert_element_type_p = defop(
 # -- bitcast_convert_type -------------------------------------------------------------------------
 
 def _bitcast_infer(x: ArrayType, *, new_dtype: Any) -> tuple[Shape, Any, bool]:
-    for dtype in (x.dtype, new_dtype):
-        if x.dtype != new_dtype and (is_extended(dtype) or issubdtype(dtype, np.bool_)
-                                     or issubdtype(dtype, np.complexfloating)):
-            fail(TypeError, "lax.bitcast_convert_type does not support bool or complex values "
-                 "unless the operand and destination types match. "
-                 f"Got operand dtype={x.dtype}, new_dtype={new_dtype!r}. "
-                 "Consider using the arr.view() method instead.", code="dtype-not-accepted")
     old_bits, new_bits = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
-    if old_bits == new_bits:
-        return x.shape, new_dtype, False
-    if old_bits > new_bits:
-        return (*x.shape, old_bits // new_bits), new_dtype, False
     last = x.shape[-1] if x.shape else 1
-    if last * old_bits != new_bits:
+    if old_bits < new_bits and last * old_bits != new_bits:
         fail(ValueError,
              f"Attempting to convert array of shape {x.shape} from {long_name(x.dtype)} of size "
              f"{old_bits} bits to {long_name(new_dtype)} of size {new_bits}, bits but "
              f"{last} * {old_bits} != {new_bits}", code="shape-mismatch")
+    if x.dtype != new_dtype and (_has_no_bits(x.dtype) or _has_no_bits(new_dtype)):
+        fail(TypeError, "lax.bitcast_convert_type does not support bool or complex values "
+             "unless the operand and destination types match. "
+             f"Got operand dtype={x.dtype}, new_dtype={new_dtype!r}. "
+             "Consider using the arr.view() method instead.", code="dtype-not-accepted")
+    if old_bits == new_bits:
+        return x.shape, new_dtype, False
+    if old_bits > new_bits:
+        return (*x.shape, old_bits // new_bits), new_dtype, False
     return x.shape[:-1], new_dtype, False
+
+
+def _has_no_bits(dtype: Any) -> bool:
+    return (is_extended(dtype) or issubdtype(dtype, np.bool_)
+            or issubdtype(dtype, np.complexfloating))
 
 
 def _bitcast_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *,

@@ -126,7 +126,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     batching = list(zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True))
     queries = list(indices.entries[:-1])
     sliced = all(not operand.entries[d] or slice_sizes[d] == operand.shape[d]
-                 for d in n.start_index_map)
+                 for d in range(operand.ndim) if d not in n.operand_batching_dims)
     in_step = all(not operand.entries[d] or not queries[q] or operand.entries[d] == queries[q]
                   for d, q in batching)
     common = all(not e for q, e in enumerate(indices.entries)

@@ -60,6 +60,7 @@ barrier_p = optimization_barrier_p = defop(
     # Operands keep their whole types, pending sums included, each independently of the others.
     infer=lambda *types: list(types), rule=_separate_factors,
     evaluate=lambda lead, *arrays: list(arrays), multiple_results=True, pending="keep",
+    manual=lambda op, types, params: [t.manual for t in types],
     linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)), arithmetic=False,
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},

@@ -7,6 +7,7 @@ through, along the others windows reach to neighbouring blocks (halo).
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -194,12 +195,17 @@ reduce_window_min_p = defop(
 
 # -- select_and_gather_add -------------------------------------------------------------------------
 
+def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
+    """Windows with their elements in one last dimension."""
+    return views.reshape(*views.shape[:views.ndim - len(window)], math.prod(window))
+
+
 def _chosen(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
             base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
     """Flat position in its window of the element that each window selects."""
     spread = padded(lead, x, extremum(x.dtype, select == "le"), padding, base_dilation)
     views = windows(spread, window, strides, window_dilation)
-    flat = views.reshape(*views.shape[:views.ndim - len(window)], -1)
+    flat = _flat_windows(views, window)
     return np.argmax(flat, -1) if select == "ge" else np.argmin(flat, -1)
 
 
@@ -228,7 +234,7 @@ def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_p
                  window_dilation)
     views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
                     window_strides, window_dilation)
-    views = views.reshape(*views.shape[:views.ndim - len(window_dimensions)], -1)
+    views = _flat_windows(views, window_dimensions)
     devices = lead_sizes(lead, (tangents, x))
     return np.take_along_axis(with_lead(views, lead, devices),
                               with_lead(at, lead, devices)[..., None], -1)[..., 0]

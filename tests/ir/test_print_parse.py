@@ -29,8 +29,7 @@ from shardtrace.ir.types import ManualState, array_type
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
 MESH = AbstractMesh((2, 4), ("X", "Y"), (E, E))
-
-ODD = AbstractMesh((2, 4, 2, 2), ("two words", 'a"b', 7, "é"), (E, E, E, E))
+CONCRETE = Mesh(np.array([Device(1), Device(0)]), ("X",), (E,))
 F32 = np.dtype("float32")
 PROGRAMS = sorted((Path(__file__).parent.parent / "programs").glob("*.st"))
 
@@ -190,7 +189,7 @@ mesh (X=2, Y=4)
 program @f(x: f32[8]) -> f32[8] {
   a: f32[8] = jit[name='body'] x    # main.py:1:1-5
     jaxpr = mesh (X=2 manual, Y=4) @body(b: f32[4]) -> f32[4] {
-      a: f32[4] = sin b    # body.py:3:5-9
+      a: f32[4] = sin b     # body.py:3:5-9
       return a
     }
   return a

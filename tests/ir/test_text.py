@@ -1,4 +1,4 @@
-"""The small texts of a program: types, meshes, params, scalars, constants. Each reads back equal."""
+"""The small texts of a program read back equal: types, meshes, params, scalars, constants."""
 from __future__ import annotations
 
 import enum

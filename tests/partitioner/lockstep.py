@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardtrace.ir.keys import storage_dtype
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
 from shardtrace.ir.tiling import tile_index
@@ -31,20 +32,25 @@ def devices_of(mesh: AbstractMesh) -> list[Device]:
 def shard(value: np.ndarray, aval: ArrayType, seed: int = 0) -> Blocks:
     """The block that each device holds of a whole value; random terms over pending axes."""
     mesh, pending = aval.mesh, aval.sharding.spec.unreduced
+    used = pending.union(*aval.entries)
     rng = np.random.default_rng(seed)
     out: Blocks = {}
-    total: dict[Any, np.ndarray] = {}
+    terms: dict[Device, np.ndarray] = {}
+    total: dict[Device, np.ndarray] = {}
     for device in devices_of(mesh):
         index = tile_index(mesh.shape, aval.entries, device)
         block = value[tuple(slice(i * n, (i + 1) * n)
                             for i, n in zip(index, aval.local_shape(), strict=True))]
-        at = tuple(c for c, a in zip(device, mesh.axis_names, strict=True) if a not in pending)
-        last = all(c == n - 1 for c, n, a in
-                   zip(device, mesh.axis_sizes, mesh.axis_names, strict=True) if a in pending)
         if pending:
-            term = block - total.get(at, 0) if last else rng.integers(-4, 4, block.shape)
-            block = np.asarray(term, value.dtype)
-            total[at] = total.get(at, 0) + block
+            names = list(zip(device, mesh.axis_names, mesh.axis_sizes, strict=True))
+            own = tuple(c for c, a, _ in names if a in used)          # copies are equal
+            tile = tuple(c for c, a, _ in names if a in used - pending)
+            if own not in terms:
+                last = all(c == n - 1 for c, a, n in names if a in pending)
+                term = block - total.get(tile, 0) if last else rng.integers(-4, 4, block.shape)
+                terms[own] = np.asarray(term, value.dtype)
+                total[tile] = total.get(tile, 0) + terms[own]
+            block = terms[own]
         out[device] = block
     return out
 
@@ -112,7 +118,7 @@ class Lockstep:
     def check(self, eqn: Equation, var: Var, blocks: Blocks) -> None:
         for block in blocks.values():
             assert block.shape == var.aval.shape, (eqn, block.shape)
-            assert block.dtype == var.aval.dtype, (eqn, block.dtype)
+            assert block.dtype == storage_dtype(var.aval.dtype), (eqn, block.dtype)
         if self.mesh is None:
             return
         seen: dict[Device, np.ndarray] = {}
@@ -138,7 +144,7 @@ class Lockstep:
             for var, blocks, result in zip(eqn.outvars, out,
                                            results if op.multiple_results else [results],
                                            strict=True):
-                blocks[device] = np.asarray(result).astype(var.aval.dtype)
+                blocks[device] = np.asarray(result).astype(storage_dtype(var.aval.dtype))
         return out
 
     # -- collectives --------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Every op gives the same on both executors, however its operands are laid out.
 
-For each sample of each op, operands get blocks of the sample's shape on a mesh X=2, Y=3: replicated,
-in place along some dimension, or over both axes. Devices hold different permutations of the sample's
-elements. The per-device executor calls the evaluator on each block alone; the simulated executor
-on longer dimensions, or with leading device dimensions.
+For each sample of each op, operands get blocks of the sample's shape on a mesh X=2, Y=3:
+replicated, in place along some dimension, or over both axes. Devices hold different permutations of
+the sample's elements. The per-device executor calls the evaluator on each block alone; the simulated
+executor on longer dimensions, or with leading device dimensions.
 """
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def _layouts(operands, rng, count):
             chosen.append(tuple(entries))
         yield chosen
     # All operands alike along each dimension: what stays in place.
-    for d, axes in itertools.product(range(max((x.ndim for x in operands), default=0)), CHOICES[1:]):
+    most = max((x.ndim for x in operands), default=0)
+    for d, axes in itertools.product(range(most), CHOICES[1:]):
         yield [tuple(axes if i == d else () for i in range(x.ndim)) for x in operands]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...ir.dtypes import finfo, issubdtype
 from ...ir.op import Op
 from .. import lax
+from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     LEVEL,
@@ -25,8 +26,7 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
-from ..lax.creation import filled_as
-from .elementwise import _literal, _named, select_of
+from .elementwise import _literal, _named
 from .logic import isinf, isnan
 
 
@@ -211,9 +211,7 @@ def frexp(x, /):
     mask = 2 ** info.nexp - 1
     subnormal = lt_p.bind(abs_p.bind(x), convert(info.tiny, dtype))
     scaled = select_of(subnormal, x, mul_p.bind(x, convert(2.0 ** info.nmant, dtype)))
-    shape = shape_of(x)
-    offset = select_of(subnormal, filled_as(shape, ints.type(0)),
-                       filled_as(shape, ints.type(-info.nmant)))
+    offset = select_of(subnormal, lax.full_like(x, 0, ints), ints.type(-info.nmant))
     bits = bitcast_convert_type_p.bind(scaled, new_dtype=ints)
     exponent = sub_p.bind(and_p.bind(shift_right_arithmetic_p.bind(bits, ints.type(info.nmant)),
                                      ints.type(mask)), ints.type(bias))
@@ -223,7 +221,7 @@ def frexp(x, /):
     mantissa = or_p.bind(and_p.bind(bits, ints.type(keep)), ints.type(half))
     mantissa = bitcast_convert_type_p.bind(mantissa, new_dtype=dtype)
     special = or_p.bind(or_p.bind(isinf(x), isnan(x)), eq_p.bind(x, _literal(0, x)))
-    exponent = select_of(special, exponent, filled_as(shape, ints.type(0)))
+    exponent = select_of(special, exponent, ints.type(0))
     return select_of(special, mantissa, x), convert(exponent, np.dtype("int32"))
 
 

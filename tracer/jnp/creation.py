@@ -14,6 +14,7 @@ from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.errors import ConcretizationTypeError
 from .. import lax
+from ..broadcasting import select_of, to_type
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import (
     BOOL,
@@ -34,7 +35,7 @@ from ..dtype_promotion import (
 from ..lax.creation import filled, filled_as, like
 from ..out_sharding import placement
 from ..tracer import Tracer
-from .elementwise import _literal, power, select_of
+from .elementwise import _literal, power
 from .reductions import to_shape
 
 _INT32 = np.dtype("int32")
@@ -79,19 +80,11 @@ def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     value = as_array(fill_value)
     if dtype is not None:
         value = convert(value, user_dtype(dtype, "full"))
-    return put_on_device(_broadcast_to(value, shape, sharding), device)
+    return put_on_device(to_type(value, shape, sharding), device)
 
 
 def _maybe(dtype: Any, name: str) -> Any:
     return None if dtype is None else user_dtype(dtype, name)
-
-
-def _broadcast_to(x: Any, shape: tuple[int, ...], sharding: Any = None) -> Array:
-    have = shape_of(x)
-    if sharding is None:
-        return to_shape(x, shape)
-    return broadcast_in_dim_p.bind(x, shape=shape, sharding=sharding, broadcast_dimensions=tuple(
-        range(len(shape) - len(have), len(shape))))
 
 
 def _is_like(x: Any) -> bool:
@@ -133,7 +126,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     target = _shape(a.shape if _is_like(a) else shape_of(a)) if shape is None else _shape(shape)
     dtype = dtype_name(a) if dtype is None else user_dtype(dtype, "full_like")
     device, sharding = placement(device, out_sharding, "jnp.full_like", len(target))
-    return put_on_device(_broadcast_to(convert(fill_value, dtype), target, sharding), device)
+    return put_on_device(to_type(convert(fill_value, dtype), target, sharding), device)
 
 
 # -- numbers in a row ------------------------------------------------------------------------------
@@ -348,24 +341,25 @@ def triangle_mask(shape: tuple[int, int], k: Any) -> Array:
     return ge_p.bind(rows, columns)
 
 
+def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
+    check_arraylike(name, m)
+    m = as_array(m)
+    if m.ndim < 2:
+        raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
+    sharding = m.aval.sharding if any(m.aval.entries) else None
+    mask = to_type(triangle_mask(m.shape[-2:], k if lower else k - 1), m.shape, sharding)
+    zeros = lax.full_like(m, 0)
+    return select_n_p.bind(mask, zeros, m) if lower else select_n_p.bind(mask, m, zeros)
+
+
 def tril(m, k=0):
     """The lower triangles of matrices, zeros above the k-th diagonal."""
-    check_arraylike("tril", m)
-    shape = shape_of(m)
-    if len(shape) < 2:
-        raise ValueError("Argument to jax.numpy.tril must be at least 2D")
-    mask = to_shape(triangle_mask(shape[-2:], k), shape)
-    return select_n_p.bind(mask, lax.full_like(m, 0), m)
+    return _triangle("tril", m, k, True)
 
 
 def triu(m, k=0):
     """The upper triangles of matrices, zeros below the k-th diagonal."""
-    check_arraylike("triu", m)
-    shape = shape_of(m)
-    if len(shape) < 2:
-        raise ValueError("Argument to jax.numpy.triu must be at least 2D")
-    mask = to_shape(triangle_mask(shape[-2:], k - 1), shape)
-    return select_n_p.bind(mask, m, lax.full_like(m, 0))
+    return _triangle("triu", m, k, False)
 
 
 def vander(x, N=None, increasing=False):

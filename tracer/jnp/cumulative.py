@@ -13,6 +13,7 @@ from ...ir.diagnostic import fail
 from ...ir.errors import ShardingTypeError
 from ...ir.op import Op
 from .. import lax
+from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
@@ -51,8 +52,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
         x, axis = lax.reshape(x, (math.prod(shape_of(x)),)), 0
     axis = canonical_axis(axis, len(shape_of(x)))
     if fill_nan is not None and LEVEL[dtype_name(x)] >= 2:
-        fill = filled_as(shape_of(x), convert(fill_nan, dtype_name(x)))
-        x = select_n_p.bind(isnan(x), x, fill)
+        x = select_of(isnan(x), x, convert(fill_nan, dtype_name(x)))
     own = dtype_name(x)
     if dtype is None:
         dtype = promoted_integer(own) if promote else (int_default() if own == BOOL else own)

@@ -13,6 +13,7 @@ from ...ir.array import Array
 from ...ir.dtypes import finfo, iinfo, issubdtype
 from ...ir.op import Op
 from .. import lax
+from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
@@ -33,7 +34,6 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
-from ..lax.creation import filled_as
 
 
 def _named(f: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
@@ -278,8 +278,7 @@ def sinc(x, /):
     (x,) = promote_args_inexact("sinc", x)
     at_zero = eq_p.bind(x, _literal(0, x))
     pi_x = mul_p.bind(_literal(np.pi, x), x)
-    one = filled_as(shape_of(x), _literal(1, x))
-    safe = select_n_p.bind(at_zero, pi_x, one)
+    safe = select_of(at_zero, pi_x, _literal(1, x))
     near = add_p.bind(mul_p.bind(pi_x, _literal(0, x)), _literal(1, x))
     return select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near)
 
@@ -367,23 +366,6 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
     return round_p.bind(quotient, rounding_method=lax.RoundingMethod.AWAY_FROM_ZERO), mod
 
 
-def select_of(which: Any, on_false: Any, on_true: Any) -> Any:
-    """`select_n` whose scalar cases take the shape of the others."""
-    shapes = [shape_of(v) for v in (on_false, on_true)]
-    if shapes[0] != shapes[1]:
-        shape = max(shapes, key=len) if () in shapes else None
-        if shape is None:
-            shape = lax.broadcast_shapes(*shapes)
-        on_false, on_true = (
-            v if s == shape else lax.broadcast_in_dim(
-                v, shape, tuple(range(len(shape) - len(s), len(shape))))
-            for v, s in ((on_false, shapes[0]), (on_true, shapes[1])))
-        if shape_of(which) not in ((), shape):
-            which = lax.broadcast_in_dim(
-                which, shape, tuple(range(len(shape) - len(shape_of(which)), len(shape))))
-    return select_n_p.bind(which, on_false, on_true)
-
-
 def divmod(x1, x2, /):
     """`(x1 // x2, x1 % x2)`."""
     x1, x2 = promote_args_numeric("divmod", x1, x2)
@@ -454,9 +436,9 @@ def _integer_power(x1: Any, x2: Any) -> Any:
     """x1 ** x2 of integers: six squarings, for exponents below 64."""
     dtype = dtype_name(x1)
     zero, one = dtype.type(0), dtype.type(1)
-    shape = lax.broadcast_shapes(shape_of(x1), shape_of(x2))
     base_zero = and_p.bind(eq_p.bind(x1, zero), ne_p.bind(x2, zero))
-    result = select_n_p.bind(base_zero, filled_as(shape, one), filled_as(shape, zero))
+    result = select_n_p.bind(base_zero, lax.full_like(base_zero, one, dtype),
+                             lax.full_like(base_zero, zero, dtype))
     for step in range(6):
         odd = ne_p.bind(and_p.bind(x2, one), zero)
         result = select_of(odd, result, mul_p.bind(result, x1))
@@ -538,9 +520,7 @@ def heaviside(x1, x2, /):
     zero, one = _literal(0, x1), _literal(1, x1)
     negative, greater = lt_p.bind(x1, zero), gt_p.bind(x1, zero)
     at_zero = select_of(ne_p.bind(x1, x1), x2, x1)
-    shape = shape_of(at_zero)
-    positive_part = select_of(greater, at_zero, filled_as(shape, one))
-    return select_of(negative, positive_part, filled_as(shape, zero))
+    return select_of(negative, select_of(greater, at_zero, one), zero)
 
 
 def clip(arr=None, /, min=None, max=None):

@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 
 from .. import lax
+from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import LEVEL, check_arraylike, convert, dtype_name, int_default, shape_of
-from ..lax.creation import filled_as
 from . import reductions
-from .elementwise import select_of
 from .logic import isnan
 from .reductions import _no_out, to_shape, var_dtypes
 
 
 def _without_nan(x: Any, value: Any) -> Any:
-    fill = filled_as(shape_of(x), convert(value, dtype_name(x)))
-    return select_n_p.bind(isnan(x), x, fill)
+    return select_of(isnan(x), x, convert(value, dtype_name(x)))
 
 
 def _is_float(a: Any) -> bool:

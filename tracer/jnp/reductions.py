@@ -15,6 +15,7 @@ from ...ir.array import Array
 from ...ir.dtypes import issubdtype, to_inexact_dtype
 from ...ir.op import Op
 from .. import lax
+from ..broadcasting import select_of, to_type
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
@@ -30,9 +31,8 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
-from ..lax.creation import filled_as
 from ..lax.reduction import extreme
-from .elementwise import _literal, real_dtype, select_of
+from .elementwise import _literal, real_dtype
 
 _HALF = frozenset(map(np.dtype, ("float16", to_inexact_dtype("bfloat16"))))
 _F32 = np.dtype("float32")
@@ -57,17 +57,12 @@ def masked(x: Any, where: Any, neutral: Any) -> Any:
     check_arraylike("where", where)
     if dtype_name(where) != BOOL:
         where = convert(where, BOOL)
-    shape = lax.broadcast_shapes(shape_of(where), shape_of(x))
-    fill = filled_as(shape, convert(neutral, dtype_name(x)))
-    return select_n_p.bind(to_shape(where, shape), fill, to_shape(x, shape))
+    return select_of(where, convert(neutral, dtype_name(x)), x)
 
 
 def to_shape(x: Any, shape: tuple[int, ...]) -> Any:
     """x broadcast to a shape, dimensions aligned at the end."""
-    have = shape_of(x)
-    if have == shape:
-        return as_array(x)
-    return lax.broadcast_in_dim(x, shape, tuple(range(len(shape) - len(have), len(shape))))
+    return to_type(x, shape)
 
 
 def with_kept(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -319,7 +314,7 @@ def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, wh
     positive = gt_p.bind(norm, parts.type(0)) if isinstance(norm, Array) else norm > 0
     if positive is True or (isinstance(positive, np.bool_) and positive):
         return out
-    return select_of(positive, filled_as(shape_of(out), convert(np.nan, result)), out)
+    return select_of(positive, convert(np.nan, result), out)
 
 
 def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:

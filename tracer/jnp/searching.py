@@ -13,6 +13,7 @@ from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.errors import ConcretizationTypeError
 from .. import lax
+from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
@@ -30,7 +31,7 @@ from ..tracer import Tracer, typeof
 from .elementwise import _literal
 from .logic import isnan, truth
 from .reductions import to_shape
-from .shape import broadcast_arrays, ravel
+from .shape import ravel
 
 
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
@@ -56,18 +57,7 @@ def choose_where(condition: Any, x: Any, y: Any) -> Array:
     if dtype_name(condition) != BOOL:
         condition = ne_p.bind(condition, _literal(0, as_array(condition)))
     x, y = promote_dtypes(x, y)
-    shapes = [shape_of(v) for v in (condition, x, y)]
-    if shapes[0] == ():
-        if shapes[1] != shapes[2]:
-            shape = lax.broadcast_shapes(*shapes[1:])
-            x, y = _to(x, shape), _to(y, shape)
-        return select_n_p.bind(condition, y, x)
-    shape = lax.broadcast_shapes(*shapes)
-    return select_n_p.bind(_to(condition, shape), _to(y, shape), _to(x, shape))
-
-
-def _to(x: Any, shape: tuple[int, ...]) -> Any:
-    return x if shape_of(x) == shape else to_shape(x, shape)
+    return select_of(condition, y, x)
 
 
 def select(condlist, choicelist, default=0):
@@ -81,11 +71,10 @@ def select(condlist, choicelist, default=0):
     conditions = [as_array(c) for c in condlist]
     if any(c.dtype != BOOL for c in conditions):
         raise TypeError("jnp.select: conditions must be boolean arrays")
-    conditions = broadcast_arrays(*conditions)
     choices = promote_dtypes(default, *choicelist)
-    shape = lax.broadcast_shapes(conditions[0].shape, *map(shape_of, choices))
-    choices = [to_shape(c, shape) for c in choices]
-    conditions = [to_shape(c, shape) for c in conditions]
+    n = len(conditions)
+    together = broadcast_together(*conditions, *choices)
+    conditions, choices = [as_array(c) for c in together[:n]], together[n:]
     none = lax.full_like(conditions[0], False)
     first = argmax_p.bind(lax.stack([none, *conditions], 0), axes=(0,), index_dtype=int_default())
     if len(choices) == 2:
@@ -147,7 +136,7 @@ def choose(a, choices, out=None, mode="raise"):
         index = lax.clamp(convert(0, index.dtype), index, convert(n - 1, index.dtype))
     else:
         raise ValueError(f"mode={mode!r} not understood. Must be 'raise', 'wrap', or 'clip'")
-    index, *cases = broadcast_arrays(index, *promote_dtypes(*choices))
+    index, *cases = broadcast_together(index, *promote_dtypes(*choices))
     if n == 1:
         return as_array(cases[0])
     which = convert(index, np.dtype("int32")) if n > 2 else convert(index, BOOL)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.array import Array
 from .. import lax
+from ..broadcasting import broadcast_together, to_type
 from ..constants import as_array
 from ..dtype_promotion import (
     broadcast_shapes as _broadcast_shapes,
@@ -232,28 +233,10 @@ def broadcast_to(array, shape, *, out_sharding=None):
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "
                          f"arr_shape={have} shape={target}")
     sharding = output_sharding(out_sharding, "broadcast_to", len(target))
-    array = as_array(array) if have == target else array
-    if have == target:
-        aval = array.aval
-        if sharding is None or aval.sharding is sharding:
-            return array
-        wanted = aval.update(sharding=sharding)
-        raise ValueError("Incompatible types for broadcasting: input "
-                         f"type={aval.str_short()} and requested type={wanted.str_short()}")
-    extra = len(target) - len(have)
-    if any(n not in (1, m) for n, m in zip(have, target[extra:], strict=True)):
-        aval = as_array(array).aval
-        wanted = aval.update(shape=target, sharding=sharding)
-        raise ValueError("Incompatible types for broadcasting: input "
-                         f"type={aval.str_short()} and requested type={wanted.str_short()}")
-    return broadcast_in_dim_p.bind(array, shape=target, sharding=sharding,
-                                   broadcast_dimensions=tuple(range(extra, len(target))))
+    return to_type(array, target, sharding)
 
 
 def broadcast_arrays(*args):
     """Arrays broadcast to one shape, as a list."""
     check_arraylike("broadcast_arrays", *args)
-    target = _broadcast_shapes(*map(shape_of, args))
-    return [broadcast_to(x, target) for x in args]
-
-
+    return [as_array(x) for x in broadcast_together(*args)]

@@ -12,14 +12,11 @@ import numpy as np
 from ...ir.context import config, x64_enabled
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.precision import DotAlgorithm, Precision
-from ...ir.param_types import register_param_type
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
 
 DotDimensionNumbers = tuple[tuple[Any, Any], tuple[Any, Any]]
 
-
-@register_param_type
 _NAMES = {
     "highest": Precision.HIGHEST, "float32": Precision.HIGHEST, "high": Precision.HIGH,
     "bfloat16_3x": Precision.HIGH, "tensorfloat32": Precision.HIGH, "default": Precision.DEFAULT,

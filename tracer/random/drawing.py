@@ -111,7 +111,7 @@ def _program(sampler: Sampler, static: tuple, sharding: NamedSharding | None,
     def flat(*operands: Any) -> list[Any]:
         return [_placed(sampler, sharding, dict(static), operands)]
 
-    return trace_to_program(flat, types, name=sampler.__name__.lstrip("_"))[0]
+    return trace_to_program(flat, types, name=sampler.__name__.removeprefix("sample_"))[0]
 
 
 def _placed(sampler: Sampler, sharding: NamedSharding | None, static: dict[str, Any],

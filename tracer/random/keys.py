@@ -36,18 +36,19 @@ def partitionable() -> dict[str, bool]:
 
 # -- checks ----------------------------------------------------------------------------------------
 
-def key_dtype(impl: Any = None) -> KeyDType:
+def key_dtype(impl_spec: Any = None) -> KeyDType:
     """The dtype of keys of a generator: its name, a key dtype, or None for the default."""
-    if impl is None:
+    if impl_spec is None:
         return KEY_FRY
-    if isinstance(impl, KeyDType):
-        return impl
-    if isinstance(impl, str):
-        if impl in _NAMES:
-            return _NAMES[impl]
+    if isinstance(impl_spec, KeyDType):
+        return impl_spec
+    if isinstance(impl_spec, str):
+        if impl_spec in _NAMES:
+            return _NAMES[impl_spec]
         known = ", ".join(f'"{name}"' for name in _NAMES)
-        raise ValueError(f'unrecognized PRNG implementation "{impl}". Did you mean one of: {known}?')
-    raise TypeError(f"unrecognized type {type(impl)} for specifying PRNG implementation.")
+        raise ValueError(f'unrecognized PRNG implementation "{impl_spec}". Did you mean one of: '
+                         f"{known}?")
+    raise TypeError(f"unrecognized type {type(impl_spec)} for specifying PRNG implementation.")
 
 
 def is_key(x: Any) -> bool:
@@ -114,13 +115,13 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     return _seeded("key", seed, _one_of("key", impl, dtype))
 
 
-def PRNGKey(seed: Any, *, impl: Any = None) -> Array:  # noqa: N802 - JAX's name
+def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
     """A raw key, u32[2], of an integer seed."""
     return as_given(True, _seeded("PRNGKey", seed, impl))
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """Typed keys of their words: u32[..., 2] -> key<fry>[...]. Raises TypeError for other arrays."""
+    """Typed keys of their words: u32[..., 2] -> key<fry>[...]; TypeError for other arrays."""
     return _wrapped(key_bits_array, key_dtype(_one_of("wrap_key_data", impl, dtype)))
 
 
@@ -131,7 +132,7 @@ def _one_of(function: str, impl: Any, dtype: Any) -> Any:
     return dtype if impl is None else impl
 
 
-# -- new keys of old ---------------------------------------------------------------------------------
+# -- new keys of old -------------------------------------------------------------------------------
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
     """An array of `num` new keys (a number, or a shape). The old key must not be used again."""
@@ -173,7 +174,7 @@ def clone(key: Any) -> Array:
     return as_given(raw, random_clone_p.bind(typed))
 
 
-# -- looking inside ----------------------------------------------------------------------------------
+# -- looking inside --------------------------------------------------------------------------------
 
 def key_data(keys: Any) -> Array:
     """The words of keys: key<fry>[...] -> u32[..., 2]."""

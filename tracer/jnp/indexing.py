@@ -1,0 +1,471 @@
+"""Elements by position: take, take_along_axis, diagonals, put, index grids."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.dtypes import issubdtype
+from .. import indexing as array_indexing
+from .. import lax
+from ..broadcasting import select_of, to_type
+from ..constants import as_array
+from ..dtype_promotion import (
+    BOOL,
+    canonical_axes,
+    canonical_axis,
+    check_arraylike,
+    convert,
+    dtype_name,
+    int_default,
+    promote_dtypes,
+    shape_of,
+    user_dtype,
+)
+from ..indexed_update import IndexUpdateRef
+from ..lax.slicing import wrap_negative
+from ..tracer import Tracer
+from .creation import arange
+from .elementwise import clip, remainder
+from .reductions import sum as sum_of
+from .searching import nonzero
+from .shape import broadcast_shapes, moveaxis, ravel, reshape
+
+
+# -- take --------------------------------------------------------------------------------------------
+
+def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
+         indices_are_sorted=False, fill_value=None):
+    """Slices of a at indices along a dimension (elements of the flattened array for axis=None).
+
+    mode: outside of a "fill" (the default) gives fill_value or NaN, "clip" the nearest, "wrap"
+    counts on from the other end.
+    """
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.take is not supported.")
+    check_arraylike("take", a, indices)
+    x, i = as_array(a), indices if isinstance(indices, (Array, np.ndarray)) else np.asarray(
+        indices)
+    if axis is None:
+        x, axis = ravel(x), 0
+    axis = canonical_axis(axis, x.ndim)
+    n = x.shape[axis]
+    if not issubdtype(dtype_name(i), np.integer):
+        raise TypeError("take requires indices of integer type, got "
+                        f"{dtype_name(i)}")
+    gather_mode = None
+    if mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")
+    if mode == "wrap":
+        i = remainder(i, np.int32(n)) if n else i
+        gather_mode = lax.GatherScatterMode.PROMISE_IN_BOUNDS
+    elif mode == "clip" or mode is lax.GatherScatterMode.CLIP:
+        gather_mode = lax.GatherScatterMode.CLIP
+    else:
+        gather_mode = (lax.GatherScatterMode.FILL_OR_DROP if mode is None
+                       else lax.GatherScatterMode.from_any(mode))
+        if not isinstance(i, Array):
+            i = np.where(np.asarray(i) < 0, np.asarray(i) + n, i).astype(np.int32)
+        elif not issubdtype(i.dtype, np.unsignedinteger):
+            i = wrap_negative(convert(i, np.dtype("int32")) if i.dtype.itemsize < 4 else i, n)
+    shape = shape_of(i)
+    if 0 in x.shape and 0 not in shape:
+        raise IndexError("cannot do a non-empty jnp.take() from an empty axis.")
+    rank = len(shape)
+    index_vectors = lax.broadcast_in_dim(as_array(i), (*shape, 1), tuple(range(rank)))
+    sizes = [1 if d == axis else m for d, m in enumerate(x.shape)]
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(*range(axis), *range(axis + rank, x.ndim + rank - 1)),
+        collapsed_slice_dims=(axis,), start_index_map=(axis,))
+    return lax.gather(x, index_vectors, numbers, sizes, mode=gather_mode,
+                      unique_indices=unique_indices, indices_are_sorted=indices_are_sorted,
+                      fill_value=fill_value)
+
+
+def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
+                    wrap_negative_indices=None):
+    """For each position along all other dimensions the elements of arr at indices along one."""
+    check_arraylike("take_along_axis", arr, indices)
+    x, i = as_array(arr), as_array(indices)
+    if not issubdtype(i.dtype, np.integer):
+        raise TypeError("take_along_axis indices must be of integer type, got "
+                        f"{i.dtype}")
+    if axis is None:
+        if i.ndim != 1:
+            raise ValueError("take_along_axis indices must be 1D if axis=None, got shape "
+                             f"{i.shape}")
+        x, axis = ravel(x), 0
+    if x.ndim != i.ndim:
+        raise ValueError("indices and arr must have the same number of dimensions; "
+                         f"{i.ndim} vs. {x.ndim}")
+    axis = canonical_axis(axis, x.ndim)
+    gather_mode = (lax.GatherScatterMode.FILL_OR_DROP if mode is None
+                   else lax.GatherScatterMode.from_any(mode))
+    wrap = gather_mode is not lax.GatherScatterMode.CLIP if wrap_negative_indices is None \
+        else wrap_negative_indices
+    if i.dtype.itemsize < 4:
+        i = convert(i, np.dtype("int32"))
+    if wrap and not issubdtype(i.dtype, np.unsignedinteger):
+        i = wrap_negative(i, x.shape[axis])
+    others = [d for d in range(x.ndim) if d != axis]
+    for d in others:
+        if x.shape[d] != i.shape[d] and 1 not in (x.shape[d], i.shape[d]):
+            broadcast_shapes(tuple(x.shape[e] for e in others), tuple(i.shape[e] for e in others))
+    if 0 in i.shape:
+        shape = tuple(m if d == axis or m != 1 else x.shape[d] for d, m in enumerate(i.shape))
+        return lax.full(shape, 0, x.dtype)
+    # Dimensions of equal size go in step; of arr's size 1 ones nothing is needed but position 0;
+    # of the indices' size 1 ones the whole of arr's.
+    batch = [d for d in others if x.shape[d] == i.shape[d] and x.shape[d] != 1]
+    stretched = [d for d in others if i.shape[d] == 1 and x.shape[d] != 1]
+    collapsed = [d for d in range(x.ndim) if d not in batch and d not in stretched]
+    keep = [d for d in range(i.ndim) if d not in stretched]
+    index_shape = tuple(i.shape[d] for d in keep)
+    vectors = reshape_p.bind(i, new_sizes=(*index_shape, 1), dimensions=None, sharding=None)
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(stretched), collapsed_slice_dims=tuple(collapsed),
+        start_index_map=(axis,), operand_batching_dims=tuple(batch),
+        start_indices_batching_dims=tuple(keep.index(d) for d in batch))
+    sizes = [x.shape[d] if d in stretched else 1 for d in range(x.ndim)]
+    return lax.gather(x, vectors, numbers, sizes, mode=gather_mode, fill_value=fill_value)
+
+
+# -- diagonals ---------------------------------------------------------------------------------------
+
+def diagonal(a, offset=0, axis1=0, axis2=1):
+    """The diagonals of the matrices that two dimensions span, as the last dimension."""
+    check_arraylike("diagonal", a)
+    x = as_array(a)
+    if x.ndim < 2:
+        raise ValueError("diagonal requires an array of at least two dimensions.")
+    offset = offset.__index__()
+    d1, d2 = canonical_axes((axis1, axis2), x.ndim)
+    x = moveaxis(x, (d1, d2), (-2, -1))
+    n, m = x.shape[-2:]
+    size = max(0, min(n + min(offset, 0), m - max(offset, 0)))
+    places = arange(size)
+    rows = places if offset >= 0 else add_p.bind(np.int32(-offset), places)
+    columns = places if offset <= 0 else add_p.bind(np.int32(offset), places)
+    return array_indexing.get_item(x, (..., rows, columns))
+
+
+def diag(v, k=0):
+    """The k-th diagonal of a matrix, or the matrix with a vector on its k-th diagonal."""
+    check_arraylike("diag", v)
+    x = as_array(v)
+    if x.ndim == 2:
+        return diagonal(x, offset=k)
+    if x.ndim != 1:
+        raise ValueError("diag input must be 1d or 2d")
+    k = k.__index__()
+    n = x.shape[0] + abs(k)
+    padded = lax.pad(x, convert(0, x.dtype), [(max(0, k), max(0, -k), 0)])
+    index = np.dtype("int32")
+    rows = iota_p.bind(dtype=index, shape=(n, n), dimension=0, sharding=None)
+    columns = iota_p.bind(dtype=index, shape=(n, n), dimension=1, sharding=None)
+    mask = eq_p.bind(add_p.bind(rows, np.int32(k)), columns)
+    values = lax.expand_dims(padded, (0,)) if k > 0 else lax.expand_dims(padded, (1,))
+    return select_of(mask, convert(0, x.dtype), to_type(values, (n, n)))
+
+
+def diagflat(v, k=0):
+    """The matrix with the elements of v, flattened, on its k-th diagonal."""
+    check_arraylike("diagflat", v)
+    return diag(ravel(v), k)
+
+
+def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
+    """Sums of the diagonals of the matrices that two dimensions span."""
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.trace is not supported.")
+    check_arraylike("trace", a)
+    x = as_array(a)
+    d1, d2 = canonical_axes((axis1, axis2), x.ndim)
+    if dtype is None:
+        dtype = int_default() if issubdtype(x.dtype, np.signedinteger) and (
+            x.dtype.itemsize < int_default().itemsize) else x.dtype
+        dtype = int_default() if dtype == BOOL else dtype
+    else:
+        dtype = user_dtype(dtype, "trace")
+    x = moveaxis(x, (d1, d2), (-2, -1))
+    n, m = x.shape[-2:]
+    index = np.dtype("int32")
+    rows = iota_p.bind(dtype=index, shape=(n, m), dimension=0, sharding=None)
+    columns = iota_p.bind(dtype=index, shape=(n, m), dimension=1, sharding=None)
+    mask = eq_p.bind(add_p.bind(rows, convert(offset, index)), columns)
+    sharding = x.aval.sharding if any(x.aval.entries) else None
+    x = select_n_p.bind(to_type(mask, x.shape, sharding), lax.full_like(x, 0), x)
+    return sum_of(x, axis=(-2, -1), dtype=dtype)
+
+
+def fill_diagonal(a, val, wrap=False, *, inplace=True):
+    """a with its diagonal replaced; arrays cannot be changed, so inplace must be False."""
+    if inplace:
+        raise NotImplementedError(
+            "JAX arrays are immutable, must use inplace=False")
+    if wrap:
+        raise NotImplementedError("wrap=True is not implemented, must use wrap=False")
+    check_arraylike("fill_diagonal", a, val)
+    x = as_array(a)
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    n = min(x.shape)
+    values = as_array(val)
+    if values.ndim:
+        flat = ravel(values)
+        values = array_indexing.get_item(tile_to(flat, n), (slice(0, n),))
+    places = arange(n)
+    return IndexUpdateRef(x, (places,) * x.ndim).set(values)
+
+
+def tile_to(x: Array, n: int) -> Array:
+    """A vector repeated until it has at least n elements."""
+    return lax.tile(x, (max(1, -(-n // max(x.size, 1))),))
+
+
+# -- writing -----------------------------------------------------------------------------------------
+
+def _new_only(name: str, inplace: bool) -> None:
+    if inplace:
+        raise ValueError(f"jnp.{name} cannot modify arrays in-place, because JAX arrays are "
+                         "immutable. Pass inplace=False to instead return an updated array.")
+
+
+def put(a, ind, v, mode=None, *, inplace=True):
+    """a with elements of the flattened array replaced."""
+    _new_only("put", inplace)
+    check_arraylike("put", a, ind, v)
+    x, i, values = as_array(a), ravel(ind), ravel(v)
+    if not x.size or not i.size or not values.size:
+        return x
+    if values.size < i.size:
+        values = tile_to(values, i.size)
+    values = lax.slice_in_dim(values, 0, i.size)
+    if mode is None:
+        scatter_mode = "drop"
+    elif mode == "clip":
+        i, scatter_mode = clip(i, 0, x.size - 1), "promise_in_bounds"
+    elif mode == "wrap":
+        i, scatter_mode = remainder(i, x.size), "promise_in_bounds"
+    elif mode == "raise":
+        raise NotImplementedError("The 'raise' mode to jnp.put is not supported.")
+    else:
+        raise ValueError(f"mode should be one of 'wrap' or 'clip'; got {mode=}")
+    flat = IndexUpdateRef(ravel(x), i).set(values, mode=scatter_mode)
+    return reshape(flat, x.shape)
+
+
+def put_along_axis(arr, indices, values, axis, inplace=True, *, mode=None):
+    """arr with elements at indices along a dimension replaced, see `take_along_axis`."""
+    _new_only("put_along_axis", inplace)
+    check_arraylike("put_along_axis", arr, indices, values)
+    x, i = as_array(arr), as_array(indices)
+    if axis is None:
+        if i.ndim != 1:
+            raise ValueError("put_along_axis indices must be 1D if axis=None, got shape "
+                             f"{i.shape}")
+        return reshape(put_along_axis(ravel(x), i, values, 0, inplace=False, mode=mode), x.shape)
+    if i.ndim != x.ndim:
+        raise ValueError("put_along_axis arguments 'arr' and 'indices' must have same ndim. Got "
+                         f"arr.ndim={x.ndim} and indices.ndim={i.ndim}.")
+    axis = canonical_axis(axis, x.ndim)
+    where = [i if d == axis else reshape(arange(n), [-1 if e == d else 1 for e in range(x.ndim)])
+             for d, n in enumerate(x.shape)]
+    return IndexUpdateRef(x, tuple(where)).set(values, mode=mode)
+
+
+def place(arr, mask, vals, *, inplace=True):
+    """arr with the elements where mask is true replaced by vals in turn."""
+    _new_only("place", inplace)
+    check_arraylike("place", arr, mask, vals)
+    x, values = as_array(arr), ravel(vals)
+    if math.prod(shape_of(mask)) != x.size:
+        raise ValueError("place: arr and mask must have the same size")
+    if not values.size:
+        raise ValueError("Cannot place values from an empty array")
+    if not x.size:
+        return x
+    places = nonzero(ravel(mask), size=x.size, fill_value=x.size)[0]
+    out = IndexUpdateRef(ravel(x), places).set(
+        lax.slice_in_dim(tile_to(values, x.size), 0, x.size), mode="drop")
+    return reshape(out, x.shape)
+
+
+# -- index grids -------------------------------------------------------------------------------------
+
+def unravel_index(indices, shape):
+    """Positions in an array of this shape of positions in the flattened array."""
+    check_arraylike("unravel_index", indices)
+    sizes = [int(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    i = as_array(indices)
+    total = math.prod(sizes)
+    i = clip(i, -total, total - 1)
+    i = select_of(lt_p.bind(i, convert(0, i.dtype)), i,
+                  add_p.bind(i, convert(total, i.dtype)))
+    out = []
+    for n in reversed(sizes):
+        out.append(rem_p.bind(i, convert(n, i.dtype)))
+        i = div_p.bind(i, convert(n, i.dtype))
+    return tuple(reversed(out))
+
+
+def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None):
+    """Positions in the flattened array of positions along each dimension."""
+    if len(multi_index) != len(dims):
+        raise ValueError(f"len(multi_index)={len(multi_index)} != len(dims)={len(dims)}")
+    dims = tuple(int(n) for n in dims)
+    check_arraylike("ravel_multi_index", *multi_index)
+    indices = [as_array(i) for i in multi_index]
+    if any(not issubdtype(i.dtype, np.integer) for i in indices):
+        raise TypeError("only int indices permitted")
+    if mode == "raise":
+        for i, n in zip(indices, dims, strict=True):
+            if isinstance(i, Tracer):
+                i._concrete("ravel_multi_index with mode='raise'; use mode='wrap' or 'clip'")
+            value = np.asarray(i)
+            if value.size and (value.min() < 0 or value.max() >= n):
+                raise ValueError("invalid entry in coordinates array")
+    elif mode == "clip":
+        indices = [clip(i, 0, n - 1) for i, n in zip(indices, dims, strict=True)]
+    elif mode == "wrap":
+        indices = [remainder(i, n) for i, n in zip(indices, dims, strict=True)]
+    else:
+        raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', or 'clip'")
+    if order not in ("C", "F"):
+        raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
+    strides = [math.prod(dims[d + 1:]) if order == "C" else math.prod(dims[:d])
+               for d in range(len(dims))]
+    result = int_default() if dtype is None else user_dtype(dtype, "ravel_multi_index")
+    total: Any = None
+    for i, s in zip(promote_dtypes(*indices), strides, strict=True):
+        term = mul_p.bind(convert(i, result), convert(s, result))
+        total = term if total is None else lax.add(*(to_type(v, lax.broadcast_shapes(
+            shape_of(total), shape_of(term))) for v in (total, term)))
+    return total
+
+
+def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
+    """Vectors spread over a grid: one array for each, that varies along its own dimension."""
+    check_arraylike("meshgrid", *xi)
+    if not copy:
+        raise ValueError("jax.numpy.meshgrid only supports copy=True")
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"Valid values for indexing are 'xy' and 'ij', got {indexing}")
+    vectors = [as_array(x) for x in xi]
+    if any(v.ndim != 1 for v in vectors):
+        raise ValueError("Arguments to jax.numpy.meshgrid must be 1D, got shapes "
+                         f"{[v.shape for v in vectors]}")
+    places = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) > 1:
+        places[0], places[1] = 1, 0
+    sizes = [0] * len(vectors)
+    for v, p in zip(vectors, places, strict=True):
+        sizes[p] = v.shape[0]
+    out = []
+    for v, p in zip(vectors, places, strict=True):
+        shape = tuple(n if d == p or not sparse else 1 for d, n in enumerate(sizes))
+        out.append(lax.broadcast_in_dim(v, shape, (p,)))
+    return out
+
+
+def indices(dimensions, dtype=None, sparse=False):
+    """For each dimension of a grid an array of the positions along it."""
+    dims = tuple(n.__index__() for n in dimensions)
+    kind = int_default() if dtype is None else user_dtype(dtype, "indices")
+    out = []
+    for d, n in enumerate(dims):
+        row = iota_p.bind(dtype=kind, shape=(n,), dimension=0, sharding=None)
+        shape = tuple(m if e == d or not sparse else 1 for e, m in enumerate(dims))
+        out.append(lax.broadcast_in_dim(row, shape, (d,)))
+    if sparse:
+        return tuple(out)
+    return lax.stack(out, 0) if out else lax.full((0,), 0, kind)
+
+
+def fromfunction(function, shape, *, dtype=float, **kwargs):
+    """function of the positions along each dimension of a grid."""
+    sizes = [n.__index__() for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    kind = user_dtype(dtype, "fromfunction")
+    grids = [lax.broadcast_in_dim(
+        iota_p.bind(dtype=kind, shape=(n,), dimension=0, sharding=None), tuple(sizes), (d,))
+        for d, n in enumerate(sizes)]
+    out = function(*grids, **kwargs)
+    return as_array(out) if not isinstance(out, (tuple, list, dict)) else out
+
+
+def ix_(*args):
+    """Vectors shaped so that together they index a grid."""
+    check_arraylike("ix_", *args)
+    n = len(args)
+    out = []
+    for d, x in enumerate(args):
+        x = as_array(x)
+        if x.ndim != 1:
+            raise ValueError(f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape "
+                             f"{x.shape}")
+        if x.dtype == BOOL:
+            raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        out.append(x if n == 1 else reshape(x, [-1 if e == d else 1 for e in range(n)]))
+    return tuple(out)
+
+
+def diag_indices(n, ndim=2):
+    """Indices of the diagonal of an array of ndim dimensions of size n."""
+    n, ndim = n.__index__(), ndim.__index__()
+    if n < 0:
+        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
+    if ndim < 0:
+        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}")
+    return (arange(n),) * ndim
+
+
+def diag_indices_from(arr):
+    """Indices of the diagonal of arr."""
+    check_arraylike("diag_indices_from", arr)
+    shape = shape_of(arr)
+    if len(shape) < 2:
+        raise ValueError("input array must be at least 2-d")
+    if len(set(shape)) > 1:
+        raise ValueError("All dimensions of input must be of equal length")
+    return diag_indices(shape[0], len(shape))
+
+
+def _triangle_indices(n: int, k: int, m: int | None, lower: bool) -> tuple[Array, Array]:
+    m = n if m is None else m
+    mask = (np.arange(n)[:, None] + k >= np.arange(m)[None, :])
+    if not lower:
+        mask = np.arange(n)[:, None] + k <= np.arange(m)[None, :]
+    rows, columns = np.nonzero(mask)
+    return as_array(rows.astype(int_default())), as_array(columns.astype(int_default()))
+
+
+def tril_indices(n, k=0, m=None):
+    """Indices of the lower triangle of an n by m matrix."""
+    return _triangle_indices(n, k, m, True)
+
+
+def triu_indices(n, k=0, m=None):
+    """Indices of the upper triangle of an n by m matrix."""
+    return _triangle_indices(n, k, m, False)
+
+
+def tril_indices_from(arr, k=0):
+    """Indices of the lower triangle of a matrix."""
+    n, m = shape_of(arr)
+    return tril_indices(n, k, m)
+
+
+def triu_indices_from(arr, k=0):
+    """Indices of the upper triangle of a matrix."""
+    n, m = shape_of(arr)
+    return triu_indices(n, k, m)
+
+
+def mask_indices(n, mask_func, k=0, *, size=None):
+    """Indices of the elements of an n by n matrix of ones that mask_func keeps."""
+    return nonzero(mask_func(lax.full((n, n), np.float32(1)), k), size=size)
+
