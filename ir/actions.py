@@ -72,7 +72,7 @@ class Actions(Frames):
         if self.filename[:1] != "<":
             if self.lines is None:
                 self.lines = self.source.split("\n")
-            line = name.line
+            line = name.line or 1
             text = self.lines[line - 1]
             column = len(text) - len(text.lstrip())
             eqn.location = text_location(

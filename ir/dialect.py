@@ -25,6 +25,8 @@ from .ops import (
     padding,
     pooling,
     powers,
+    precision,
+    ragged,
     random,
     random_gamma,
     reduce,
@@ -39,6 +41,7 @@ from .ops import (
     special,
     transcendental,
     triangular,
+    tridiagonal,
 )
 
 __all__ = ["MODULES", "OPS", "Op"]
@@ -46,7 +49,7 @@ __all__ = ["MODULES", "OPS", "Op"]
 MODULES = (
     arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, convert,
     convolution, creation, cumulative, dynamic_slicing, exchange, fft, gather, identity,
-    joining, linalg, manual, padding, pooling, powers, random, random_gamma, reduce, reduction,
-    reshape, scatter, select, shape, sharding, slicing, sorting, special, transcendental,
-    triangular,
+    joining, linalg, manual, padding, pooling, powers, precision, ragged, random, random_gamma, reduce,
+    reduction, reshape, scatter, select, shape, sharding, slicing, sorting, special,
+    transcendental, triangular, tridiagonal,
 )

@@ -262,6 +262,11 @@ class ProgramSyntaxError(ShardtraceError, ValueError):
     Fix: compare with the form in `ir/grammar.lark`, or with a fresh dump of the same stage.
     """
 
+    filename: str = ""
+    line: int = 0
+    """Line and column of the mistake, from 1."""
+    column: int = 0
+
 
 class VerificationError(ShardtraceError, ValueError):
     """A program that breaks a rule of its level, found by the verifier.

@@ -1,8 +1,8 @@
 """Reading the frame of a program: the heading, the parameters and results, `return`.
 
-A frame is open from a program's name to its `}`; its mesh is the one that types are read on. A type,
-a mesh and a param list are one token each here, and are read by rules of their own (ir/values.py),
-once per distinct text and mesh.
+A frame is open from a program's name to its `}`; its mesh is the one that types are read on. A
+type, a mesh and a param list are one token each here, and are read by rules of their own
+(ir/values.py), once per distinct text and mesh.
 """
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class Frames(Values):
             number, _, text = token.partition(":")
             if "[" not in text:
                 text += "[] on ()"
-            part = Token("TYPE", text, token.start_pos + len(number) + 1)
+            part = Token("TYPE", text, (token.start_pos or 0) + len(number) + 1)
             aval = self.small(part, "type")
             try:
                 value = parse_scalar(number, storage_dtype(aval.dtype))

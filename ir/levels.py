@@ -188,8 +188,9 @@ def check_local(op: Op, types: Types, declared: Types,
     """Declared types are those that the op gives on blocks.
 
     Operands that vary over different axes need no cast here: the result varies over all of them.
+    Operands of ops that hold programs are exactly what the programs take.
     """
-    if op.manual is None:
+    if op.manual is None and not op.subprograms:
         types = together(types)
     try:
         inferred = infer(op, types, params, mesh)

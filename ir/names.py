@@ -35,7 +35,7 @@ def name_variables(program: Program) -> Names:
         else:
             wishes.extend((var, var.name) for var in eqn.outvars)
     names = Names()
-    used = set(RESERVED)
+    used: set[str] = set(RESERVED)
     count: dict[str, int] = {}
     for var, wish in wishes:
         name = base = _as_name(wish) if wish else ""

@@ -5,20 +5,19 @@ written `Name(field=value, ...)`, enums `Name.MEMBER`.
 """
 from __future__ import annotations
 
-import dataclasses
 import enum
-from typing import TypeVar
+from typing import Any
 
 PARAM_TYPES: dict[str, type] = {}
-C = TypeVar("C", bound=type)
 
 
-def register_param_type(cls: C) -> C:
+def register_param_type(cls: Any) -> Any:
     """Let values of `cls`, a dataclass, NamedTuple or Enum, stand in params. Works as decorator.
 
     Raises ValueError if another class of that name is known, TypeError for any other kind of class.
     """
-    if not (dataclasses.is_dataclass(cls) or issubclass(cls, enum.Enum) or hasattr(cls, "_fields")):
+    if not (issubclass(cls, enum.Enum) or hasattr(cls, "_fields")
+            or hasattr(cls, "__dataclass_fields__")):
         raise TypeError(f"{cls.__name__} is neither a dataclass, nor a NamedTuple, nor an Enum")
     if PARAM_TYPES.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"a param type called {cls.__name__} is registered already")

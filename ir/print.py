@@ -13,6 +13,7 @@ program that is wrong prints as well, since the verifier shows it.
 """
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from .placeholders import quote
 from .program import Atom, Equation, Level, Literal, Program
 from .remarks import Files, file_word, remark_text
 from .scalars import scalar_text
-from .text import Notation, hidden_params, is_name, mesh_text
+from .text import Notation, exact, hidden_params, is_name, mesh_text
 from .types import ArrayType
 
 WIDTH = 100              # of a heading before it is broken
@@ -47,8 +48,11 @@ def print_program(program: Program, *, locations: bool = True,
     return _Printer(locations, constant).text(program)
 
 
-def save_program(program: Program, path: str | Path) -> None:
-    """Write a program to `path`, and its large constants to an `.npz` of that name beside it."""
+def save_program(program: Program, path: str | Path, comment: str = "") -> None:
+    """Write a program to `path`, and its large constants to an `.npz` of that name beside it.
+
+    comment: what the file begins with, without `#`.
+    """
     path = Path(path)
     arrays: dict[str, np.ndarray] = {}
     beside = path.with_suffix(".npz")
@@ -66,8 +70,12 @@ def save_program(program: Program, path: str | Path) -> None:
 
     text = print_program(program, constant=write)
     if arrays:
-        np.savez(beside, **arrays)
-    path.write_text(text, encoding="utf-8")
+        with zipfile.ZipFile(beside, "w") as archive:      # as np.savez, with any name
+            for key, array in arrays.items():
+                with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    heading = "".join(f"# {line}\n" for line in comment.splitlines())
+    path.write_text(heading + text, encoding="utf-8")
 
 
 # -- the printer -----------------------------------------------------------------------------------
@@ -192,7 +200,7 @@ class _Printer:
         if not params:
             return "" if not hidden_params(op) else self._params_text(op, params, notation)
         try:
-            key = (op, params_key(params))
+            key = (op, params_key(params), exact(params))
             text = notation.values.get(key)
         except TypeError:                    # not hashable: for the verifier to say
             return self._params_text(op, params, notation)

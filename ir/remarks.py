@@ -21,7 +21,7 @@ from .placeholders import quote
 from .program import Equation
 from .text import axis_text, unquote
 
-_PLAIN_FILE = re.compile(r'[^\s":,]+')
+_PLAIN_FILE = re.compile(r'[^\s":,#=]+')
 _PLAIN_WORD = re.compile(r'[^\s",]+')
 _PLAIN_TRANSFORM = re.compile(r'[^\s",:]+')
 _STRING = r'"(?:[^"\\]|\\.)*"'

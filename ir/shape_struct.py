@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .context import STATE, x64_enabled
-from .dtypes import canonicalize_dtype
+from .dtypes import ExtendedDType, canonicalize_dtype
 from .sharding import NamedSharding
 from .spec import PartitionSpec
 from .types import ArrayType, array_type
@@ -28,8 +28,7 @@ class ShapeDtypeStruct:
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(int(n) for n in shape)
-        self.dtype = dtype if hasattr(dtype, "itemsize") and not isinstance(dtype, type) \
-            else np.dtype(getattr(dtype, "dtype", dtype))
+        self.dtype = _dtype(dtype)
         self.weak_type = weak_type
         if isinstance(sharding, PartitionSpec) and len(sharding.entries) > len(self.shape):
             raise ValueError(f"PartitionSpec {sharding} is only valid for values of rank at least "
@@ -82,6 +81,13 @@ class ShapeDtypeStruct:
 
     def __hash__(self) -> int:
         return hash((self.shape, self.dtype, self._sharding, self.weak_type))
+
+
+def _dtype(dtype: Any) -> Any:
+    for candidate in (dtype, getattr(dtype, "dtype", None)):    # scalar types such as jnp.float32
+        if isinstance(candidate, (np.dtype, ExtendedDType)):
+            return candidate
+    return np.dtype(dtype)
 
 
 def struct_of(aval: ArrayType) -> ShapeDtypeStruct:

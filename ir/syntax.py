@@ -20,11 +20,11 @@ from .location import Location
 class Mistake(Exception):
     """What is wrong at `start` (an offset in the text), over `length` characters."""
 
-    def __init__(self, message: str, start: int, length: int = 1, *, label: str = "",
+    def __init__(self, message: str, start: int | None, length: int = 1, *, label: str = "",
                  help: str = "") -> None:
         super().__init__(message)
         self.message, self.start, self.length, self.label, self.help = (
-            message, start, length, label, help)
+            message, start or 0, length, label, help)
 
 
 class TextLocation(Location):

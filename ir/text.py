@@ -271,6 +271,18 @@ _WRITERS: dict[type, Callable[[Any, Notation], str]] = {
 }
 
 
+def exact(value: Any) -> Any:
+    """What tells equal values of different text apart: 1, True and 1.0; 0.0 and -0.0."""
+    kind = type(value)
+    if isinstance(value, (tuple, frozenset)):
+        return kind, *map(exact, value)
+    if kind is dict:
+        return tuple(map(exact, value.values()))
+    if isinstance(value, (float, complex, np.generic)):
+        return kind, repr(value)
+    return kind
+
+
 @functools.cache
 def hidden_params(op: Op) -> dict[str, Any]:
     """Params that need no text while they have these values: those that `op.infer` names.

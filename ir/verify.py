@@ -69,7 +69,7 @@ def verify(program: Program) -> None:
     program.memo["verified"] = True
 
 
-def _verification_error(program: Program, index: int, violation: Violation) -> VerificationError:
+def _verification_error(program: Program, index: int, violation: Violation) -> Exception:
     inside = 0 <= index < len(program.eqns)
     where = program.eqns[index].location if inside else UNKNOWN
     excerpt = equation_excerpt(program, max(index, 0)) if program.eqns else []
@@ -179,7 +179,7 @@ def check_equation(eqn: Equation, bound: set[Var], level: Level, mesh: AbstractM
     """All that is to be said of one equation; binds its results."""
     op, params = eqn.op, eqn.params
     for atom in eqn.invars:
-        if type(atom) is Literal:
+        if isinstance(atom, Literal):
             check_literal(atom)
         elif atom not in bound:
             raise Violation(f"operand `{atom.name or atom}` of `{op.name}` is used before it is "

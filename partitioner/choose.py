@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.mesh import AbstractMesh
-from ..ir.rule import REDUCE
+from ..ir.rule import PASS, REDUCE
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, project, tensor_entries
 from .redistribute import plan
@@ -125,6 +125,11 @@ def _candidates(mesh, info, parts, kept) -> Iterator[dict[int, Axes]]:
                 where.setdefault(a, set()).add(f)
         for a in overflow:
             where.setdefault(a, set())
+    passing = [f for f, factor in enumerate(info.factors)
+               if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
+    for found in where.values():
+        if any(not info.split_ok[f] for f in found):
+            found.update(passing)       # work along the factor while another dimension is split
     axes = [a for a in mesh.sort_axes(where) if a not in kept]
     options: list[list[int]] = [[*sorted(f for f in where[a] if info.split_ok[f]), -1]
                                 for a in axes]

@@ -48,7 +48,9 @@ class RuleInfo:
                     found.append((f, d, p == len(factors) - 1))
             places.append(tuple(found))
         self.places: tuple[tuple[tuple[int, int, bool], ...], ...] = tuple(places)
-        self.flows = tuple(not f.blocked and f.kind != ORDERED and i not in twice
+        passing = any(f.kind == PASS and f.size > 1 for f in self.factors)
+        # along an ordered factor only where its axes can move to another dimension meanwhile
+        self.flows = tuple(not f.blocked and i not in twice and (f.kind != ORDERED or passing)
                            for i, f in enumerate(self.factors))
         self.split_ok = tuple(f.splittable and i not in twice for i, f in enumerate(self.factors))
         self.has_other_kinds = any(f.kind != PASS for f in self.factors)

@@ -125,7 +125,13 @@ def partition(program: Program, *, mesh: AbstractMesh,
             if step.name == "optimize" and not options.optimize:
                 continue
             start = time.perf_counter()
-            after = step.run(program, job)
+            try:
+                after = step.run(program, job)
+            except AssertionError as problem:
+                if hasattr(problem, "diagnostic"):       # an assertion of the user's own
+                    raise
+                raise VerificationError(
+                    f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
             timings[step.name] = time.perf_counter() - start
             dump.write(step.name, step.stage, after, timings[step.name])
             if check:
@@ -192,10 +198,8 @@ class _Dump:
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
-        """The input of a pass that failed, as a file to run it on; says where."""
-        if self.folder is None:
-            return ""
-        path = self.folder / "repro.st"
+        """Write the input of a pass that failed, as a file to run it on; says where."""
+        path = (self.folder or pathlib.Path()) / "repro.st"
         path.write_text(f"# input of pass {step.name}, which left an invalid program\n"
                         + str(before).rstrip() + "\n")
         return f"; its input is in {path}"

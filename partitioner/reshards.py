@@ -15,6 +15,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import REDUCE
 from ..ir.sharding import NamedSharding
+from ..ir.types import ArrayType
 from .choose import Choice, Site, choose
 from .factors import Axes, RuleInfo, rule_info
 from .regions import has_region, region_of, with_programs
@@ -79,56 +80,64 @@ class _Chooser:
     # -- equations with a factor rule --------------------------------------------------------------
 
     def chosen(self, eqn: Equation, operands: list[Atom]) -> None:
-        rule = eqn.op.factor_rule(tuple(v.aval.shape for v in eqn.invars),
-                                  tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+        rule = eqn.op.factor_rule(tuple([v.aval.shape for v in eqn.invars]),
+                                  tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
         info = rule_info(rule)
-        sites = tuple(Site(v.aval.shape, v.aval.dtype.itemsize, v.aval.entries,
-                           v.aval.sharding.spec.unreduced) for v in (*operands, *eqn.outvars))
-        asked = _EMPTY.union(*(v.aval.sharding.spec.unreduced for v in eqn.outvars))
-        kept = asked & _EMPTY.union(*(s.pending for s in sites[:len(operands)]))
-        if len(eqn.outvars) > 1:
-            kept = _EMPTY       # which result is pending over what would have to be said per result
-        choice = self.choice(info, sites, kept, operands)
-        needed = []
-        for i, operand in enumerate(operands):
-            needed.append(self.operand(eqn, info, i, operand, choice, sites))
+        types = tuple([v.aval for v in (*operands, *eqn.outvars)])
+        choice = self.choice(info, types, operands)
+        count = len(operands)
+        needed = [self.operand(eqn, info, i, operand, choice, types)
+                  for i, operand in enumerate(operands)]
         produced, after = [], []
         for k, var in enumerate(eqn.outvars):
-            aval = typed(var.aval, self.mesh, choice.layouts[len(operands) + k], choice.pending)
-            if aval.sharding is var.aval.sharding:
+            if (choice.layouts[count + k] == var.aval.entries
+                    and choice.pending == var.aval.sharding.spec.unreduced):
                 produced.append(var)
                 continue
-            partial = Var(aval, var.name)
+            partial = Var(typed(var.aval, self.mesh, choice.layouts[count + k], choice.pending),
+                          var.name)
             produced.append(partial)
             move = reshard_equation(partial, var.aval, eqn.location,
                                     result_reason(eqn, info, choice, k, var), var.name)
             after.append(move.replace(outvars=(var,)))
-        self.eqns.append(eqn.replace(invars=needed, outvars=produced))
+        if needed != operands or eqn.invars != tuple(operands) or after:
+            eqn = eqn.replace(invars=needed, outvars=produced)
+        self.eqns.append(eqn)
         self.eqns.extend(after)
 
-    def choice(self, info: RuleInfo, sites: tuple[Site, ...], kept: frozenset[str],
-               operands: Sequence[Atom]) -> Choice:
-        free = [frozenset(s.spec.entries for s in self.layouts.get(v, ()))
-                if isinstance(v, Var) else frozenset() for v in operands]
-        if any(len(f) > 1 for f in free):
-            return choose(self.mesh, info, sites, kept, free)
-        key = (id(info), self.mesh, sites, kept)
-        found = self.memo.get(key)
+    def choice(self, info: RuleInfo, types: tuple[ArrayType, ...], operands: Sequence[Atom]
+               ) -> Choice:
+        shared = any(len(self.layouts.get(v, ())) > 1 for v in operands if isinstance(v, Var))
+        key = (info, types)
+        found = None if shared else self.memo.get(key)
         if found is None:
-            found = self.memo[key] = choose(self.mesh, info, sites, kept)
+            sites = tuple(Site(t.shape, t.dtype.itemsize, t.entries, t.sharding.spec.unreduced)
+                          for t in types)
+            free = [frozenset(s.spec.entries for s in self.layouts.get(v, ()))
+                    if isinstance(v, Var) else frozenset() for v in operands] if shared else ()
+            found = choose(self.mesh, info, sites, self.kept(types, len(operands)), free)
+            if not shared:
+                self.memo[key] = found
         return found
 
+    def kept(self, types: tuple[ArrayType, ...], count: int) -> frozenset[str]:
+        """Axes over which pending sums pass through the equation, as its type says."""
+        if len(types) > count + 1:
+            return _EMPTY       # which result is pending over what would have to be said per result
+        incoming = _EMPTY.union(*(t.sharding.spec.unreduced for t in types[:count]))
+        return incoming & types[-1].sharding.spec.unreduced if incoming else _EMPTY
+
     def operand(self, eqn: Equation, info: RuleInfo, i: int, operand: Atom, choice: Choice,
-                sites: Sequence[Site]) -> Atom:
+                types: Sequence[ArrayType]) -> Atom:
         entries = choice.layouts[i]
-        pending = sites[i].pending & choice.pending
+        pending = types[i].sharding.spec.unreduced & choice.pending
         if isinstance(operand, Literal) or (operand.aval.entries == entries
                                             and operand.aval.sharding.spec.unreduced == pending):
             return operand
         aval = typed(operand.aval, self.mesh, entries, pending)
         known = self.layouts.setdefault(operand, {operand.aval.sharding: operand})
         if aval.sharding not in known:
-            reason = operand_reason(eqn, info, i, choice, sites)
+            reason = operand_reason(eqn, info, i, choice, types)
             move = reshard_equation(operand, aval, eqn.location, reason)
             self.eqns.append(move)
             known[aval.sharding] = move.outvars[0]
@@ -156,13 +165,13 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
 
 
 def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
-                   sites: Sequence[Site]) -> str:
+                   types: Sequence[ArrayType]) -> str:
     """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
-    name, site = eqn.op.name, sites[i]
-    if site.pending - choice.pending:
-        return (f"`{name}` needs the finished sum over "
-                f"{', '.join(sorted(site.pending - choice.pending))}")
-    for d, (have, need) in enumerate(zip(site.entries, choice.layouts[i], strict=True)):
+    name = eqn.op.name
+    finished = types[i].sharding.spec.unreduced - choice.pending
+    if finished:
+        return f"`{name}` needs the finished sum over {', '.join(sorted(finished))}"
+    for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
         if have == need:
             continue
         what = f"`{name}` needs dimension {d} of operand {i} {_over(need)}"
@@ -176,7 +185,7 @@ def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
             taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
             if taken is not None and taken not in factors:
                 return f"{what}: {a} splits {_carrier(info, taken, i)}"
-        for t, other in enumerate(sites):
+        for t, other in enumerate(types):
             if t == i:
                 continue
             for e, group in enumerate(info.maps[t]):

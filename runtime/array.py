@@ -189,7 +189,7 @@ class ArrayImpl(Array):
         if isinstance(storage, LocalBlocks):
             index = block_index(sharding, self.aval.shape)
             owner = {tuple((s.start, s.stop) for s in where): d
-                     for d, where in reversed(index.items()) if d in storage.blocks}
+                     for d, where in reversed(list(index.items())) if d in storage.blocks}
             blocks = {d: storage.blocks[owner[tuple((s.start, s.stop) for s in where)]]
                       for d, where in index.items()}
             storage = assemble(blocks, sharding, self.aval.shape, self.aval.dtype)
@@ -425,7 +425,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if isinstance(x, _SCALARS):
         kind = next(k for k in _SCALARS if isinstance(x, k))
         dtype = canonicalize_dtype(kind, x64)
-        if kind is int and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+        if isinstance(x, int) and kind is int and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
             raise OverflowError(f"Python int {x} too large to convert to {dtype.name}")
         return np.asarray(x, dtype), not isinstance(x, bool)
     if hasattr(x, "__array__") and not isinstance(x, type):

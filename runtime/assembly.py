@@ -173,12 +173,12 @@ def _is_shape(x: Any) -> bool:
 
 def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
     if process_count() == 1 or not isinstance(sharding, NamedSharding):
-        shape = np.shape(local)
-        if global_shape is not None and tuple(global_shape) != shape:
+        given = np.shape(local)
+        if global_shape is not None and tuple(global_shape) != given:
             raise ValueError(
                 "When calling `make_array_from_process_local_data` on a single process, "
                 "global_shape should be None or equal to local_data.shape. Got "
-                f"global_shape={tuple(global_shape)} and local_data.shape={shape}.")
+                f"global_shape={tuple(global_shape)} and local_data.shape={given}.")
         return put(local, sharding)
     data, weak = host_array(local)
     parts = _tiles_of_processes(sharding, data.ndim)

@@ -20,10 +20,11 @@ from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 class MeshAtoms:
     """The atoms of a mesh for the axis names that a program uses.
 
-    order: all atoms, in mesh order, major first. size: atom to its number of devices.
+    order: all atoms, in mesh order, major first. size: atom to its number of devices. key: both,
+    as something to hash.
     """
 
-    __slots__ = ("_of", "_place", "mesh", "order", "size")
+    __slots__ = ("_of", "_place", "key", "mesh", "order", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -42,6 +43,7 @@ class MeshAtoms:
             self.size.update(zip(names, (k for _, k in parts), strict=True))
             self._of[base] = tuple(names)
         self.order = tuple(self.size)
+        self.key = tuple(self.size.items())
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ and its result is rounded once to the declared dtype. Both executors call evalua
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..ir.types import ArrayType
 
 F32 = np.dtype(np.float32)
 Function = Callable[..., Any]
+Shape = tuple[int, ...]
 
 
 def widened(x: np.ndarray) -> np.ndarray:
@@ -25,11 +27,13 @@ def widened(x: np.ndarray) -> np.ndarray:
 
 
 def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[ArrayType],
-              results: Sequence[ArrayType], shapes: Sequence[tuple[int, ...]] | None) -> Function:
+              results: Sequence[ArrayType], shapes: Sequence[Shape],
+              given: Sequence[Shape]) -> Function:
     """`op.evaluate` of arrays alone, giving arrays of exactly the declared dtypes and shapes.
 
     shapes: of the result arrays; a result that an evaluator leaves at size 1 along a device
-    dimension is repeated. None: not checked. Gives a list if the op has multiple results.
+    dimension is repeated. given: shapes of the operand arrays. Gives a list if the op has multiple
+    results. Where the op is a numpy ufunc that keeps the promise by itself, it is that ufunc.
     """
     evaluate = op.evaluate
     if evaluate is None:
@@ -42,10 +46,13 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
             if narrow:
                 arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
             out = list(evaluate(lead, *arrays, **params))
-            return [as_declared(x, dtype, None if shapes is None else shapes[i], op)
-                    for i, (x, dtype) in enumerate(zip(out, dtypes, strict=True))]
+            return [as_declared(x, dtype, shape, op)
+                    for x, dtype, shape in zip(out, dtypes, shapes, strict=True)]
         return several
-    dtype, shape = dtypes[0], None if shapes is None else shapes[0]
+    dtype, shape = dtypes[0], shapes[0]
+    ufunc = getattr(evaluate, "ufunc", None)
+    if ufunc is not None and not narrow and _keeps(ufunc, operands, dtype, shape, given):
+        return ufunc
     if narrow:
         def one_narrow(*arrays: Any) -> Any:
             wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
@@ -74,11 +81,30 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
     return nary
 
 
-def as_declared(x: Any, dtype: np.dtype, shape: tuple[int, ...] | None, op: Op) -> Any:
+def _keeps(ufunc: np.ufunc, operands: Sequence[ArrayType], dtype: np.dtype, shape: Shape,
+           given: Sequence[Shape]) -> bool:
+    """Does the ufunc on operands of these dtypes and shapes give the declared ones?"""
+    rank = len(shape)
+    if any(s and len(s) != rank for s in given) or not any(s == shape for s in given):
+        return False
+    return _result_dtype(ufunc, tuple(storage_dtype(t.dtype) for t in operands)) == dtype
+
+
+@functools.lru_cache(maxsize=4096)
+def _result_dtype(ufunc: np.ufunc, dtypes: tuple[np.dtype, ...]) -> np.dtype | None:
+    if ufunc.nout != 1 or ufunc.nin != len(dtypes):
+        return None
+    try:
+        return ufunc.resolve_dtypes((*dtypes, None))[-1]
+    except TypeError:
+        return None
+
+
+def as_declared(x: Any, dtype: np.dtype, shape: Shape, op: Op) -> Any:
     """A result in its declared dtype and shape."""
     if x.dtype != dtype:
         x = x.astype(dtype)
-    if shape is not None and x.shape != shape:
+    if x.shape != shape:
         if x.ndim != len(shape) or any(m not in (1, n) for m, n in
                                        zip(x.shape, shape, strict=True)):
             raise ValueError(f"the evaluator of `{op.name}` gave an array of shape {x.shape}, "

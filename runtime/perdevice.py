@@ -160,7 +160,9 @@ class PerDeviceRun:
             return self.control(eqn, operands)
         types = [v.aval for v in eqn.outvars]
         shapes = [t.shape for t in types]
-        function = evaluator(op, 0, eqn.params, [a.aval for a in eqn.invars], types, shapes)
+        operand_types = [a.aval for a in eqn.invars]
+        function = evaluator(op, 0, eqn.params, operand_types, types, shapes,
+                             [t.shape for t in operand_types])
         done = [function(*blocks) for blocks in zip(*operands, strict=True)] if operands else [
             function() for _ in self.coordinates]
         if op.multiple_results:

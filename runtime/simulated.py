@@ -18,14 +18,13 @@ import numpy as np
 from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.rule import FactorRule, RuleError
 from ..ir.types import ArrayType
 from . import collectives, inplace
 from .axes import MeshAtoms, axis_names
+from .decisions import decide, local_rule
 from .flatten import FlatProgram
 from .folding import collective_atoms, folds, linear_set, variation
 from .layout import Layout, array_shape, whole
-from .numerics import evaluator
 from .plan import Plan
 from .storage import Stored, frozen
 from .workspace import Value, Workspace
@@ -201,70 +200,29 @@ class Planner(Workspace):
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
-        op, atoms = eqn.op, self.atoms
+        op = eqn.op
         operands = [self.value_of(a) for a in eqn.invars]
         types = [v.aval for v in eqn.outvars]
         allowed = inplace.folds_of([self.folds.get(v, {}) for v in eqn.outvars])
-        done = frozenset(a for x in operands for a in x.layout.folded)
+        done = NONE
+        for x in operands:
+            done |= x.layout.folded
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.fold_group(eqn, operands, members, done)
-        rule = self.rule(eqn)
         sums = allowed.get("sum", NONE) - done
-        orders: inplace.Orders = {}
-        if rule is not None:
-            orders = inplace.common_orders(rule, operands, allowed)
-            if sums:
-                taken = {a for order in orders.values() for a in order}
-                operands, first = self.sum_first(eqn, operands, sums - taken)
-                done |= first
-                orders = inplace.common_orders(rule, operands, allowed)
-                orders = inplace.contraction_orders(rule, operands, orders, sums - done,
-                                                    atoms.order)
-            done |= {a for f, order in orders.items() if rule.factors[f].kind == "reduce"
-                     for a in order}
-        if orders:
-            assert rule is not None
-            ins = inplace.target_splits(rule, operands, orders)
-            outs = inplace.result_splits(rule, orders)
-        else:
-            ins = [((),) * x.aval.ndim for x in operands]
-            outs = [((),) * t.ndim for t in types]
-        own = [x.layout.atoms - {a for axes in split for a in axes}
-               for x, split in zip(operands, ins, strict=True)]
-        stack = atoms.sort(set().union(*own))
-        rank = types[0].ndim if stack and op.rule == "... -> ..." else 0
-        slots = [self.view(x, tuple(a for a in stack if a in mine), split, stack,
-                           rank if not x.aval.ndim else 0)
-                 for x, mine, split in zip(operands, own, ins, strict=True)]
-        layouts = [Layout(stack, split, done) for split in outs]
-        shapes = [array_shape(layout, t.shape, atoms.size)
-                  for layout, t in zip(layouts, types, strict=True)]
-        params = eqn.params
-        if orders and op.resize is not None:
-            params = op.resize(params, tuple(
-                array_shape(Layout((), split), x.aval.shape, atoms.size)
-                for x, split in zip(operands, ins, strict=True)), tuple(
-                array_shape(Layout((), layout.split), t.shape, atoms.size)
-                for layout, t in zip(layouts, types, strict=True)))
-        function = evaluator(op, len(stack), params, [x.aval for x in operands], types, shapes)
-        uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
-        if rule is not None:
-            uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+        if sums:
+            operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
+        made = decide(op, eqn.params, operands, types, self.atoms, allowed, done)
+        slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
+                 for x, f in zip(operands, made.operands, strict=True)]
         if op.multiple_results:
-            made = self.plan.call_several(function, slots, len(types), eqn)
+            results = self.plan.call_several(made.function, slots, len(types), eqn)
         else:
-            made = [self.plan.call(function, slots, eqn)]
-        for var, layout, slot, same in zip(eqn.outvars, layouts, made, uniform, strict=True):
+            results = [self.plan.call(made.function, slots, eqn)]
+        for var, layout, slot, same in zip(eqn.outvars, made.layouts, results, made.uniform,
+                                           strict=True):
             self.bind(var, layout, slot, same)
-
-    def rule(self, eqn: Equation) -> FactorRule | None:
-        """The factor rule on local shapes; None where the op has none for them."""
-        try:
-            return eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
-                                      tuple(v.aval.shape for v in eqn.outvars), eqn.params)
-        except RuleError:
-            return None
 
     def fold_group(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                    axes: frozenset[str]) -> list[Value]:
@@ -273,11 +231,18 @@ class Planner(Workspace):
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
 
-    def sum_first(self, eqn: Equation, operands: list[Value], axes: frozenset[str]
+    def sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+                  sums: frozenset[str], done: frozenset[str], allowed: Any
                   ) -> tuple[list[Value], frozenset[str]]:
-        """Sum an operand that alone differs over a folded axis, rather than the result."""
-        done = NONE
-        for a in self.atoms.sort(axes):
+        """Sum an operand that alone differs over a folded axis, rather than the result.
+
+        Not where the axis is in place on a summed dimension, which is one evaluation anyway.
+        """
+        rule = local_rule(eqn.op, eqn.params, operands, types)
+        if rule is not None:
+            for order in inplace.common_orders(rule, operands, allowed).values():
+                sums = sums.difference(order)
+        for a in self.atoms.sort(sums):
             having = frozenset(i for i, x in enumerate(operands) if a in x.layout.atoms)
             if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None:
                 operands = self.fold_group(eqn, operands, having, frozenset((a,)))

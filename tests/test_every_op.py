@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shardtrace.ir.context import interpreter_context
+from shardtrace.ir.context import abstract_mesh_context, interpreter_context
 from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
+from shardtrace.ir.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.infer import infer
 from shardtrace.ir.keys import storage_dtype
+from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.rule import PASS, Factor, FactorRule
-from shardtrace.ir.types import ArrayType, array_type
+from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.spec import P
+from shardtrace.ir.types import ArrayType, ManualState, array_type
 
 ELEMENTWISE = "... -> ..."
 Arrays = Sequence[np.ndarray]
@@ -351,6 +356,121 @@ def test_transpose_is_the_adjoint(op: Op, sample: Sample) -> None:
         np.testing.assert_allclose(pairing(out, cts), pairing([point[i] for i in linear],
                                                               [back[i] for i in linear]),
                                    rtol=1e-9, atol=1e-9)
+
+
+class Value:
+    """A value of which only the type is known."""
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval, self.shape, self.dtype = aval, aval.shape, aval.dtype
+
+
+class Typing:
+    """An interpreter that only infers types; operands are made to vary as the others do."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        types = [x.aval if isinstance(x, Value) else
+                 array_type(np.shape(x), np.asarray(x).dtype) for x in operands]
+        varying = frozenset().union(*(t.varying for t in types))
+        types = [t if t.varying == varying else t.update(
+            sharding=NamedSharding(self.mesh, t.spec), manual=ManualState(varying)) for t in types]
+        return [Value(t) for t in infer(op, tuple(types), params, self.mesh)]
+
+
+EXPLICIT = AbstractMesh((2,), ("x",), (AxisType.Explicit,))
+MANUAL = AbstractMesh((2,), ("x",), (AxisType.Manual,))
+
+
+def sharded_types(sample: Sample) -> Iterator[tuple[AbstractMesh, tuple[ArrayType, ...]]]:
+    """The operand types, with one dimension split, or varying over a manual axis."""
+    shapes = [x.shape for x in sample.operands]
+    rank = max((len(s) for s in shapes), default=0)
+    for d in range(rank):
+        specs = [P(*("x" if i == d and len(s) == rank and s[d] % 2 == 0 else None
+                     for i in range(len(s)))) for s in shapes]
+        yield EXPLICIT, tuple(array_type(x.shape, x.dtype, False, NamedSharding(EXPLICIT, spec))
+                              for x, spec in zip(sample.operands, specs, strict=True))
+    yield MANUAL, tuple(array_type(x.shape, x.dtype, False, NamedSharding(MANUAL, P()),
+                                   ManualState({"x"})) for x in sample.operands)
+
+
+@contextlib.contextmanager
+def typing(mesh: AbstractMesh) -> Iterator[None]:
+    """Operands that Explicit typing refuses, or warns of, are no business of these tests."""
+    with interpreter_context(Typing(mesh)), abstract_mesh_context(mesh), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            yield
+        except IndivisibleError:
+            pass
+        except ShardingTypeError as error:
+            if "not divisible" not in str(error):
+                raise
+
+
+def accepted(op: Op, operands: Sequence[Value], params: dict[str, Any]) -> Any:
+    """The results, None if the operands are split as the op does not take them."""
+    try:
+        return op.bind(*operands, **params)
+    except (ShardingTypeError, NotImplementedError):
+        return None
+
+
+@pytest.mark.parametrize("op,sample", DIFFERENTIABLE)
+def test_tangents_have_the_types_of_their_primals(op: Op, sample: Sample) -> None:
+    params = dict(sample.params)
+    for mesh, types in sharded_types(sample):
+        operands = [Value(t) for t in types]
+        moving = [x if t.dtype.kind in "fc" else None for x, t in zip(operands, types, strict=True)]
+        if op.name in ("polygamma", "regularized_incomplete_beta"):
+            moving[:-1] = [None] * (len(moving) - 1)
+        with typing(mesh):
+            if accepted(op, operands, params) is None:
+                continue
+            outs, tangents = push_forward(op, operands, moving, params)
+            for out, tangent in zip(outs, tangents, strict=True):
+                assert tangent is None or tangent.aval is out.aval
+
+
+@pytest.mark.parametrize("op,sample", LINEAR)
+def test_cotangents_have_the_types_of_their_operands(op: Op, sample: Sample) -> None:
+    params = dict(sample.params)
+    for mesh, types in sharded_types(sample):
+        for linear in op.linear_sets(len(types), types, params):
+            operands = [Value(t) for t in types]
+            with typing(mesh):
+                outs = accepted(op, operands, params)
+                if outs is None:
+                    continue
+                given = [LinearOperand(t) if i in linear else x
+                         for i, (x, t) in enumerate(zip(operands, types, strict=True))]
+                cts = op.transpose(outs, *given, **params)
+                for i in linear:
+                    assert cts[i].aval is types[i]
+
+
+@pytest.mark.parametrize("op,sample", [p for p in ALL if p.values[0].batch is not None])
+def test_a_split_batch_stays_split(op: Op, sample: Sample) -> None:
+    params, count = dict(sample.params), len(sample.operands)
+    plain = [array_type(x.shape, x.dtype, False, NamedSharding(EXPLICIT, P()))
+             for x in sample.operands]
+    split = [array_type((2, *t.shape), t.dtype, False, NamedSharding(EXPLICIT, P("x")))
+             for t in plain]
+    for dims in [[0] * count, *([0 if j == i else None for j in range(count)]
+                                for i in range(count))]:
+        operands = [Value(t if d is None else s)
+                    for t, s, d in zip(plain, split, dims, strict=True)]
+        with typing(EXPLICIT):
+            try:
+                outs, out_dims = op.batch(operands, dims, 2, **params)
+            except (ShardingTypeError, NotImplementedError):
+                continue        # Explicit typing asks for an out_sharding
+            for out, d in zip(outs, out_dims, strict=True):
+                if d is not None:
+                    assert out.aval.entries[d] == ("x",), (dims, out.aval)
 
 
 def test_ops_linear_in_an_operand_can_be_transposed() -> None:

@@ -26,7 +26,7 @@ from ..ir.dtypes import (
     to_inexact_dtype,
 )
 from ..ir.errors import TypePromotionError
-from ..ir.ops.elementwise import convert_element_type_p
+from ..ir.ops.convert import convert_element_type_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from .constants import is_array_like, unwrapped
 from .tracer import typeof
@@ -107,7 +107,7 @@ def check_arraylike_or_none(function: str, *args: Any) -> None:
                             f"{type(arg)} at position {position}.")
 
 
-# -- dtypes --------------------------------------------------------------------------------------
+# -- dtypes ----------------------------------------------------------------------------------------
 
 def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     """`x` with this dtype and weak flag; no equation where only a literal changes."""
@@ -275,7 +275,7 @@ def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
                   "to 'allow' to disable this warning.", stacklevel=5)
 
 
-# -- both: the operands of an n-ary jnp function -----------------------------------------------------
+# -- both: the operands of an n-ary jnp function ---------------------------------------------------
 
 def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     """The operands of a binary jnp function, brought to one dtype and rank.

@@ -16,6 +16,16 @@ from ..ir.array import Array
 from ..ir.context import config, x64_enabled
 from ..ir.dtypes import safe_to_cast
 from ..ir.op import Op
+from ..ir.ops.scatter import (
+    scatter_add_p,
+    scatter_max_p,
+    scatter_min_p,
+    scatter_mul_p,
+    scatter_p,
+    scatter_sub_p,
+)
+from ..ir.ops.select import select_n_p
+from ..ir.ops.shape import rev_p
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
@@ -166,7 +176,7 @@ def _with_sharding(f: Callable[..., Array], x: Array, index: Any, values: Any, o
     return auto_axes(run, out_sharding=out_sharding)(x, *operands)
 
 
-# -- writing -----------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
                    unique_indices: bool, mode: Any, wrap: bool) -> Array:

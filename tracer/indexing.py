@@ -19,6 +19,12 @@ from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.dtypes import issubdtype
 from ..ir.errors import NonConcreteBooleanIndexError
+from ..ir.ops.arithmetic import add_p, mul_p
+from ..ir.ops.creation import iota_p
+from ..ir.ops.dynamic_slicing import dynamic_slice_p
+from ..ir.ops.joining import concatenate_p
+from ..ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p
+from ..ir.ops.slicing import slice_p
 from ..ir.types import ArrayType
 from . import lax
 from .constants import PYTHON_SCALARS, as_array
@@ -30,7 +36,7 @@ from .tracer import Tracer
 _INT32 = np.dtype("int32")
 
 
-# -- the index, made plain ---------------------------------------------------------------------------
+# -- the index, made plain -------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Position:
@@ -199,7 +205,7 @@ def _mask_positions(i: Any) -> Sequence[Any]:
             for place, (p, n) in enumerate(zip(np.nonzero(mask), mask.shape, strict=True))]
 
 
-# -- reading -----------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 def get_item(x: Array, index: Any) -> Array:
     """x[index]."""
@@ -357,7 +363,7 @@ def _normal_scalar(i: Any, n: int) -> Any:
     return wrap_negative(convert(i, _INT32) if dtype.itemsize < 4 else i, n)
 
 
-# -- gather ------------------------------------------------------------------------------------------
+# -- gather ----------------------------------------------------------------------------------------
 
 @dataclass(frozen=True)
 class Gathering:

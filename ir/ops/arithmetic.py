@@ -266,7 +266,7 @@ def _abs_partial(g: Any, out: Any, x: Any) -> Any:
 
 abs_p = unary(
     "abs", (*INEXACT, np.signedinteger), np.abs, "The absolute value; of complex numbers, real.",
-    result=lambda dtype: np.zeros((), dtype).real.dtype if dtype.kind == "c" else dtype,
+    result=lambda dtype: np.real(np.zeros((), dtype)).dtype if dtype.kind == "c" else dtype,
     jvp=(_abs_partial,), samples=sampled(1, abs, -3, 3, (F32, I32, C64)))
 
 

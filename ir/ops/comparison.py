@@ -70,7 +70,8 @@ def _in_total_order(function: Any) -> Any:
 
 def _equal_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "c":
-        return np.logical_and(_equal_bits(x.real, y.real), _equal_bits(x.imag, y.imag))
+        return np.logical_and(_equal_bits(np.real(x), np.real(y)),
+                              _equal_bits(np.imag(x), np.imag(y)))
     return np.equal(total_order_key(x), total_order_key(y))
 
 

@@ -20,7 +20,7 @@ _REAL_ELEMENTS = (np.float32, np.float64)
 
 
 def _real_dtype(dtype: np.dtype) -> np.dtype:
-    return np.zeros((), dtype).real.dtype
+    return np.real(np.zeros((), dtype)).dtype
 
 
 def _complex_dtype(dtype: np.dtype) -> np.dtype:

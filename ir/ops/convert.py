@@ -57,7 +57,7 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     if x.dtype == dtype:
         return x
     if x.dtype.kind == "c" and not issubdtype(dtype, np.complexfloating):
-        x = x.real
+        x = np.real(x)
     if not issubdtype(dtype, np.integer) or x.dtype.kind in "iub":
         return x.astype(dtype)
     if not issubdtype(x.dtype, np.floating):     # integers narrower than a byte
@@ -65,6 +65,9 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     if is_narrow_float(x.dtype):
         x = x.astype(compute_dtype(x.dtype))
     low, high = _bounds(dtype)
+    # Comparisons with NaN are false; Python's compare the float and the integer exactly.
+    if x.size and low <= float(x.min()) and float(x.max()) <= high and dtype.itemsize > 1:
+        return x.astype(dtype)
     out = np.where(np.isnan(x), np.zeros((), x.dtype), x)
     out = np.clip(np.trunc(out), np.asarray(low, x.dtype), np.asarray(high, x.dtype))
     if float(np.asarray(high, x.dtype)) > high:   # high itself is not a float: 2**31 - 1 in float32

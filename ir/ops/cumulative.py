@@ -188,8 +188,8 @@ def _log_sum_exp(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.nd
 
 
 def _log_add_exp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    larger = np.where(x.real >= y.real, x, y)
-    smaller = np.where(x.real >= y.real, y, x)
+    swap = np.real(x) < np.real(y)
+    larger, smaller = np.where(swap, y, x), np.where(swap, x, y)
     return larger + np.log1p(np.exp(smaller - larger))
 
 

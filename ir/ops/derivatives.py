@@ -46,7 +46,7 @@ def type_of(x: Any) -> ArrayType:
     return array_type(x.shape, x.dtype)
 
 
-def const(value: Any, like: Any) -> np.generic:
+def const(value: Any, like: Any) -> Any:
     """The scalar `value` in the dtype of `like` (a value or a type)."""
     return np.asarray(value, like.dtype)[()]
 
@@ -133,7 +133,7 @@ def cotangent_type(operand: ArrayType) -> ArrayType:
     changes: dict[str, Any] = {}
     if spec.unreduced or spec.reduced:
         changes["sharding"] = named_sharding_abstract(
-            operand.sharding.mesh, spec_from_entries(operand.entries, spec.reduced, spec.unreduced))
+            operand.mesh, spec_from_entries(operand.entries, spec.reduced, spec.unreduced))
     if manual.unreduced or manual.reduced:
         changes["manual"] = ManualState(manual.varying, manual.reduced, manual.unreduced)
     if operand.weak_type:
@@ -155,7 +155,7 @@ def unbroadcast(operand: ArrayType, ct: Any) -> Any:
             kept = [d for d in range(t.ndim) if d not in repeated]
             entries = tuple(() if d in repeated else e for d, e in enumerate(t.entries))
             ct = broadcast(ct, t.update(shape=want.shape, sharding=named_sharding_abstract(
-                t.sharding.mesh, spec_from_entries(entries, t.spec.unreduced, t.spec.reduced))),
+                t.mesh, spec_from_entries(entries, t.spec.unreduced, t.spec.reduced))),
                 kept)
     return reshard_like(ct, want)
 
@@ -174,7 +174,7 @@ def whole_along(x: Any, dim: int) -> Any:
         return x
     entries = tuple(() if d == dim else e for d, e in enumerate(t.entries))
     spec = spec_from_entries(entries, t.spec.unreduced, t.spec.reduced)
-    return OPS["reshard"].bind(x, dst_sharding=named_sharding_abstract(t.sharding.mesh, spec))
+    return OPS["reshard"].bind(x, dst_sharding=named_sharding_abstract(t.mesh, spec))
 
 
 def negate(ct: Any) -> Any:
@@ -255,5 +255,5 @@ def _repeat(x: Any, size: int, model: ArrayType, axes: tuple[str, ...]) -> Any:
     t = type_of(x)
     spec = spec_from_entries((axes, *t.entries), t.spec.unreduced, t.spec.reduced)
     target = t.update(shape=(size, *t.shape),
-                      sharding=named_sharding_abstract(model.sharding.mesh, spec))
+                      sharding=named_sharding_abstract(model.mesh, spec))
     return broadcast(x, target, range(1, t.ndim + 1))

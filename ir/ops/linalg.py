@@ -35,7 +35,6 @@ from .linalg_kernels import (
     qr,
     schur,
     svd,
-    tridiagonal_solve,
 )
 from .rules import reject, rule_text
 
@@ -294,25 +293,3 @@ schur_p = define(
     samples=lambda: [Sample((_matrix(3, 3, 9),), {
         "compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None},
         grad=False)])
-
-
-def _tridiagonal_results(types: Any, dl: Shape, d: Shape, du: Shape, b: Shape, dtype: np.dtype,
-                         **params: Any) -> list[tuple]:
-    if not dl == d == du:
-        reject(TypeError, types, "tridiagonal_solve requires that all diagonal arguments have the "
-               f"same shape, got {dl}, {d} and {du}.")
-    if b[0] != dl[0]:
-        reject(TypeError, types, "tridiagonal_solve requires that the leading ndim of b equals the "
-               f"dimension of the matrix, got {b[0]} and {dl[0]}.")
-    return [(b, dtype)]
-
-
-tridiagonal_solve_p = define(
-    "tridiagonal_solve", "x with A x = b for tridiagonal A, given by its diagonals.", (1, 1, 1, 2),
-    _tridiagonal_results, tridiagonal_solve, many=False, linear=((3,),),
-    samples=lambda: [Sample((np.asarray([0, 1, 2], np.float32), np.asarray([4, 5, 6], np.float32),
-                             np.asarray([1, 2, 0], np.float32), _matrix(3, 2)),
-                            {"perturb_singular": False},
-                            lambda dl, d, du, b: np.linalg.solve(
-                                np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1), b),
-                            grad=False)])

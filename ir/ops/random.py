@@ -188,8 +188,7 @@ def _new_dims_resize(params: dict[str, Any], operands: Sequence[Shape],
     return params
 
 
-def _bits_infer(keys: ArrayType, *, bit_width: int, shape: Shape, partitionable: bool = True
-                ) -> tuple:
+def _bits_infer(keys: ArrayType, *, bit_width: int, shape: Shape, **params: Any) -> tuple:
     check_key("random_bits", keys)
     if bit_width not in (8, 16, 32, 64):
         reject(TypeError, [keys], "requires 8-, 16-, 32- or 64-bit field width.")
@@ -212,7 +211,7 @@ random_bits_p = defop(
     arithmetic=False)
 
 
-def _split_infer(keys: ArrayType, *, shape: Shape, partitionable: bool = True) -> tuple:
+def _split_infer(keys: ArrayType, *, shape: Shape, **params: Any) -> tuple:
     check_key("random_split", keys)
     return (*keys.shape, *shape), KEY_FRY, False
 
@@ -232,12 +231,12 @@ random_split_p = defop(
 
 def _block_infer(result: Callable[[dict[str, Any]], Any]) -> Callable[..., tuple]:
     def infer(keys: ArrayType, *starts: ArrayType, shape: Shape, whole: Shape,
-              dims: tuple[int, ...], bit_width: int = 0) -> tuple:
+              dims: tuple[int, ...], **params: Any) -> tuple:
         check_key("a block of random bits", keys)
         if len(starts) != len(dims) or len(shape) != len(whole):
             reject(TypeError, [keys, *starts], f"a block of shape {shape} of {whole} needs one "
                    f"start for each of the dimensions {dims}")
-        return (*keys.shape, *shape), result({"bit_width": bit_width}), False
+        return (*keys.shape, *shape), result(params), False
     return infer
 
 

@@ -212,7 +212,7 @@ def _fold(operands: Sequence[Any], inits: Sequence[Any], dimensions: Axes, batch
 
 def _without(t: ArrayType, dimensions: Axes) -> ArrayType:
     sharding = named_sharding_abstract(
-        t.sharding.mesh, spec_from_entries(_kept(t.entries, dimensions)))
+        t.mesh, spec_from_entries(_kept(t.entries, dimensions)))
     return t.update(shape=_kept(t.shape, dimensions), sharding=sharding, weak_type=False)
 
 

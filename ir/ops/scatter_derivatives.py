@@ -14,7 +14,14 @@ import numpy as np
 from ..diagnostic import fail
 from ..op import LinearOperand
 from ..types import ArrayType, Shape
-from .derivatives import convert, cotangent_type, explicit_sharding, full_like, type_of
+from .derivatives import (
+    convert,
+    cotangent_type,
+    explicit_sharding,
+    full_like,
+    reshard_like,
+    type_of,
+)
 from .gather import gather_p
 from .indexing import ScatterDimensionNumbers, window_dims
 from .rules import call, zeros
@@ -44,7 +51,8 @@ def transpose_sum(sign: int) -> Callable[..., tuple]:
     def transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple:
         ct_updates = None
         if isinstance(updates, LinearOperand):
-            ct_updates = _gathered(ct, indices, updates.aval, params)
+            ct_updates = reshard_like(_gathered(ct, indices, updates.aval, params),
+                                      cotangent_type(updates.aval))
             if sign < 0:
                 ct_updates = call("neg", ct_updates)
         return ct if isinstance(operand, LinearOperand) else None, None, ct_updates
@@ -59,13 +67,14 @@ def transpose_write(ct: Any, operand: Any, indices: Any, updates: Any, **params:
         hole = cotangent_type(aval).update(dtype=ct.dtype)
         ct_operand = call("scatter", ct, indices, zeros(hole), **params)
     if isinstance(updates, LinearOperand):
-        ct_updates = _gathered(ct, indices, aval, params)
+        ct_updates = reshard_like(_gathered(ct, indices, aval, params), cotangent_type(aval))
         if not params["unique_indices"]:
             number = _numbered(aval)
             nobody = full_like(operand if not isinstance(operand, LinearOperand) else ct, -1,
                                np.int32)
-            winner = _gathered(call("scatter", nobody, indices, number, **params), indices, aval,
-                               params, fill=-1)
+            winner = reshard_like(
+                _gathered(call("scatter", nobody, indices, number, **params), indices, aval,
+                          params, fill=-1), aval)
             ct_updates = call("select_n", call("eq", winner, number), zeros(type_of(ct_updates)),
                               ct_updates)
     return ct_operand, None, ct_updates

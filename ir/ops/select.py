@@ -43,7 +43,8 @@ F32, I32 = np.float32, np.int32
 def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool]:
     if not cases:
         fail(TypeError, "select must have at least one case", code="no-cases")
-    shape = cases[0].shape
+    first = cases[0]
+    shape = first.shape
     if any(c.shape != shape for c in cases):
         fail(TypeError, "select cases must have the same shapes, got "
              f"[{', '.join(str(c.shape) for c in cases)}].", code="shape-mismatch",
@@ -62,7 +63,7 @@ def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool
     if is_bool and len(cases) > 2:
         fail(TypeError, "select with boolean `which` cannot have > 2 cases.", code="no-cases",
              help="give `which` an integer dtype")
-    return shape, cases[0].dtype, all(c.weak_type for c in cases)
+    return shape, first.dtype, all(c.weak_type for c in cases)
 
 
 def _select_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -143,7 +144,7 @@ def _fill(x: Any, like: Any) -> Any:
     t = type_of(like)
     if type_of(x).ndim == t.ndim:
         return x
-    whole = named_sharding_abstract(t.sharding.mesh, spec_from_entries(t.entries))
+    whole = named_sharding_abstract(t.mesh, spec_from_entries(t.entries))
     return broadcast(x, t.update(sharding=whole), (0,))
 
 

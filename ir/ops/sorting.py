@@ -74,7 +74,7 @@ def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ..
 
 def _keys(x: np.ndarray) -> list[np.ndarray]:
     """What compares as x does, the most significant first: numpy puts complex NaNs elsewhere."""
-    return [x.real, x.imag] if x.dtype.kind == "c" else [x]
+    return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
 
 
 def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int

@@ -375,6 +375,32 @@ def test_derivatives_of_a_reduced_weight_stay_pending(recorder: Recorder) -> Non
     assert back.aval is ct.aval
 
 
+class Evaluating:
+    """Computes with evaluators; all operands have one shape here, or rank 0."""
+
+    def process(self, op: Any, operands: Any, params: dict[str, Any]) -> list[Any]:
+        return [evaluate(op.name, *operands, **params)]
+
+
+@pytest.mark.parametrize("name,operands,expected", [
+    ("abs", ([-2.0, 0.0, 3.0],), [-1, 1, 1]), ("sqrt", ([0.0, 4.0],), [INF, 0.25]),
+    ("max", ([1.0, 2.0, 0.0, NAN], [1.0, 0.0, 2.0, 1.0]), [0.5, 1, 0, 0]),
+    ("min", ([1.0, 2.0, 0.0], [1.0, 0.0, 2.0]), [0.5, 0, 1]),
+    ("clamp", ([0.0, 0.0, 0.0], [-1.0, 0.5, 2.0], [1.0, 1.0, 1.0]), [0, 1, 0]),
+    ("pow", ([0.0, 0.0, 3.0], np.array([0, 1, 2])), [0, 1, 6]),
+    ("bessel_i1e", ([0.0],), [0.5]), ("logistic", ([-1000.0, 1000.0],), [0, 0]),
+    ("integer_pow", ([0.0, 2.0],), [0, 4]),
+])
+def test_derivatives_at_the_edges(name: str, operands: Any, expected: Any) -> None:
+    arrays = [np.asarray(x) for x in operands]
+    by = 1 if name == "clamp" else 0
+    tangents = [np.ones(len(x)) if i == by else None for i, x in enumerate(arrays)]
+    params = {"y": 2} if name == "integer_pow" else {}
+    with interpreter_context(Evaluating()):
+        _, (tangent,) = push_forward(OPS[name], arrays, tangents, params)
+    np.testing.assert_allclose(tangent, expected)
+
+
 def test_an_op_without_a_derivative_says_so() -> None:
     x = np.ones(3)
     with pytest.raises(NotImplementedError, match="Differentiation rule for 'zeta' not implement"):

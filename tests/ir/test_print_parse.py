@@ -26,6 +26,7 @@ from shardtrace.ir.program import Equation, Level, Literal, Program, Var, progra
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import ManualState, array_type
+from shardtrace.ir.verify import verify
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
 MESH = AbstractMesh((2, 4), ("X", "Y"), (E, E))
@@ -229,6 +230,14 @@ def test_a_param_that_is_missing_reads_back_as_missing():
     program = Program("f", [x], [row], [x], mesh=MESH)
     assert "precision=absent" in str(program)
     assert set(round_trip(program).eqns[0].params) == {"dimension_numbers"}
+
+
+def test_equal_params_of_different_text_are_told_apart():
+    x = Var(t((8,)), "x")
+    values = [1, True, 1.0, 0.0, -0.0, (1,), (True,), np.float32(1), np.int32(1), float("nan")]
+    rows = [equation("sin", [x], {"p": v}, types=[t((8,))]) for v in values]
+    again = round_trip(Program("f", [x], rows, [x], mesh=MESH))
+    assert [repr(e.params["p"]) for e in again.eqns] == [repr(v) for v in values]
 
 
 def test_op_names_may_have_dashes():
@@ -444,8 +453,9 @@ def test_ten_thousand_nested_uses_need_no_recursion():
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=[p.stem for p in PROGRAMS])
-def test_programs_in_files_read_back(path):
+def test_programs_in_files_are_right_and_read_back(path):
     program = load_program(path)
+    verify(program)
     assert programs_equal(parse_program(str(program)), program)
     assert str(parse_program(str(program))) == str(program)
 

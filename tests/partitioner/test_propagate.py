@@ -81,6 +81,7 @@ CASES = {
     "slice of columns": (lambda b, x: b.slice(x, (0, 0), (8, 4)), [AB], AB),
     "uneven slice": (lambda b, x: b.slice(x, (0, 0), (6, 8)), [AB], NB),
     "cumsum": (lambda b, x: b.op("cumsum", x, axis=0, reverse=False), [AB], AB),
+    "sort": (lambda b, x: b.op("sort", x, dimension=0, is_stable=True, num_keys=1)[0], [AB], AB),
     "softmax": (lambda b, x: softmax(b, x, 1), [AB], AB),
     "softmax over rows": (lambda b, x: softmax(b, x, 0), [AB], AB),
     "argmax": (lambda b, x: b.op("argmax", x, axes=(0,), index_dtype=np.dtype(np.int32)),

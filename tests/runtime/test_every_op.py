@@ -2,8 +2,8 @@
 
 For each sample of each op, operands get blocks of the sample's shape on a mesh X=2, Y=3:
 replicated, in place along some dimension, or over both axes. Devices hold different permutations of
-the sample's elements. The per-device executor calls the evaluator on each block alone; the simulated
-executor on longer dimensions, or with leading device dimensions.
+the sample's elements. The per-device executor calls the evaluator on each block alone; the
+simulated executor on longer dimensions, or with leading device dimensions.
 """
 from __future__ import annotations
 

@@ -9,6 +9,9 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
+from ...ir.ops.comparison import ne_p
+from ...ir.ops.identity import copy_p
+from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..constants import as_array, put_on_device, unwrapped
 from ..dtype_promotion import convert, dtype_and_weak, user_dtype
@@ -135,7 +138,7 @@ def copy(a, order=None):
     return array(a, copy=True, order="K" if order is None else order)
 
 
-# -- bytes, files and text ---------------------------------------------------------------------------
+# -- bytes, files and text -------------------------------------------------------------------------
 
 def frombuffer(buffer, dtype=float, count=-1, offset=0):
     """An array of the bytes of a buffer."""

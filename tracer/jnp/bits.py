@@ -8,6 +8,22 @@ import numpy as np
 
 from ...ir.dtypes import finfo, issubdtype
 from ...ir.op import Op
+from ...ir.ops.arithmetic import abs_p, add_p, ceil_p, floor_p, mul_p, neg_p, nextafter_p, sub_p
+from ...ir.ops.bitwise import (
+    and_p,
+    not_p,
+    or_p,
+    population_count_p,
+    shift_left_p,
+    shift_right_arithmetic_p,
+    shift_right_logical_p,
+    xor_p,
+)
+from ...ir.ops.comparison import eq_p, ge_p, gt_p, lt_p
+from ...ir.ops.convert import bitcast_convert_type_p
+from ...ir.ops.powers import pow_p
+from ...ir.ops.reduction import reduce_sum_p
+from ...ir.ops.select import select_n_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
@@ -155,7 +171,7 @@ def unpackbits(a, axis=None, count=None, bitorder="big"):
     return lax.transpose(bits, np.argsort(order))
 
 
-# -- the parts of a float ------------------------------------------------------------------------------
+# -- the parts of a float --------------------------------------------------------------------------
 
 _INTEGERS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64"),
              1: np.dtype("int8")}

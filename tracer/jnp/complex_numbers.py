@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.ops.comparison import eq_p, ne_p
+from ...ir.ops.complex_parts import imag_p, real_p
+from ...ir.ops.transcendental import atan2_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import LEVEL, check_arraylike, dtype_name, promote_dtypes_inexact

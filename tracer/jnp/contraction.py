@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.ops.arithmetic import mul_p
+from ...ir.ops.contraction import dot_general_p
 from ...ir.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from .. import lax
@@ -200,7 +202,7 @@ def tensordot(a, b, axes=2, *, precision=None, preferred_element_type=None, out_
                     preferred_element_type, output_sharding(out_sharding, "dot_general", ndim))
 
 
-# -- over one dimension ------------------------------------------------------------------------------
+# -- over one dimension ----------------------------------------------------------------------------
 
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Sums of products along a dimension, the first operand conjugated; others broadcast."""

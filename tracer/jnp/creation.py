@@ -13,6 +13,13 @@ from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.errors import ConcretizationTypeError
+from ...ir.ops.arithmetic import add_p, div_p, floor_p, mul_p, sign_p, sub_p
+from ...ir.ops.comparison import eq_p, ge_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.powers import pow_p
+from ...ir.ops.reshape import reshape_p
+from ...ir.ops.select import select_n_p
+from ...ir.ops.transcendental import log_p
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array, put_on_device
@@ -302,7 +309,7 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     return convert(out, dtype)
 
 
-# -- matrices ----------------------------------------------------------------------------------------
+# -- matrices --------------------------------------------------------------------------------------
 
 def eye(N, M=None, k=0, dtype=None, *, device=None):
     """Ones on the k-th diagonal of an N by M matrix, zeros elsewhere."""

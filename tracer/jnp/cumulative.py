@@ -12,6 +12,9 @@ import numpy as np
 from ...ir.diagnostic import fail
 from ...ir.errors import ShardingTypeError
 from ...ir.op import Op
+from ...ir.ops.arithmetic import add_p, mul_p, sub_p
+from ...ir.ops.cumulative import cumprod_p, cumsum_p
+from ...ir.ops.slicing import slice_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
@@ -113,7 +116,7 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
     return _with_initial("cumulative_prod", cumprod_p, x, axis, dtype, include_initial, 1)
 
 
-# -- differences ---------------------------------------------------------------------------------------
+# -- differences -----------------------------------------------------------------------------------
 
 def diff(a, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours along a dimension, n times over."""

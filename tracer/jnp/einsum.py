@@ -12,6 +12,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.lazy import lazy_import
+from ...ir.ops.bitwise import and_p
+from ...ir.ops.comparison import eq_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.reduction import reduce_sum_p
+from ...ir.ops.select import select_n_p
+from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..constants import as_array, unwrapped
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of

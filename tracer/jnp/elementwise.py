@@ -12,6 +12,48 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, iinfo, issubdtype
 from ...ir.op import Op
+from ...ir.ops.arithmetic import (
+    abs_p,
+    add_p,
+    ceil_p,
+    div_p,
+    floor_p,
+    max_p,
+    min_p,
+    mul_p,
+    neg_p,
+    nextafter_p,
+    rem_p,
+    round_p,
+    sign_p,
+    sub_p,
+)
+from ...ir.ops.bitwise import and_p, or_p, shift_right_logical_p
+from ...ir.ops.comparison import eq_p, gt_p, lt_p, ne_p
+from ...ir.ops.complex_parts import complex_p, imag_p, real_p
+from ...ir.ops.powers import cbrt_p, integer_pow_p, pow_p, sqrt_p, square_p
+from ...ir.ops.select import select_n_p
+from ...ir.ops.special import bessel_i0e_p
+from ...ir.ops.transcendental import (
+    acos_p,
+    acosh_p,
+    asin_p,
+    asinh_p,
+    atan2_p,
+    atan_p,
+    atanh_p,
+    cos_p,
+    cosh_p,
+    exp2_p,
+    exp_p,
+    expm1_p,
+    log1p_p,
+    log_p,
+    sin_p,
+    sinh_p,
+    tan_p,
+    tanh_p,
+)
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
@@ -292,7 +334,7 @@ def i0(x):
     return mul_p.bind(exp_p.bind(x), bessel_i0e_p.bind(x))
 
 
-# -- two operands ------------------------------------------------------------------------------------
+# -- two operands ----------------------------------------------------------------------------------
 
 def _binary(name: str, op: Op, doc: str, bool_op: Op | None = None) -> Callable[..., Any]:
     """A function of two operands of one dtype; bool_op takes its place for bool."""

@@ -8,6 +8,11 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
+from ...ir.ops.arithmetic import add_p, div_p, mul_p, rem_p
+from ...ir.ops.comparison import eq_p, lt_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.reshape import reshape_p
+from ...ir.ops.select import select_n_p
 from .. import indexing as array_indexing
 from .. import lax
 from ..broadcasting import select_of, to_type
@@ -33,8 +38,7 @@ from .reductions import sum as sum_of
 from .searching import nonzero
 from .shape import broadcast_shapes, moveaxis, ravel, reshape
 
-
-# -- take --------------------------------------------------------------------------------------------
+# -- take ------------------------------------------------------------------------------------------
 
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
@@ -132,7 +136,7 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     return lax.gather(x, vectors, numbers, sizes, mode=gather_mode, fill_value=fill_value)
 
 
-# -- diagonals ---------------------------------------------------------------------------------------
+# -- diagonals -------------------------------------------------------------------------------------
 
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """The diagonals of the matrices that two dimensions span, as the last dimension."""
@@ -227,7 +231,7 @@ def tile_to(x: Array, n: int) -> Array:
     return lax.tile(x, (max(1, -(-n // max(x.size, 1))),))
 
 
-# -- writing -----------------------------------------------------------------------------------------
+# -- writing ---------------------------------------------------------------------------------------
 
 def _new_only(name: str, inplace: bool) -> None:
     if inplace:
@@ -295,7 +299,7 @@ def place(arr, mask, vals, *, inplace=True):
     return reshape(out, x.shape)
 
 
-# -- index grids -------------------------------------------------------------------------------------
+# -- index grids -----------------------------------------------------------------------------------
 
 def unravel_index(indices, shape):
     """Positions in an array of this shape of positions in the flattened array."""

@@ -183,7 +183,7 @@ def block(arrays):
     return join(arrays, 0)
 
 
-# -- cutting -------------------------------------------------------------------------------------------
+# -- cutting ---------------------------------------------------------------------------------------
 
 def _sizes(name: str, n: int, sections: Any, *, uneven: bool) -> list[int]:
     """Sizes of the parts of a dimension of size n, from positions or a number of parts."""

@@ -8,6 +8,11 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.op import Op
+from ...ir.ops.arithmetic import abs_p, add_p, mul_p, sub_p
+from ...ir.ops.bitwise import and_p, not_p, or_p, xor_p
+from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
+from ...ir.ops.complex_parts import imag_p, real_p
+from ...ir.ops.select import select_n_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import (
@@ -24,8 +29,7 @@ from ..dtype_promotion import (
 from .elementwise import _literal, _named, absolute
 from .reductions import all as all_of
 
-
-# -- comparisons -------------------------------------------------------------------------------------
+# -- comparisons -----------------------------------------------------------------------------------
 
 def _equality(name: str, op: Op, doc: str) -> Callable[..., Any]:
     bind = op.bind
@@ -60,7 +64,7 @@ less = _order("less", lt_p, "Whether x < y, elementwise.")
 less_equal = _order("less_equal", le_p, "Whether x <= y, elementwise.")
 
 
-# -- truth -------------------------------------------------------------------------------------------
+# -- truth -----------------------------------------------------------------------------------------
 
 def truth(x: Any) -> Any:
     """x as bool: whether different from zero."""

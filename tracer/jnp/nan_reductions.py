@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.ops.arithmetic import div_p, mul_p, sub_p
+from ...ir.ops.comparison import le_p
+from ...ir.ops.complex_parts import real_p
+from ...ir.ops.powers import sqrt_p, square_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array

@@ -8,6 +8,8 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
+from ...ir.ops.arithmetic import mul_p, sub_p
+from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, to_inexact

@@ -9,6 +9,15 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.errors import ConcretizationTypeError
+from ...ir.ops.arithmetic import add_p, sub_p
+from ...ir.ops.comparison import le_p, lt_p
+from ...ir.ops.reduction import reduce_sum_p
+from ...ir.ops.reshape import reshape_p
+from ...ir.ops.select import select_n_p
+from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.sharding import reshard_p
+from ...ir.ops.slicing import slice_p
+from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import (
@@ -130,7 +139,7 @@ def lax_take(x: Any, indices: Any, axis: int) -> Array:
     return lax.gather(x, indices, numbers, sizes)
 
 
-# -- moving --------------------------------------------------------------------------------------------
+# -- moving ----------------------------------------------------------------------------------------
 
 def roll(a, shift, axis=None):
     """a with its elements moved along dimensions, those that leave entering at the other end."""
@@ -221,7 +230,7 @@ def resize(a, new_shape):
     return reshape(out, shape)
 
 
-# -- inserting and deleting ----------------------------------------------------------------------------
+# -- inserting and deleting ------------------------------------------------------------------------
 
 def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     """arr without the slices at positions `obj` (int, slice, positions or mask) of a dimension."""

@@ -14,6 +14,22 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype, to_inexact_dtype
 from ...ir.op import Op
+from ...ir.ops.arithmetic import add_p, div_p, max_p, min_p, mul_p, sub_p
+from ...ir.ops.bitwise import and_p, or_p, xor_p
+from ...ir.ops.comparison import gt_p, ne_p
+from ...ir.ops.complex_parts import real_p
+from ...ir.ops.powers import sqrt_p, square_p
+from ...ir.ops.reduction import (
+    argmax_p,
+    argmin_p,
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_prod_p,
+    reduce_sum_p,
+    reduce_xor_p,
+)
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
@@ -201,7 +217,7 @@ def reduce_bitwise_xor(a, axis=None, **kwargs):
     return _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)(a, axis, **kwargs)
 
 
-# -- positions ---------------------------------------------------------------------------------------
+# -- positions -------------------------------------------------------------------------------------
 
 def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
     check_arraylike(name, a)
@@ -236,7 +252,7 @@ def count_nonzero(a, axis=None, keepdims=False):
     return sum(ne_p.bind(x, _literal(0, x)), axis=axis, dtype=int_default(), keepdims=keepdims)
 
 
-# -- moments -----------------------------------------------------------------------------------------
+# -- moments ---------------------------------------------------------------------------------------
 
 def _count(a: Any, axes: tuple[int, ...]) -> int:
     shape = shape_of(a)

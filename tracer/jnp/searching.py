@@ -12,6 +12,12 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.errors import ConcretizationTypeError
+from ...ir.ops.arithmetic import add_p
+from ...ir.ops.comparison import lt_p, ne_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.reduction import argmax_p, reduce_sum_p
+from ...ir.ops.select import select_n_p
+from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
@@ -143,7 +149,7 @@ def choose(a, choices, out=None, mode="raise"):
     return select_n_p.bind(which, *cases)
 
 
-# -- positions -----------------------------------------------------------------------------------------
+# -- positions -------------------------------------------------------------------------------------
 
 def _need_size(name: str, x: Any) -> None:
     fail(ConcretizationTypeError,
@@ -256,7 +262,7 @@ def take_rows(x: Array, places: Array, axis: int) -> Array:
     return lax.gather(x, lax.expand_dims(places, (1,)), numbers, sizes)
 
 
-# -- sorted arrays -------------------------------------------------------------------------------------
+# -- sorted arrays ---------------------------------------------------------------------------------
 
 def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     """For each element of v the position in the sorted vector a where it would be inserted.

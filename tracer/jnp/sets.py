@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.ops.arithmetic import sub_p
+from ...ir.ops.comparison import lt_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
@@ -181,7 +185,7 @@ def unique_all(x, /, *, size=None, fill_value=None):
                                    equal_nan=False, size=size, fill_value=fill_value))
 
 
-# -- two sets ----------------------------------------------------------------------------------------
+# -- two sets --------------------------------------------------------------------------------------
 
 def isin(element, test_elements, assume_unique=False, invert=False, *, method="auto"):
     """Whether each element occurs among the others."""

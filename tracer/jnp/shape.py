@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.ops.identity import copy_p
+from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..broadcasting import broadcast_together, to_type
 from ..constants import as_array
@@ -41,7 +43,7 @@ def size(a, axis=None):
     return math.prod(sizes[d] for d in canonical_axes(axis, len(sizes)))
 
 
-# -- reshape -----------------------------------------------------------------------------------------
+# -- reshape ---------------------------------------------------------------------------------------
 
 def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
     """The shape argument of reshape with -1 replaced by what is left. Raises TypeError as JAX."""
@@ -105,7 +107,7 @@ def ravel(a, order="C", *, out_sharding=None):
     return reshape(a, (math.prod(shape_of(a)),), order, out_sharding=out_sharding)
 
 
-# -- order of dimensions -----------------------------------------------------------------------------
+# -- order of dimensions ---------------------------------------------------------------------------
 
 def transpose(a, axes=None):
     """a with its dimensions in the order `axes`, by default reversed."""
@@ -167,7 +169,7 @@ def rollaxis(a, axis, start=0):
     return moveaxis(a, axis, start - 1 if start > axis else start)
 
 
-# -- dimensions of size 1 ----------------------------------------------------------------------------
+# -- dimensions of size 1 --------------------------------------------------------------------------
 
 def squeeze(a, axis=None):
     """a without dimensions of size 1, all of them or those named."""
@@ -214,7 +216,7 @@ def atleast_3d(*arys):
     return _atleast("atleast_3d", arys, f)
 
 
-# -- broadcasting ------------------------------------------------------------------------------------
+# -- broadcasting ----------------------------------------------------------------------------------
 
 def broadcast_shapes(*shapes):
     """The shape that shapes (tuples or ints) broadcast to."""

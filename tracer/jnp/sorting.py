@@ -6,6 +6,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.ops.arithmetic import neg_p
+from ...ir.ops.complex_parts import complex_p
+from ...ir.ops.creation import iota_p
+from ...ir.ops.sorting import sort_p, top_k_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import (

@@ -7,6 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.ops.arithmetic import add_p, div_p, mul_p, sub_p
+from ...ir.ops.comparison import eq_p
+from ...ir.ops.complex_parts import complex_p
+from ...ir.ops.sharding import reshard_p
+from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
@@ -43,7 +48,7 @@ from .shape import moveaxis, ravel
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-# -- quantiles ---------------------------------------------------------------------------------------
+# -- quantiles -------------------------------------------------------------------------------------
 
 def _merged(a: Any, axis: Any, keepdims: bool) -> tuple[Array, int, tuple[int, ...] | None]:
     """a with the dimensions of a quantile merged into one: array, dimension, kept shape."""
@@ -205,7 +210,7 @@ def nanmedian(a, axis=None, out=None, overwrite_input=False, keepdims=False):
     return _quantile("nanmedian", a, 0.5, axis, "midpoint", keepdims, None, True)
 
 
-# -- covariance --------------------------------------------------------------------------------------
+# -- covariance ------------------------------------------------------------------------------------
 
 def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
     """Covariances of variables (rows, or columns if not rowvar) over observations."""
@@ -272,7 +277,7 @@ def corrcoef(x, y=None, rowvar=True, dtype=None):
     return clip(c, -1, 1)
 
 
-# -- counts ------------------------------------------------------------------------------------------
+# -- counts ----------------------------------------------------------------------------------------
 
 def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     """How often each number from 0 occurs, or the sums of weights.

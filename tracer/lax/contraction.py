@@ -11,6 +11,7 @@ import numpy as np
 
 from ...ir.context import config, x64_enabled
 from ...ir.dtypes import canonicalize_dtype
+from ...ir.ops.contraction import dot_general_p
 from ...ir.ops.precision import DotAlgorithm, Precision
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding

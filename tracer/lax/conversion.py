@@ -9,9 +9,11 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
+from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, reduce_precision_p
+from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
+from .. import tree
 from ..constants import as_array
 from ..dtype_promotion import ComplexWarning, convert, dtype_name, user_dtype
-from .. import tree
 
 
 def convert_element_type(operand, new_dtype):

@@ -9,6 +9,8 @@ from ...ir.array import Array
 from ...ir.context import STATE, x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype
 from ...ir.op import OPS
+from ...ir.ops.creation import iota_p
+from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.sharding import NamedSharding
 from ..constants import as_array, is_concrete, put_on_device
 from ..dtype_promotion import convert, dtype_and_weak, shape_of, static_shape, user_dtype

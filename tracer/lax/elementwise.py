@@ -11,7 +11,69 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.op import Op
-from ...ir.ops.arithmetic import RoundingMethod
+from ...ir.ops.arithmetic import (
+    RoundingMethod,
+    abs_p,
+    add_p,
+    ceil_p,
+    div_p,
+    floor_p,
+    max_p,
+    min_p,
+    mul_p,
+    mulhi_p,
+    neg_p,
+    nextafter_p,
+    rem_p,
+    round_p,
+    sign_p,
+    sub_p,
+)
+from ...ir.ops.bitwise import (
+    and_p,
+    clz_p,
+    not_p,
+    or_p,
+    population_count_p,
+    shift_left_p,
+    shift_right_arithmetic_p,
+    shift_right_logical_p,
+    xor_p,
+)
+from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
+from ...ir.ops.complex_parts import complex_p, conj_p, imag_p, real_p
+from ...ir.ops.powers import cbrt_p, integer_pow_p, pow_p, rsqrt_p, sqrt_p, square_p
+from ...ir.ops.select import clamp_p, select_n_p
+from ...ir.ops.special import (
+    bessel_i0e_p,
+    bessel_i1e_p,
+    digamma_p,
+    erf_inv_p,
+    erf_p,
+    erfc_p,
+    lgamma_p,
+)
+from ...ir.ops.transcendental import (
+    acos_p,
+    acosh_p,
+    asin_p,
+    asinh_p,
+    atan2_p,
+    atan_p,
+    atanh_p,
+    cos_p,
+    cosh_p,
+    exp2_p,
+    exp_p,
+    expm1_p,
+    log1p_p,
+    log_p,
+    logistic_p,
+    sin_p,
+    sinh_p,
+    tan_p,
+    tanh_p,
+)
 from ...ir.param_types import register_param_type
 from ..dtype_promotion import dtype_name, user_dtype
 
@@ -155,6 +217,11 @@ def integer_pow(x, y):
     Raises TypeError for a negative power of integers.
     """
     return integer_pow_p.bind(x, y=int(y))
+
+
+def mulhi(x, y, /):
+    """The upper half of the bits of the product of two integers."""
+    return mulhi_p.bind(x, y)
 
 
 def reciprocal(x):

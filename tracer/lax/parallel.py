@@ -19,6 +19,25 @@ from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
+from ...ir.ops.collective import (
+    all_gather_invariant_p,
+    all_gather_p,
+    all_gather_reduced_p,
+    all_to_all_p,
+    axis_index_p,
+    pmax_p,
+    pmin_p,
+    ppermute_p,
+    preduced_p,
+    psum_invariant_p,
+    psum_p,
+    pvary_p,
+    reduce_scatter_p,
+    reduced_vary_cast_p,
+    unreduced_psum_p,
+    unreduced_reduce_scatter_p,
+    vary_unreduced_cast_p,
+)
 from ...ir.ops.convert import convert_element_type_p
 from ...ir.types import ArrayType
 from .. import tree
@@ -27,7 +46,7 @@ from ..tracer import typeof
 Axes = tuple[str, ...]
 
 
-# -- axes -----------------------------------------------------------------------------------------
+# -- axes ------------------------------------------------------------------------------------------
 
 def _axes(name: Any) -> Axes:
     if isinstance(name, (tuple, list)):
@@ -65,7 +84,7 @@ def axis_index(axis_name: Any) -> Any:
     return ops.axis_index_p.bind(axis_name=axes, varying=STATE.check_vma)
 
 
-# -- states ---------------------------------------------------------------------------------------
+# -- states ----------------------------------------------------------------------------------------
 
 def _states(t: ArrayType, axes: Axes) -> set[str]:
     def one(a: str) -> str:
@@ -127,7 +146,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     return tree.map(one, x)
 
 
-# -- reductions -----------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 
 def _groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...] | None:
     if groups is None:
@@ -199,7 +218,7 @@ def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return _extreme(ops.pmin_p, "pmin", x, axis_name, axis_index_groups)
 
 
-# -- exchanges ------------------------------------------------------------------------------------
+# -- exchanges -------------------------------------------------------------------------------------
 
 def _dim(d: int, ndim: int) -> int:
     d = operator.index(d)

@@ -9,6 +9,20 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
+from ...ir.ops.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
+from ...ir.ops.reduce import reduce_p
+from ...ir.ops.reduction import (
+    argmax_p,
+    argmin_p,
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_prod_p,
+    reduce_sum_p,
+    reduce_xor_p,
+)
+from ...ir.ops.sorting import sort_p, top_k_p
 from ...ir.types import array_type
 from .. import tree
 from ..dtype_promotion import (
@@ -21,7 +35,7 @@ from ..dtype_promotion import (
 )
 from ..out_sharding import output_sharding
 from ..staging import trace_to_program
-from ..tracer import typeof
+from ..tracer import Tracer, typeof
 from . import elementwise
 
 
@@ -82,7 +96,7 @@ def _arg_reduce(op: Op, operand: Any, axis: int, index_dtype: Any) -> Array:
     return op.bind(operand, axes=(int(axis),), index_dtype=user_dtype(index_dtype, op.name))
 
 
-# -- reduction by a Python function ------------------------------------------------------------------
+# -- reduction by a Python function ----------------------------------------------------------------
 
 def extreme(dtype: Any, highest: bool) -> Any:
     """The greatest or least value of a dtype, infinities included."""
@@ -95,14 +109,11 @@ def extreme(dtype: Any, highest: bool) -> Any:
     raise TypeError(f"{dtype} has no greatest or least value")
 
 
-def _monoid(computation: Callable[..., Any], init: Any, dtype: Any) -> Op | None:
+def known_reduction(computation: Callable[..., Any], init: Any, dtype: Any) -> Op | None:
     """The reduction op that `computation` from `init` is, if it is a known one."""
-    if isinstance(init, Array) and not type(init).__name__.startswith("Array"):
+    if isinstance(init, Tracer):
         return None
-    try:
-        value = np.asarray(init)
-    except TypeError:
-        return None
+    value = np.asarray(init)
     is_bool = dtype == np.dtype(bool)
     if computation is elementwise.add and value == 0:
         return reduce_sum_p
@@ -140,7 +151,7 @@ def reduce(operands, init_values, computation, dimensions, out_sharding=None):
     axes = canonical_axes(tuple(dimensions), ndim)
     if len(flat) == 1 and tree.structure(operands) == tree.structure(0):
         dtype = dtype_name(flat[0])
-        op = _monoid(computation, inits[0], dtype)
+        op = known_reduction(computation, inits[0], dtype)
         if op is not None:
             if op is reduce_sum_p:
                 return reduce_sum(flat[0], axes, out_sharding=out_sharding)
@@ -176,7 +187,7 @@ def scalar_program(f: Callable[..., Any], treedef: Any, dtypes: list[Any]) -> An
     return program
 
 
-# -- along a dimension -------------------------------------------------------------------------------
+# -- along a dimension -----------------------------------------------------------------------------
 
 def _cumulative(op: Op, operand: Any, axis: int, reverse: bool) -> Array:
     if axis < 0:

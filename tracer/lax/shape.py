@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.ops.joining import concatenate_p, split_p, stack_p, unstack_p
+from ...ir.ops.padding import pad_p
+from ...ir.ops.reshape import reshape_p
+from ...ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
 from ..constants import as_array
 from ..dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ..dtype_promotion import canonical_axis, shape_of, static_shape

@@ -6,7 +6,7 @@ from typing import Any
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.mesh import empty_abstract_mesh
-from ...ir.ops.sharding import check_constraint
+from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from .. import tree

@@ -13,8 +13,22 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype, iinfo, issubdtype
-from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode
-from ...ir.ops.scatter import ScatterDimensionNumbers
+from ...ir.ops.arithmetic import add_p
+from ...ir.ops.comparison import lt_p
+from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from ...ir.ops.joining import concatenate_p
+from ...ir.ops.scatter import (
+    ScatterDimensionNumbers,
+    scatter_add_p,
+    scatter_max_p,
+    scatter_min_p,
+    scatter_mul_p,
+    scatter_p,
+    scatter_sub_p,
+)
+from ...ir.ops.select import select_n_p
+from ...ir.ops.slicing import slice_p
 from ..dtype_promotion import canonical_axis, convert, dtype_name, scalar_of, shape_of
 from .shape import expand_dims, squeeze
 
@@ -164,7 +178,7 @@ def dynamic_update_index_in_dim(operand, update, index, axis, *, allow_negative_
                                        allow_negative_indices=allow_negative_indices)
 
 
-# -- gather and scatter ------------------------------------------------------------------------------
+# -- gather and scatter ----------------------------------------------------------------------------
 
 def gather_fill_value(dtype: Any) -> Any:
     """What a gather outside of its operand gives: NaN, or the extreme value of an integer type."""

@@ -1,6 +1,15 @@
 """Special functions of several operands: gamma, beta and zeta families."""
 from __future__ import annotations
 
+from ...ir.ops.random_gamma import random_gamma_grad_p
+from ...ir.ops.special import (
+    igamma_grad_a_p,
+    igamma_p,
+    igammac_p,
+    polygamma_p,
+    regularized_incomplete_beta_p,
+    zeta_p,
+)
 from ..dtype_promotion import promote_dtypes
 
 
@@ -33,3 +42,8 @@ def polygamma(m, x):
 def zeta(x, q):
     """Hurwitz zeta function."""
     return zeta_p.bind(x, q)
+
+
+def random_gamma_grad(a, x):
+    """Derivative of samples x of the gamma distribution with respect to its parameter a."""
+    return random_gamma_grad_p.bind(a, x)

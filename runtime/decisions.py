@@ -1,0 +1,122 @@
+"""How one local equation is evaluated: its operands' layouts, its function, its results' layouts.
+
+A decision depends on the op, its params, and the types and layouts of its operands alone, never on
+values or names; so equal equations (the layers of a network, an op called again and again) share it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir.op import Op, params_key
+from ..ir.rule import REDUCE, FactorRule, RuleError
+from ..ir.types import ArrayType
+from . import inplace
+from .axes import MeshAtoms
+from .layout import Atoms, Layout, Shape, array_shape
+from .numerics import evaluator
+from .workspace import Value
+
+NONE: frozenset[str] = frozenset()
+Folds = Mapping[str, frozenset[str]]
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form in which an operand is given: arguments of `Workspace.view`."""
+    stack: Atoms
+    split: tuple[Atoms, ...]
+    lead: Atoms
+    pad: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """operands: their forms. function: of their arrays. layouts, uniform: of the results."""
+    operands: tuple[Form, ...]
+    function: Callable[..., Any]
+    layouts: tuple[Layout, ...]
+    uniform: tuple[tuple[bool, ...], ...]
+
+
+_KNOWN: dict[Any, Decision] = {}
+_MOST = 20_000
+
+
+def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
+           atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
+    """The decision for an equation with results of these types.
+
+    folds: by operator, the axes over which results may be folded. done: those over which the
+    operands are folded already, and hence the results.
+    """
+    key = (op, params_key(params), tuple([(x.aval, x.layout, x.uniform) for x in operands]),
+           tuple(types), tuple(sorted(folds.items())) if folds else (), done, atoms.key)
+    found = _KNOWN.get(key)
+    if found is None:
+        if len(_KNOWN) >= _MOST:
+            _KNOWN.clear()
+        found = _KNOWN[key] = _decide(op, params, operands, types, atoms, folds, done)
+    return found
+
+
+def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
+            types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
+            done: frozenset[str]) -> Decision:
+    rule = local_rule(op, params, operands, types)
+    orders: inplace.Orders = {}
+    if rule is not None:
+        orders = inplace.common_orders(rule, operands, folds)
+        sums = folds.get("sum", NONE) - done
+        if sums:
+            orders = inplace.contraction_orders(rule, operands, orders, sums, atoms.order)
+        done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
+                 for a in order}
+    if rule is not None and orders:
+        ins = inplace.target_splits(rule, operands, orders)
+        outs = inplace.result_splits(rule, orders)
+    else:
+        ins = [((),) * x.aval.ndim for x in operands]
+        outs = [((),) * t.ndim for t in types]
+    own = [x.layout.atoms.difference(*split) for x, split in zip(operands, ins, strict=True)]
+    stack = atoms.sort(set().union(*own))
+    # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
+    pad = types[0].ndim if stack and op.rule == "... -> ..." else 0
+    forms = tuple(Form(tuple(a for a in stack if a in mine), split, stack,
+                       0 if x.aval.ndim else pad)
+                  for x, mine, split in zip(operands, own, ins, strict=True))
+    layouts = tuple(Layout(stack, split, done) for split in outs)
+    size = atoms.size
+    if orders and op.resize is not None:
+        params = op.resize(
+            params,
+            tuple(array_shape(Layout((), f.split), x.aval.shape, size)
+                  for f, x in zip(forms, operands, strict=True)),
+            tuple(array_shape(Layout((), split), t.shape, size)
+                  for split, t in zip(outs, types, strict=True)))
+    given = [form_shape(f, x.aval.shape, size) for f, x in zip(forms, operands, strict=True)]
+    wanted = [array_shape(layout, t.shape, size)
+              for layout, t in zip(layouts, types, strict=True)]
+    function = evaluator(op, len(stack), params, [x.aval for x in operands], types, wanted, given)
+    uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
+    if rule is not None:
+        uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+    return Decision(forms, function, layouts, tuple(uniform))
+
+
+def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
+               types: Sequence[ArrayType]) -> FactorRule | None:
+    """The factor rule on local shapes; None where the op has none for them."""
+    try:
+        return op.factor_rule(tuple(x.aval.shape for x in operands),
+                              tuple(t.shape for t in types), params)
+    except RuleError:
+        return None
+
+
+def form_shape(form: Form, local: Shape, size: Mapping[str, int]) -> Shape:
+    """Shape of the array of an operand with blocks of shape `local`."""
+    here = set(form.stack)
+    return (*(size[a] if a in here else 1 for a in form.lead),
+            *array_shape(Layout((), form.split), local, size), *(1,) * form.pad)

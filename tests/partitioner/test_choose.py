@@ -1,0 +1,158 @@
+"""Choices by cost: what is gathered, what is kept, and why a collective is there."""
+from __future__ import annotations
+
+import itertools
+
+import lockstep
+import numpy as np
+import pytest
+from building import Build, auto, literal
+
+from shardtrace.ir.rule import make_rule
+from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.partitioner.choose import Site, choose
+from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
+from shardtrace.partitioner.pipeline import partition
+
+M8 = auto(8, names="x")
+M24 = auto(2, 4, names="xy")
+
+
+def run(program, specs, outs=None):
+    rng = np.random.default_rng(0)
+    args = [rng.integers(-3, 4, v.aval.shape).astype(v.aval.dtype) for v in program.invars]
+    done = partition(program, mesh=program.mesh, in_shardings=specs, out_shardings=outs)
+    for got, want in zip(lockstep.run_local(done.local, args), lockstep.evaluate(program, args),
+                         strict=True):
+        lockstep.close(got, want)
+    return done
+
+
+def kinds(done):
+    return [c.op for c in collectives(done.local)]
+
+
+def test_two_free_dimensions_on_one_axis_move_the_small_operand():
+    """64x1024 @ 1024x1024, both free dims on x: the weight is not gathered."""
+    b = Build(M8)
+    x, w = b.arg(64, 1024), b.arg(1024, 1024)
+    done = partition(b.program(b.dot(x, w)), mesh=M8, in_shardings=[P("x"), P(None, "x")],
+                     out_shardings=[P("x")])
+    assert kinds(done) == ["all_gather_invariant", "all_to_all"]
+    assert bytes_received(done.local) == 258_048
+
+
+@pytest.mark.parametrize("mesh, f, specs, outs, want", [
+    (M8, lambda b, x, y: b.dot(x, y), [P(None, "x"), P("x")], None, ["psum_invariant"]),
+    (M8, lambda b, x, y: b.dot(x, y), [P(None, "x"), P("x")], [P("x")], ["reduce_scatter"]),
+    (M8, lambda b, x, y: b.dot(x, y), [P(None, "x"), P()], None, ["all_gather_invariant"]),
+    (M24, lambda b, x, y: b.dot(x, y), [P("x"), P(None, "y")], None, []),
+    (M24, lambda b, x, y: b.op("add", x, y), [P("x"), P(None, "y")], None, []),
+    (M24, lambda b, x, y: b.op("reduce_max", x, axes=(1,)), [P("x", "y"), P()], None, ["pmax"]),
+    (M24, lambda b, x, y: b.op("reduce_min", x, axes=(0, 1)), [P("x", "y"), P()], None,
+     ["pmin", "pmin"]),
+    (M8, lambda b, x, y: b.op("cumsum", x, axis=0, reverse=False), [P("x"), P()], [P()],
+     ["all_to_all", "all_gather_invariant"]),
+    (M8, lambda b, x, y: b.op("sort", x, dimension=0, is_stable=True, num_keys=1)[0],
+     [P("x"), P()], None, ["all_to_all", "all_to_all"]),
+    (M8, lambda b, x, y: b.reshape(x, 1024), [P(None, "x"), P()], None, ["all_gather_invariant"]),
+    (M8, lambda b, x, y: b.op("add", x, b.iota((32, 32), 0)), [P("x"), P()], None, []),
+])
+def test_collectives_of_single_ops(mesh, f, specs, outs, want):
+    b = Build(mesh)
+    x, y = b.arg(32, 32), b.arg(32, 32)
+    done = run(b.program(f(b, x, y)), specs, outs)
+    assert kinds(done) == want
+
+
+def test_a_value_is_brought_to_a_layout_once():
+    b = Build(M8)
+    x, y = b.arg(32, 32), b.arg(32, 32)
+    one = b.op("cumsum", x, axis=0, reverse=False)
+    two = b.op("cumsum", x, axis=0, reverse=True)
+    done = run(b.program(b.op("add", one, two), y), [P("x"), P()])
+    assert kinds(done) == ["all_to_all"] * 3
+
+
+def test_a_chain_of_constraints_is_one_move():
+    b = Build(M24)
+    x = b.arg(8, 8)
+    y = b.constrain(b.constrain(b.constrain(x, "x", "y"), "y", "x"), None, "x")
+    done = run(b.program(y), [P("x")])
+    assert kinds(done) == ["all_to_all"]
+    b = Build(M24)
+    x = b.arg(8, 8)
+    y = b.constrain(b.constrain(x, None, "x"), "x", None)
+    assert kinds(run(b.program(y), [P("x")])) == []
+
+
+def test_data_parallel_gradient_is_one_all_reduce_and_zero_is_a_reduce_scatter():
+    def gradient(outs):
+        b = Build(M8)
+        x, g = b.arg(64, 16), b.arg(64, 24)
+        return run(b.program(b.dot(x, g, ((0,), (0,)))), [P("x"), P("x")], outs)
+
+    assert kinds(gradient(None)) == ["psum_invariant"]
+    assert kinds(gradient([P("x")])) == ["reduce_scatter"]
+
+
+def test_every_collective_has_the_users_line_and_a_reason():
+    b = Build(M24)
+    x, w = b.arg(8, 8), b.arg(8, 8)
+    h = b.dot(x, w)
+    y = b.op("cumsum", b.sum(h, 1), axis=0, reverse=False)
+    done = run(b.program(y), [P("x", "y"), P("y")])
+    records = collectives(done.local)
+    assert [(r.op, r.axes, r.location.line) for r in records] == [
+        ("psum_invariant", ("y",), 1), ("all_gather_invariant", ("x",), 3)]
+    assert records[0].reason == ("`dot_general` leaves partial sums: dimension 1 of operand 0 is "
+                                 "over y")
+    assert records[1].reason == ("`cumsum` needs dimension 0 of operand 0 whole: it works along "
+                                 "that dimension")
+    assert [r.bytes for r in records] == [2 * 3 * 4 * 8 * 4 // 4, 4 * 4]
+
+
+def test_reasons_name_what_is_in_the_way():
+    b = Build(M8)
+    x, w = b.arg(8, 64), b.arg(64, 64)
+    done = partition(b.program(b.dot(x, w)), mesh=M8, in_shardings=[P("x"), P(None, "x")])
+    (record,) = collectives(done.local)
+    assert record.reason in (
+        "`dot_general` needs dimension 0 of operand 0 whole: x splits dimension 1 of operand 1",
+        "`dot_general` needs dimension 1 of operand 1 whole: x splits dimension 0 of operand 0")
+
+
+def test_no_factor_is_ever_better_than_brute_force_over_all_assignments():
+    """The enumeration from current layouts finds what trying everything finds, for a product."""
+    mesh = auto(2, 2, names="xy")
+    rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
+    info = rule_info(rule)
+    specs = [((), ()), (("x",), ()), ((), ("x",)), (("x",), ("y",)), (("y",), ("x",))]
+    for a, b, c in itertools.product(specs, repeat=3):
+        sites = [Site((16, 16), 4, a), Site((16, 16), 4, b), Site((16, 16), 4, c)]
+        choice = choose(mesh, info, sites, frozenset())
+        for dims, layout in zip(info.maps, choice.layouts, strict=True):
+            assert tensor_entries(dims, (16, 16), info.factors, choice.axes_of,
+                                  mesh.axis_size) == layout
+
+
+def test_projection_fills_factors_major_to_minor():
+    rule = make_rule("(i j) -> i j", ((32,),), ((4, 8),), {"i": 4, "j": 8})
+    info = rule_info(rule)
+    size = M24.axis_size
+    assert project(info.maps[0], info.factors, (("x", "y"),), size) == (
+        {0: ("x",), 1: ()}, ("y",), {0, 1})           # 4 does not divide what x left of i
+    assert project(info.maps[0], info.factors, (("y", "x"),), size) == (
+        {0: ("y",), 1: ("x",)}, (), frozenset())
+    assert dim_axes((0, 1), info.factors, {0: ("y",), 1: ("x",)}, size) == ("y", "x")
+    assert dim_axes((0, 1), info.factors, {1: ("x",)}, size) is None
+    assert info.kind == "structural"
+
+
+def test_scalars_and_literals_need_nothing():
+    b = Build(M24)
+    x = b.arg(8, 8)
+    s = b.sum(x, 0, 1)
+    done = run(b.program(b.op("mul", b.op("add", s, literal(1)), s), b.op("neg", x)), [P("x")])
+    assert kinds(done) == ["psum_invariant"]

@@ -1,0 +1,62 @@
+"""Plans: calls in order, buffers given back as soon as nobody reads them, errors with a place."""
+from __future__ import annotations
+
+import weakref
+
+import numpy as np
+import pytest
+
+from shardtrace.runtime.plan import PlanBuilder
+
+
+def test_calls_run_in_order_over_slots():
+    b = PlanBuilder()
+    x, y = b.input(), b.input()
+    two = b.constant(2.0)
+    s = b.call(np.add, (x, y))
+    p = b.call(np.multiply, (s, two))
+    q, r = b.call_several(lambda v: [v, -v], (p,), 2)
+    none = b.call(lambda: 7.0, ())
+    plan = b.finish([r, q, two, none])
+    assert plan.run([1.0, 2.0]) == [-6.0, 6.0, 2.0, 7.0]
+    assert plan.run([0.0, 1.0]) == [-2.0, 2.0, 2.0, 7.0]
+
+
+def test_a_buffer_dies_after_its_last_reader():
+    seen = []
+
+    def make(v):
+        out = np.array([v])
+        seen.append(weakref.ref(out))
+        return out
+
+    b = PlanBuilder()
+    x = b.input()
+    first = b.call(make, (x,))
+    second = b.call(lambda a: a + 1, (first,))
+    third = b.call(lambda a: (a * 2, seen[0]() is None), (second,))
+    _, dead = b.finish([third]).run([1.0])[0]
+    assert dead
+
+
+def test_results_nobody_reads_are_dropped():
+    b = PlanBuilder()
+    x = b.input()
+    kept = []
+    b.call(lambda v: kept.append(v) or np.zeros(1), (x,))
+    assert b.finish([x]).run([3.0]) == [3.0] and kept == [3.0]
+
+
+def test_numpy_does_not_warn_within_a_plan():
+    b = PlanBuilder()
+    x = b.input()
+    plan = b.finish([b.call(np.log, (x,))])
+    with np.errstate(all="raise"):
+        assert np.isneginf(plan.run([np.float32(0)])[0])
+
+
+def test_the_wrong_number_of_arguments_is_an_error():
+    b = PlanBuilder()
+    b.input()
+    with pytest.raises(ValueError):
+        b.finish([]).run([])

@@ -1,0 +1,57 @@
+"""Window functions of signal processing: bartlett, blackman, hamming, hanning, kaiser."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import check_arraylike, float_default
+from .elementwise import cos, i0, sqrt, subtract_function
+
+
+def _places(M: Any) -> tuple[int, Any]:
+    m = M.__index__()
+    dtype = float_default()
+    if m <= 1:
+        return m, lax.full((max(m, 0),), 1, dtype)
+    return m, lax.iota(dtype, m)
+
+
+def bartlett(M):
+    """A triangle from 0 to 1 and back to 0 in M steps."""
+    m, n = _places(M)
+    return n if m <= 1 else subtract_function(1, abs(2 * n + 1 - m) / (m - 1))
+
+
+def blackman(M):
+    """Blackman's window of M elements."""
+    m, n = _places(M)
+    if m <= 1:
+        return n
+    return 0.42 - 0.5 * cos(2 * np.pi * n / (m - 1)) + 0.08 * cos(4 * np.pi * n / (m - 1))
+
+
+def hamming(M):
+    """Hamming's window of M elements."""
+    m, n = _places(M)
+    return n if m <= 1 else 0.54 - 0.46 * cos(2 * np.pi * n / (m - 1))
+
+
+def hanning(M):
+    """Hann's window of M elements."""
+    m, n = _places(M)
+    return n if m <= 1 else 0.5 * (1 - cos(2 * np.pi * n / (m - 1)))
+
+
+def kaiser(M, beta):
+    """Kaiser's window of M elements with shape parameter beta."""
+    check_arraylike("kaiser", beta)
+    m, n = _places(M)
+    if m <= 1:
+        return n
+    alpha = 0.5 * (m - 1)
+    return i0(beta * sqrt(1 - ((n - alpha) / alpha) ** 2)) / i0(as_array(beta))
+
+

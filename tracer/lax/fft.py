@@ -1,0 +1,23 @@
+"""The discrete Fourier transform of lax."""
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.dtypes import issubdtype
+from ...ir.ops.fft import FftType, fft_p
+from ..dtype_promotion import convert, dtype_name, promote_dtypes_complex, to_inexact
+
+
+def fft(x, fft_type, fft_lengths):
+    """The transform of the last dimensions, of these lengths; fft_type: a name or `FftType`."""
+    kind = FftType[fft_type.upper()] if isinstance(fft_type, str) else FftType(int(fft_type))
+    lengths = tuple(map(int, fft_lengths))
+    if not lengths:
+        raise ValueError(f"Empty sequence of fft_lengths, got {fft_lengths}")
+    if kind is FftType.RFFT:
+        if issubdtype(dtype_name(x), np.complexfloating):
+            raise ValueError("only real valued inputs supported for rfft")
+        x = convert(x, to_inexact(dtype_name(x)))
+    else:
+        (x,) = promote_dtypes_complex(x)
+    return fft_p.bind(x, fft_type=kind, fft_lengths=lengths)
