@@ -86,11 +86,17 @@ def array_of(value: Any, aval: ArrayType) -> np.ndarray:
 # -- writing ---------------------------------------------------------------------------------------
 
 def constant_text(name: str, value: Any, aval: ArrayType) -> str:
-    """What stands after `=`: the elements, the bytes, or for large arrays the hash."""
-    short = short_constant_text(value, aval)
-    if short is not None:
-        return short
-    array = array_of(value, aval)
+    """What stands after `=`: the elements, the bytes, or for large arrays the hash.
+
+    An array that does not fit its type, or that this process cannot read, is left out as well.
+    """
+    try:
+        short = short_constant_text(value, aval)
+        if short is not None:
+            return short
+        array = array_of(value, aval)
+    except (ValueError, TypeError, RuntimeError):
+        return 'sha256 ""'
     data = base64.b85encode(zlib.compress(_bytes(array), 9)).decode()
     if len(data) <= IN_TEXT:
         return f"zlib {quote(data)}"

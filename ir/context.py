@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,16 @@ def _env_flag(name: str, default: bool) -> bool:
     return default if text is None else text.lower() not in ("0", "", "false", "off", "no")
 
 
+def _device_count() -> int:
+    """Devices to simulate: SHARDTRACE_NUM_DEVICES, or what XLA_FLAGS asks XLA for, or 8."""
+    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    return int(os.environ.get("SHARDTRACE_NUM_DEVICES") or (flag[1] if flag else 8))
+
+
 class Config:
     """Named settings with JAX's names; unknown names raise AttributeError, as in JAX.
 
-    jax_num_cpu_devices: simulated devices (default 8, or SHARDTRACE_NUM_DEVICES).
+    jax_num_cpu_devices: simulated devices (default 8, SHARDTRACE_NUM_DEVICES, or XLA_FLAGS).
     jax_enable_x64: keep 64-bit types (default off).
     default_axis_types: "auto" or "explicit", what make_mesh gives without axis_types.
     shardtrace_debug: from SHARDTRACE_DEBUG; "trace" prints every value as it is traced.
@@ -79,7 +86,7 @@ class Config:
 
     def __init__(self) -> None:
         values = dict(self._DEFAULTS)
-        values["jax_num_cpu_devices"] = int(os.environ.get("SHARDTRACE_NUM_DEVICES", "8"))
+        values["jax_num_cpu_devices"] = _device_count()
         values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
         values["shardtrace_debug"] = os.environ.get("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = os.environ.get("SHARDTRACE_DUMP", "")

@@ -79,7 +79,7 @@ def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarr
         first = first.reshape(first.shape + (1,) * len(shape)) if first.shape else first
         position = position + (first + index) * np.uint64(stride)
     low, high = split_words(position)
-    return (high if math.prod(whole) > 1 << 32 else np.zeros(1, _U32)), low
+    return (high if math.prod(whole) > 1 << 32 else np.zeros((), _U32)), low
 
 
 def random_bits(keys: np.ndarray, bit_width: int, shape: Shape, whole: Shape | None = None,
@@ -117,7 +117,7 @@ def _hash_positions(keys: np.ndarray, shape: Shape, whole: Shape | None,
 
 def fold_in(keys: np.ndarray, data: np.ndarray) -> np.ndarray:
     """A new key for each key and uint32 number."""
-    return join_words(*threefry2x32(*split_words(keys), np.zeros(1, _U32), data))
+    return join_words(*threefry2x32(*split_words(keys), np.zeros((), _U32), data))
 
 
 def seed(seeds: np.ndarray) -> np.ndarray:

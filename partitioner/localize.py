@@ -229,17 +229,20 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     local = params
     if split and not emitter and op.resize is not None:
         local = op.resize(params, operand_shapes, result_shapes)
-    finish = []
+    finish: dict[Op, tuple[Axes, list[str]]] = {}
     for f, axes in sorted(axes_of.items()):
         factor = info.factors[f]
         if factor.kind == REDUCE and factor.operator != "sum":
             where = next((f"dimension {d} of operand {i}" for i in range(info.operands)
                           for g, d, _ in info.places[i] if g == f), "a dimension")
             bits = factor.operator in ("and", "or") and declared[0].dtype != np.bool_
-            finish.append((op if bits else FINISH[factor.operator], axes,
-                           f"`{op.name}` over {where}, which is over {', '.join(axes)}"))
+            reducer = op if bits else FINISH[factor.operator]
+            before, texts = finish.get(reducer, ((), []))
+            finish[reducer] = (before + axes, [*texts, f"{where} is over {', '.join(axes)}"])
+    done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
+                 for reducer, (axes, texts) in finish.items())
     return Recipe(rule, axes_of, operand_shapes, result_shapes,
-                  tuple(t.entries for t in declared), emitter, local, tuple(finish))
+                  tuple(t.entries for t in declared), emitter, local, done)
 
 
 class Context:

@@ -111,12 +111,14 @@ class ArrayImpl(Array):
     def _all_shards(self) -> list[Shard]:
         self._check_alive()
         mine = process_index()
-        if self._shards is None or self._shards[0] != mine:
-            shape, sharding = self.aval.shape, self._sharding
-            self._shards = mine, [
-                Shard(d, sharding, shape, self._block(d) if d.process_index == mine else None)
-                for d in sharding.device_assignment]
-        return self._shards[1]
+        if self._shards is not None and self._shards[0] == mine:
+            return self._shards[1]
+        shape, sharding = self.aval.shape, self._sharding
+        shards = [Shard(d, sharding, shape, self._block(d) if d.process_index == mine else None)
+                  for d in sharding.device_assignment]
+        if len(shards) > 1:      # the block of a single device is this array: no cycle
+            self._shards = mine, shards
+        return shards
 
     @property
     def global_shards(self) -> Sequence[Shard]:
@@ -425,7 +427,8 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if isinstance(x, _SCALARS):
         kind = next(k for k in _SCALARS if isinstance(x, k))
         dtype = canonicalize_dtype(kind, x64)
-        if isinstance(x, int) and kind is int and not np.iinfo(dtype).min <= x <= np.iinfo(dtype).max:
+        limits = np.iinfo(dtype) if kind is int else None
+        if isinstance(x, int) and limits is not None and not limits.min <= x <= limits.max:
             raise OverflowError(f"Python int {x} too large to convert to {dtype.name}")
         return np.asarray(x, dtype), not isinstance(x, bool)
     if hasattr(x, "__array__") and not isinstance(x, type):

@@ -1,7 +1,7 @@
 """How one local equation is evaluated: its operands' layouts, its function, its results' layouts.
 
 A decision depends on the op, its params, and the types and layouts of its operands alone, never on
-values or names; so equal equations (the layers of a network, an op called again and again) share it.
+values or names; so equal equations (layers of a network, an op called again and again) share it.
 """
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Run:
     executables: dict[tuple, Executable] = {usual: Executable(flat, mesh, usual)}
 
     def run(arguments: Sequence[Stored]) -> list[Stored]:
-        leads = tuple(x.lead for x in arguments)
+        leads = tuple([x.lead for x in arguments])
         executable = executables.get(leads)
         if executable is None:
             executable = executables[leads] = Executable(flat, mesh, leads)
@@ -86,16 +86,23 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
 class Executable:
     """The plan of a program for arguments with given leading axes."""
 
-    __slots__ = ("leads", "plan")
+    __slots__ = ("expected", "leads", "plan")
 
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
                  leads: Sequence[tuple[str, ...]]) -> None:
         atoms = MeshAtoms(mesh, used_axes(flat, leads))
-        planner = Planner(flat, atoms)
+        self.expected = [
+            (tuple(mesh.axis_size(a) for a in lead) + t.shape, storage_dtype(t.dtype))
+            for lead, t in zip(leads, _global_types(flat.program.global_in, flat.invars),
+                               strict=True)]
         self.plan: Plan
-        self.plan, self.leads = planner.make(leads)
+        self.plan, self.leads = Planner(flat, atoms).make(leads)
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
+        for x, (shape, dtype) in zip(arguments, self.expected, strict=True):
+            if x.shape != shape or x.dtype != dtype:
+                raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
+                                 f"program was compiled for {shape} and {dtype}")
         results = self.plan.run(arguments)
         return [Stored(frozen(x), lead) for x, lead in zip(results, self.leads, strict=True)]
 

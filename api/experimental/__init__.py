@@ -1,1 +1,1 @@
-"""Public module `shardtrace.experimental`: re-exports only."""
+"""What `jax.experimental` holds that programs on sharding import: `shard_map`, `mesh_utils`."""

@@ -1,4 +1,7 @@
-"""Random numbers from explicit keys, as in `jax.random`, with the same numbers."""
+"""Random numbers from keys, as in `jax.random`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.tracer import random as _random
 from shardtrace.tracer.random import *  # noqa: F403
-from shardtrace.tracer.random import __all__ as __all__
+
+__all__: list[str] = []
+__all__ += _random.__all__

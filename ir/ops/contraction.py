@@ -121,8 +121,9 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, pre
 
 # -- the factor rule -------------------------------------------------------------------------------
 
-def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> tuple[list[str], list[str],
-                                                                          list[str]]:
+@functools.lru_cache(maxsize=4096)
+def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers
+               ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """A factor name for every dimension of lhs, rhs and result."""
     (lc, rc), (lb, rb) = numbers
     lf, rf = free_dims(lhs_ndim, lc, lb), free_dims(rhs_ndim, rc, rb)
@@ -133,7 +134,8 @@ def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> tuple[list[
     for dims, side, prefix in ((lf, lhs, "i"), (rf, rhs, "j")):
         for name, d in zip(names(prefix, len(dims)), dims, strict=True):
             side[d] = name
-    return lhs, rhs, [*(lhs[d] for d in lb), *(lhs[d] for d in lf), *(rhs[d] for d in rf)]
+    out = (*(lhs[d] for d in lb), *(lhs[d] for d in lf), *(rhs[d] for d in rf))
+    return tuple(lhs), tuple(rhs), out
 
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
@@ -242,13 +244,14 @@ def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype:
     summed: device dimensions over which the products are summed at once (a contraction followed by
     an all-reduce is one product over devices and contracting dimensions); they have size 1 then.
     """
-    lhs, rhs = lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
     left, right, out = dot_labels(lhs.ndim - lead, rhs.ndim - lead, numbers)
+    if not lead:
+        return contract(lhs, left, rhs, right, out, dtype)
     devices = lead_sizes(lead, (lhs, rhs))
     lhs, left_own = without_common(lhs, lead)
     rhs, right_own = without_common(rhs, lead)
     here = [d for d in range(lead) if devices[d] != 1 and d not in summed]
-    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out])
+    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out], dtype)
     front = tuple(1 if d in summed else n for d, n in enumerate(devices))
     return result.reshape(front + result.shape[len(here):])
 

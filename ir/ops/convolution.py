@@ -200,8 +200,8 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     devices = lead_sizes(lead, (lhs, rhs))
     front = range(lead)
-    x = lhs.astype(dtype, copy=False).transpose(*front, *(lead + d for d in n.lhs_spec))
-    k = rhs.astype(dtype, copy=False).transpose(*front, *(lead + d for d in n.rhs_spec))
+    x = lhs.transpose(*front, *(lead + d for d in n.lhs_spec))
+    k = rhs.transpose(*front, *(lead + d for d in n.rhs_spec))
     x = padded(lead, x, 0, padding, lhs_dilation)
     own, (batch, features, *_) = x.shape[:lead], x.shape[lead:]
     groups = (bg, batch // bg, features) if bg > 1 else (batch, fg, features // fg)
@@ -217,7 +217,7 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
     varying = [d for d in front if devices[d] != 1]
     out_labels = [*varying, "n", "g", "o", *results]
     out = _in_pieces(x, x_labels.index("n"), out_labels.index("n"),
-                     lambda part: contract(part, x_labels, k, k_labels, out_labels))
+                     lambda part: contract(part, x_labels, k, k_labels, out_labels, dtype))
     n_size, g_size, o_size, *sizes = out.shape[len(varying):]
     out = out.reshape(*devices, n_size, g_size * o_size, *sizes)
     out = out.transpose(*front, *(lead + d for d in permutation_inverse(n.out_spec)))

@@ -2,8 +2,8 @@
 
 `unary` and `nary` fill in what all of them share: the rule `... -> ...`, which gives typing,
 propagation, lowering and batching; the checks of dtypes and shapes, with JAX's texts; and samples.
-The ops themselves are in arithmetic.py, transcendental.py, special.py, bitwise.py, comparison.py
-and complex_parts.py.
+The ops themselves are in arithmetic.py, powers.py, transcendental.py, special.py, bitwise.py,
+comparison.py and complex_parts.py.
 
 Operands have equal shapes, or size 1 where another is larger, or rank 0; ranks are equal otherwise.
 """
@@ -157,12 +157,21 @@ def nary(name: str, kinds: Sequence[Kinds], function: Any, doc: str, *,
 def nary_infer(name: str, kinds: Sequence[Kinds],
                result: Callable[[np.dtype], np.dtype] | None = None) -> Callable[..., Any]:
     """The `infer` of an op that takes operands of one dtype."""
+    known: dict[Any, Any] = {}      # operand dtype -> result dtype
+
     def infer(*types: ArrayType, **params: Any) -> tuple[Shape, Any]:
-        for i, (t, accepted) in enumerate(zip(types, kinds, strict=True)):
-            check_accepted(name, t, accepted, i)
-        check_same_dtypes(name, types)
-        dtype = types[0].dtype
-        return broadcast_shapes(name, types), dtype if result is None else result(dtype)
+        first, *others = types
+        dtype = known.get(first.dtype)
+        if dtype is None or any(t.dtype is not first.dtype for t in others):
+            for i, (t, accepted) in enumerate(zip(types, kinds, strict=True)):
+                check_accepted(name, t, accepted, i)
+            check_same_dtypes(name, types)
+            dtype = known[first.dtype] = first.dtype if result is None else result(first.dtype)
+        shape = first.shape
+        for t in others:
+            if t.shape != shape:
+                return broadcast_shapes(name, types), dtype
+        return shape, dtype
     return infer
 
 

@@ -19,34 +19,32 @@ Labels = Sequence[Hashable]
 
 
 def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
-             out_labels: Labels) -> np.ndarray:
-    """The product of `a` and `b`, summed over the labels that the result does not have.
+             out_labels: Labels, dtype: np.dtype) -> np.ndarray:
+    """The product of `a` and `b` in `dtype`, summed over the labels that the result does not have.
 
     Equal labels have equal sizes. A label that one operand alone has and the result lacks is summed
-    there first. Operands have one dtype, in which sums are taken; small integers go through
-    float64, where their products are exact.
+    there first. Products are taken and summed in `dtype`; those of 8 and 16 bit integers in
+    float64, in which they are exact, since only floats have a fast matrix product.
     """
+    exact = dtype.kind in "iu" and all(x.dtype.kind in "iu" and x.itemsize <= 2 for x in (a, b))
+    kind = np.dtype(np.float64) if exact else dtype
+    a, b = a.astype(kind, copy=False), b.astype(kind, copy=False)
     a, a_labels = _sum_private(a, a_labels, b_labels, out_labels)
     b, b_labels = _sum_private(b, b_labels, a_labels, out_labels)
     plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
-    kind = a.dtype
-    exact = kind.kind in "iu" and kind.itemsize <= 2
-    if exact:
-        a, b = a.astype(np.float64), b.astype(np.float64)
     left = _matrices(a, *plan.a_orders, plan.batch)
     right = _matrices(b, *plan.b_orders, plan.batch)
     out = np.matmul(left, right)
     if exact:
-        out = out.astype(np.int64).astype(kind)
-    sizes = dict(zip(a_labels, a.shape, strict=True)) | dict(zip(b_labels, b.shape, strict=True))
-    out = out.reshape([sizes[x] for x in plan.order])
+        out = out.astype(np.int64).astype(dtype)
+    out = out.reshape([(a if of_a else b).shape[d] for of_a, d in plan.sizes])
     return out.transpose(plan.permutation) if plan.permutation else out
 
 
 class _Plan:
     """How two label lists become stacks of matrices; see `_plan`."""
 
-    __slots__ = ("a_orders", "b_orders", "batch", "order", "permutation")
+    __slots__ = ("a_orders", "b_orders", "batch", "permutation", "sizes")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -60,8 +58,9 @@ def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
     plan.batch = len(batch)
     plan.a_orders = _orders(a, batch, rows, summed, False)
     plan.b_orders = _orders(b, batch, columns, summed, True)
-    plan.order = (*batch, *rows, *columns)
-    permutation = tuple(plan.order.index(x) for x in out)
+    order = (*batch, *rows, *columns)
+    plan.sizes = [(True, a.index(x)) if x in in_a else (False, b.index(x)) for x in order]
+    permutation = tuple(order.index(x) for x in out)
     plan.permutation = None if permutation == tuple(range(len(out))) else permutation
     return plan
 

@@ -122,7 +122,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, sizes: ArrayType, *,
 def _labels(lhs_ndim: int, rhs_ndim: int, n: RaggedDotDimensionNumbers
             ) -> tuple[list[str], list[str], list[str]]:
     """Factor names as dot_general's, and "g" for the groups."""
-    left, right, out = dot_labels(lhs_ndim, rhs_ndim, n.dot_dimension_numbers)
+    left, right, out = map(list, dot_labels(lhs_ndim, rhs_ndim, n.dot_dimension_numbers))
     for d in n.rhs_group_dimensions:
         out.remove(right[d])
         right[d] = "g"
@@ -158,7 +158,6 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
               preferred_element_type: Any, group_offset: Any, out_sharding: Any) -> np.ndarray:
     n = ragged_dot_dimension_numbers
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
-    lhs, rhs = lhs.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
     left, right, out = _labels(lhs.ndim - lead, rhs.ndim - lead, n)
     mode = ragged_mode(lhs.ndim - lead, n)
     sizes = np.maximum(sizes, 0)
@@ -170,30 +169,31 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
         a, a_own = without_common(a, lead)
         b, b_own = without_common(b, lead)
         here = [d for d in range(lead) if devices[d] != 1]
-        result = contract(a, [*a_own, *a_labels], b, [*b_own, *b_labels], [*here, *labels])
+        result = contract(a, [*a_own, *a_labels], b, [*b_own, *b_labels], [*here, *labels], dtype)
         return result.reshape(devices + result.shape[len(here):])
 
     if mode is BATCH:
         result = product(lhs, left, rhs, right, out)
     elif sizes.ndim - lead == 1 and is_common(sizes, lead):
         result = _by_group(lead, lhs, left, rhs, right, out, ragged, mode,
-                           np.cumsum(sizes.reshape(-1).astype(np.int64)), product)
+                           np.cumsum(sizes.reshape(-1).astype(np.int64)), dtype, product)
     else:
         prefix = [left[d] for d in _prefix(lhs.ndim - lead, n)] if sizes.ndim - lead > 1 else []
         marked = lhs[..., None] * _members(lead, sizes, prefix, left, ragged,
                                            lhs.shape[lead + left.index(ragged)])
-        result = product(marked.astype(dtype, copy=False), [*left, "g"], rhs, right, out)
+        result = product(marked, [*left, "g"], rhs, right, out)
     return (result if preferred_element_type is None
             else result.astype(preferred_element_type, copy=False))
 
 
 def _by_group(lead: int, lhs: np.ndarray, left: list, rhs: np.ndarray, right: list, out: list,
-              ragged: str, mode: RaggedDotMode, ends: np.ndarray, product: Any) -> np.ndarray:
+              ragged: str, mode: RaggedDotMode, ends: np.ndarray, dtype: np.dtype,
+              product: Any) -> np.ndarray:
     """One product per group, on slices, where the groups are the same on all devices."""
     known = dict(zip(left, lhs.shape[lead:], strict=True))
     known |= dict(zip(right, rhs.shape[lead:], strict=True))
     known.setdefault("g", len(ends))
-    result = np.zeros(lead_sizes(lead, (lhs, rhs)) + tuple(known[x] for x in out), lhs.dtype)
+    result = np.zeros(lead_sizes(lead, (lhs, rhs)) + tuple(known[x] for x in out), dtype)
     start = 0
     for g, end in enumerate(ends):
         end = min(int(end), known[ragged])

@@ -45,6 +45,8 @@ def _kept(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
 
 
 def _check_axes(x: ArrayType, axes: Axes) -> None:
+    if len(axes) == 1 and 0 <= axes[0] < x.ndim:
+        return
     if len(axes) != len(set(axes)):
         fail(ValueError, f"duplicate value in 'axes' of reduction: {axes}", code="axis-range")
     if not all(0 <= a < x.ndim for a in axes):

@@ -74,6 +74,12 @@ def test_words_and_keys_convert_into_each_other() -> None:
     assert storage_dtype(KEY_FRY) == KEY_STORAGE and storage_dtype(U32) == U32
 
 
+def test_one_key_and_no_dimensions_give_scalars() -> None:
+    assert evaluate("random_bits", 0, KEY, bit_width=32, shape=()).shape == ()
+    assert evaluate("random_fold_in", 0, KEY, np.asarray(np.uint32(3))).shape == ()
+    assert evaluate("random_split", 0, KEY, shape=()).shape == ()
+
+
 # -- blocks ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("name, params", [

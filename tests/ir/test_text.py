@@ -276,6 +276,11 @@ def test_a_key_constant_is_a_number_a_key():
     round_trip(program)
 
 
+def test_a_constant_that_does_not_fit_its_type_prints_all_the_same():
+    program = constant_program(np.zeros(3), array_type((4,), F32))
+    assert 'const c0: f32[4] = sha256 ""' in str(program)
+
+
 def test_a_seeded_constant_is_normal_and_what_is_made_of_it_is_plain():
     value = seeded_array(3, (1000,), np.float32)
     assert abs(float(value.mean())) < 0.2 and 0.8 < float(value.std()) < 1.2

@@ -155,3 +155,19 @@ def test_auto_axes_are_minor_to_explicit_ones():
     assert y.aval is x.aval
     done = partition(b.program(y), mesh=mixed)
     assert done.out_specs[0].entries == (("X", "Y"), ())
+
+
+def test_a_region_that_makes_axes_auto_keeps_the_layout_and_returns_to_types():
+    b = Build(MESH)
+    x, w = b.arg(8, 8, spec=P("X", None)), b.arg(8, 8, spec=P(None, "Y"))
+    region = MESH.update_axis_types({a: type(MESH.axis_types[0]).Auto for a in "XY"})
+    inside = [b.op("reshard", v, dst_sharding=NamedSharding(region, P())) for v in (x, w)]
+    assert [v.aval.str_short() for v in inside] == ["int32[8,8]"] * 2
+    b.builder.mesh = region
+    y = b.op("neg", b.dot(*inside))
+    b.builder.mesh = MESH
+    z = b.reshard(y, P("X", None))
+    done = run(b.program(z))
+    assert [str(v.aval) for e in done.resolved.eqns for v in e.outvars] == [
+        "int32[8@X,8@Y]", "int32[8@X,8@Y]", "int32[8@X,8]"]
+    assert kinds(done) == [("all_gather_invariant", ("Y",))]

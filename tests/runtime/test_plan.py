@@ -6,6 +6,9 @@ import weakref
 import numpy as np
 import pytest
 
+from shardtrace.ir import dialect
+from shardtrace.ir.location import Location
+from shardtrace.ir.program import Equation
 from shardtrace.runtime.plan import PlanBuilder
 
 
@@ -60,3 +63,12 @@ def test_the_wrong_number_of_arguments_is_an_error():
     b.input()
     with pytest.raises(ValueError):
         b.finish([]).run([])
+
+
+def test_an_error_names_the_equation_at_work():
+    eqn = Equation(dialect.OPS["neg"], (), (), {}, Location.at("train.py", 7, 3))
+    b = PlanBuilder()
+    slot = b.call(lambda: 1 // 0, (), eqn)
+    with pytest.raises(ZeroDivisionError) as caught:
+        b.finish([slot]).run([])
+    assert caught.value.__notes__ == ["while running `neg` of train.py:7:4"]

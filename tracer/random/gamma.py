@@ -11,14 +11,27 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostic import fail
 from ...ir.ops.random_gamma import random_gamma_p
 from .. import jnp, lax
 from ..dtype_promotion import convert, shape_of, static_shape
 from ..out_sharding import canonicalize_sharding
+from ..tracer import typeof
 from .continuous import sample_exponential, sample_normal
 from .drawing import Shape, check_shape, draw, draw_numbers, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_off
 from .uniform import sample_rademacher
+
+
+def check_varying(name: str, key: Array, parameter: Any) -> None:
+    """Raise TypeError where devices would draw with one key for parameters that differ."""
+    key_type, own = typeof(key), typeof(parameter)
+    if own.varying - key_type.varying:
+        fail(TypeError, f"{name} requires all arguments to have matching type. Got key type: "
+             f"{key_type} vs arg type: {own}. Use jax.lax.pcast(..., to='varying') to make them "
+             "match. If your key is less varying than arg, watch out for key-reuse problems.",
+             code="varying-mismatch",
+             help="give each device a key: `random.fold_in(key, lax.axis_index(axis))`")
 
 
 def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
@@ -28,6 +41,7 @@ def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
     else:
         check_shape("gamma", shape, shape_of(a))
     a = jnp.broadcast_to(convert(a, dtype), shape)
+    check_varying("gamma", key, a)
     return random_gamma_p.bind(key, a, log_space=log_space)
 
 
@@ -52,6 +66,8 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, *, out_shar
 
 
 def sample_beta(key: Array, a: Any, b: Any, *, shape: Shape, dtype: np.dtype) -> Array:
+    for parameter in (a, b):
+        check_varying("jax.random.beta", key, parameter)
     key_a, key_b = split_off(key)
     log_a = sample_gamma(key_a, a, shape=shape, dtype=dtype, log_space=True)
     log_b = sample_gamma(key_b, b, shape=shape, dtype=dtype, log_space=True)

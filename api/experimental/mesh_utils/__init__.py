@@ -1,1 +1,4 @@
-"""Public module `shardtrace.experimental.mesh_utils`: re-exports only."""
+"""Grids of devices, as in `jax.experimental.mesh_utils`."""
+from shardtrace.runtime.mesh_utils import create_device_mesh
+
+__all__ = ["create_device_mesh"]

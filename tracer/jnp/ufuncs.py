@@ -1,0 +1,75 @@
+"""The functions of jnp that are ufunc objects, with methods such as `jnp.add.reduce`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..indexed_update import IndexUpdateRef
+from . import reductions
+from .bits import (
+    bitwise_and_function,
+    bitwise_or_function,
+    bitwise_xor_function,
+    fmax_or_fmin,
+)
+from .cumulative import cumprod, cumsum
+from .elementwise import (
+    add_function,
+    logaddexp2_function,
+    logaddexp_function,
+    maximum_function,
+    minimum_function,
+    multiply_function,
+    negative_function,
+    subtract_function,
+)
+from .logic import (
+    greater,
+    less,
+    logical_and_function,
+    logical_or_function,
+    logical_xor_function,
+)
+from .ufunc import ufunc
+
+
+def _at(method: str) -> Callable[[Any, Any, Any], Any]:
+    def at(a: Any, indices: Any, b: Any) -> Any:
+        return getattr(IndexUpdateRef(a, indices), method)(b)
+
+    return at
+
+
+add = ufunc(add_function, 2, 1, name="add", identity=0, reduce=reductions.sum, accumulate=cumsum,
+            at=_at("add"))
+subtract = ufunc(subtract_function, 2, 1, name="subtract", at=_at("subtract"))
+multiply = ufunc(multiply_function, 2, 1, name="multiply", identity=1, reduce=reductions.prod,
+                 accumulate=cumprod, at=_at("multiply"))
+negative = ufunc(negative_function, 1, 1, name="negative")
+maximum = ufunc(maximum_function, 2, 1, name="maximum", reduce=reductions.max, at=_at("max"))
+minimum = ufunc(minimum_function, 2, 1, name="minimum", reduce=reductions.min, at=_at("min"))
+logaddexp = ufunc(logaddexp_function, 2, 1, name="logaddexp", identity=-np.inf)
+logaddexp2 = ufunc(logaddexp2_function, 2, 1, name="logaddexp2", identity=-np.inf)
+bitwise_and = ufunc(bitwise_and_function, 2, 1, name="bitwise_and", identity=-1,
+                    reduce=reductions.reduce_bitwise_and)
+bitwise_or = ufunc(bitwise_or_function, 2, 1, name="bitwise_or", identity=0,
+                   reduce=reductions.reduce_bitwise_or)
+bitwise_xor = ufunc(bitwise_xor_function, 2, 1, name="bitwise_xor", identity=0,
+                    reduce=reductions.reduce_bitwise_xor)
+logical_and = ufunc(logical_and_function, 2, 1, name="logical_and", identity=True,
+                    reduce=reductions.all)
+logical_or = ufunc(logical_or_function, 2, 1, name="logical_or", identity=False,
+                   reduce=reductions.any)
+logical_xor = ufunc(logical_xor_function, 2, 1, name="logical_xor", identity=False)
+
+
+def fmax(x1, x2):
+    """The greater of two numbers, the other one where one is NaN."""
+    return fmax_or_fmin(greater, x1, x2)
+
+
+def fmin(x1, x2):
+    """The lesser of two numbers, the other one where one is NaN."""
+    return fmax_or_fmin(less, x1, x2)
