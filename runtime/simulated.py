@@ -26,7 +26,7 @@ from .flatten import FlatProgram
 from .folding import collective_atoms, folds, linear_set, variation
 from .layout import Layout, array_shape, whole
 from .plan import Plan
-from .storage import Stored, frozen
+from .storage import Stored, settled
 from .workspace import Value, Workspace
 
 Run = Callable[[Sequence[Stored]], list[Stored]]
@@ -104,7 +104,7 @@ class Executable:
                 raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
                                  f"program was compiled for {shape} and {dtype}")
         results = self.plan.run(arguments)
-        return [Stored(frozen(x), lead) for x, lead in zip(results, self.leads, strict=True)]
+        return [Stored(settled(x), lead) for x, lead in zip(results, self.leads, strict=True)]
 
 
 class Planner(Workspace):

@@ -22,6 +22,7 @@ from ..ir.sharding import NamedSharding, Sharding, tile_index
 from .axes import MeshAtoms
 
 Shape = tuple[int, ...]
+_SMALL = 1 << 20
 
 
 class Stored(NamedTuple):
@@ -47,6 +48,14 @@ def frozen(data: Any) -> np.ndarray:
     view = data.view() if type(data) is np.ndarray else np.asarray(data)
     view.flags.writeable = False
     return view
+
+
+def settled(x: Any) -> np.ndarray:
+    """A result as it is kept: read-only, and not a small part of a large buffer kept alive."""
+    base = getattr(x, "base", None)
+    if type(base) is np.ndarray and base.nbytes > 4 * x.nbytes + _SMALL:
+        x = x.copy()
+    return frozen(x)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -309,6 +309,16 @@ def test_results_are_read_only(local):
         out.data[0] = 1
 
 
+def test_a_small_result_does_not_keep_a_large_buffer(local):
+    b = local(X=2)
+    x = b.arg((2048, 1024), (("X",), ()))
+    doubled = b.emit("add", x, x)
+    corner = b.emit("slice", doubled, start_indices=(0, 0), limit_indices=(1, 2), strides=None)
+    (out,) = compile_simulated(b.program((corner, (("X",), ()))), b.mesh)(b.values())
+    base = out.data.base if out.data.base is not None else out.data
+    assert base.nbytes < 100
+
+
 @pytest.mark.parametrize("data", [np.zeros(3, np.float32), np.zeros(4, np.float64)])
 def test_arguments_must_be_what_the_program_was_compiled_for(local, data):
     b = local(X=2)

@@ -19,6 +19,8 @@ from .arrays import (
     copy,
     from_dlpack,
     frombuffer,
+    fromfile,
+    fromiter,
     fromstring,
     load,
     save,
@@ -430,6 +432,8 @@ from .windows import bartlett, blackman, hamming, hanning, kaiser
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 newaxis = None
 set_printoptions, printoptions = _np.set_printoptions, _np.printoptions
+get_printoptions = _np.get_printoptions
+bool = bool_
 
 __all__ = [
     "ComplexWarning", "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin",
@@ -439,7 +443,7 @@ __all__ = [
     "array_split", "array_str", "asarray", "asin", "asinh", "astype", "atan", "atan2", "atanh",
     "atleast_1d", "atleast_2d", "atleast_3d", "average", "bartlett", "bfloat16", "bincount",
     "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not",
-    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool_",
+    "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool", "bool_",
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "c_", "can_cast", "cbrt", "cdouble",
     "ceil", "character", "choose", "clip", "column_stack", "complex128", "complex64", "complex_",
     "complexfloating", "compress", "concat", "concatenate", "conj", "conjugate", "convolve", "copy",
@@ -453,16 +457,17 @@ __all__ = [
     "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
     "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float_", "float_power",
     "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp", "from_dlpack",
-    "frombuffer", "fromfunction", "frompyfunc", "fromstring", "full", "full_like", "gcd", "generic",
-    "geomspace", "gradient", "greater", "greater_equal", "hamming", "hanning", "heaviside",
-    "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot",
-    "i0", "identity", "iinfo", "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert",
-    "int16", "int2", "int32", "int4", "int64", "int8", "int_", "integer", "interp", "intersect1d",
-    "invert", "isclose", "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf",
-    "isnan", "isneginf", "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable",
-    "ix_", "kaiser", "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort",
-    "linalg", "linspace", "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logspace", "mask_indices", "matmul",
+    "frombuffer", "fromfile", "fromfunction", "fromiter", "frompyfunc", "fromstring", "full",
+    "full_like", "gcd", "generic", "geomspace", "get_printoptions", "gradient", "greater",
+    "greater_equal", "hamming", "hanning", "heaviside", "histogram", "histogram2d",
+    "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo",
+    "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int16", "int2", "int32",
+    "int4", "int64", "int8", "int_", "integer", "interp", "intersect1d", "invert", "isclose",
+    "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf",
+    "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser",
+    "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
+    "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "logspace", "mask_indices", "matmul",
     "matrix_transpose", "matvec", "max", "maximum", "mean", "median", "meshgrid", "mgrid", "min",
     "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin",
     "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile",

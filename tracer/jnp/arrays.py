@@ -184,3 +184,21 @@ def array_str(a, max_line_width=None, precision=None, suppress_small=None):
     if isinstance(a, Tracer):
         return str(a)
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)
+
+
+def fromfile(*args, **kwargs):
+    """Not offered: reading a file is no pure function. Raises NotImplementedError."""
+    raise NotImplementedError(
+        "jnp.fromfile() is not implemented because it may be non-pure and thus unsafe for use with "
+        "JIT and other JAX transformations. Consider using jnp.asarray(np.fromfile(...)) instead, "
+        "although care should be taken if np.fromfile is used within jax transformations because "
+        "of its potential side-effect of consuming the file object.")
+
+
+def fromiter(*args, **kwargs):
+    """Not offered: using up an iterator is no pure function. Raises NotImplementedError."""
+    raise NotImplementedError(
+        "jnp.fromiter() is not implemented because it may be non-pure and thus unsafe for use with "
+        "JIT and other JAX transformations. Consider using jnp.asarray(np.fromiter(...)) instead, "
+        "although care should be taken if np.fromiter is used within jax transformations because "
+        "of its potential side-effect of consuming the iterable object.")

@@ -1,0 +1,405 @@
+"""Operators and methods of arrays, installed on the common base of arrays and tracers.
+
+Each is the jnp function of the same name with the array as its first operand. Operators give way
+(`NotImplemented`) to operands that they do not know, so that other classes can define theirs.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array, install_methods
+from . import jnp, lax
+from .constants import as_array
+from .dtype_promotion import user_dtype
+from .indexed_update import IndexUpdateHelper
+from .indexing import get_item
+from .jnp import (
+    arrays,
+    complex_numbers,
+    contraction,
+    cumulative,
+    elementwise,
+    joining,
+    rearrange,
+    reductions,
+    searching,
+    shape,
+    sorting,
+)
+from .jnp import indexing as jnp_indexing
+from .jnp.bits import bitwise_and_function as _and
+from .jnp.bits import bitwise_not as _invert
+from .jnp.bits import bitwise_or_function as _or
+from .jnp.bits import bitwise_xor_function as _xor
+from .jnp.bits import left_shift as _left_shift
+from .jnp.bits import right_shift as _right_shift
+from .jnp.logic import equal, greater, greater_equal, less, less_equal, not_equal
+from .staging import current_builder
+from .tracer import Tracer, typeof
+
+_ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    def op(self, other):
+        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
+            return f(self, other)
+        return _refuse(name, other)
+
+    op.__name__ = op.__qualname__ = name
+    return op
+
+
+def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    def op(self, other):
+        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
+            return f(other, self)
+        return _refuse(name, other)
+
+    op.__name__ = op.__qualname__ = name
+    return op
+
+
+def _refuse(name: str, other: Any) -> Any:
+    """Containers of numbers are refused with a reason, other objects left to themselves."""
+    if isinstance(other, (list, tuple, dict, set, str)) and name not in ("__eq__", "__ne__"):
+        raise TypeError(f"unsupported operand type(s) for {name}: an array and a "
+                        f"{type(other).__name__}: JAX arrays do not accept Python containers as "
+                        f"operands; use jnp.array(...) on it first")
+    return NotImplemented
+
+
+def _power(x: Any, y: Any) -> Any:
+    return elementwise.power(x, y)
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": elementwise.add_function, "sub": elementwise.subtract_function,
+    "mul": elementwise.multiply_function, "truediv": elementwise.divide,
+    "floordiv": elementwise.floor_divide, "mod": elementwise.remainder,
+    "divmod": elementwise.divmod, "pow": _power, "matmul": contraction.matmul,
+    "and": _and, "or": _or, "xor": _xor, "lshift": _left_shift, "rshift": _right_shift,
+}
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": equal, "ne": not_equal, "lt": less, "le": less_equal, "gt": greater,
+    "ge": greater_equal,
+}
+
+
+def _round(number, ndigits=None):
+    out = elementwise.round(number, decimals=ndigits or 0)
+    if ndigits is None and np.issubdtype(np.zeros(0, out.dtype).dtype, np.inexact) or (
+            ndigits is None and out.dtype.kind == "V"):
+        return arrays.astype(out, int)
+    return out
+
+
+def _iterate(self: Array) -> Iterator[Any]:
+    aval = typeof(self)
+    if not aval.shape:
+        raise TypeError("iteration over a 0-d array")
+    if isinstance(self, Tracer) or current_builder() is not None:
+        return (get_item(self, i) for i in range(aval.shape[0]))
+    rows = np.asarray(self)
+    return (as_array(np.array(rows[i])) for i in range(aval.shape[0]))
+
+
+def _length(self: Array) -> int:
+    return len(self.aval)
+
+
+def _contains(self, other):
+    return reductions.any(equal(self, other))
+
+
+def _get(self, idx, /):
+    return get_item(self, idx)
+
+
+def _set(self, i, x):
+    raise TypeError("JAX arrays are immutable and do not support in-place item assignment. Instead "
+                    "of x[idx] = y, use x = x.at[idx].set(y) or another .at[] method: "
+                    "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html")
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+def _all(self, axis=None, out=None, keepdims=False, *, where=None):
+    return reductions.all(self, axis=axis, out=out, keepdims=keepdims, where=where)
+
+
+def _any(self, axis=None, out=None, keepdims=False, *, where=None):
+    return reductions.any(self, axis=axis, out=out, keepdims=keepdims, where=where)
+
+
+def _argmax(self, axis=None, out=None, keepdims=None):
+    return reductions.argmax(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _argmin(self, axis=None, out=None, keepdims=None):
+    return reductions.argmin(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _argpartition(self, kth, axis=-1):
+    return sorting.argpartition(self, kth, axis)
+
+
+def _argsort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    return sorting.argsort(self, axis, kind=kind, order=order, stable=stable,
+                           descending=descending)
+
+
+def _astype(self, dtype, copy=False, device=None):
+    return arrays.astype(self, dtype, copy=copy, device=device)
+
+
+def _byteswap(self):
+    """The same bytes of each element in reverse order."""
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    parts = lax.bitcast_convert_type(self, np.uint8)
+    parts = lax.rev(parts, (parts.ndim - 1,))
+    return lax.bitcast_convert_type(parts, self.dtype)
+
+
+def _choose(self, choices, out=None, mode="raise"):
+    return searching.choose(self, choices, out=out, mode=mode)
+
+
+def _clip(self, min=None, max=None):
+    return elementwise.clip(self, min=min, max=max)
+
+
+def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
+    return searching.compress(condition, self, axis=axis, out=out, size=size,
+                              fill_value=fill_value)
+
+
+def _conj(self):
+    return complex_numbers.conjugate(self)
+
+
+def _copy(self):
+    return arrays.array(self, copy=True)
+
+
+def _cumprod(self, axis=None, dtype=None, out=None):
+    return cumulative.cumprod(self, axis=axis, dtype=dtype, out=out)
+
+
+def _cumsum(self, axis=None, dtype=None, out=None):
+    return cumulative.cumsum(self, axis=axis, dtype=dtype, out=out)
+
+
+def _diagonal(self, offset=0, axis1=0, axis2=1):
+    return jnp_indexing.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
+
+
+def _dot(self, b, *, precision=None, preferred_element_type=None):
+    return contraction.dot(self, b, precision=precision,
+                           preferred_element_type=preferred_element_type)
+
+
+def _flatten(self, order="C", *, out_sharding=None):
+    return shape.ravel(self, order=order, out_sharding=out_sharding)
+
+
+def _max(self, axis=None, out=None, keepdims=False, initial=None, where=None):
+    return reductions.max(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
+                          where=where)
+
+
+def _mean(self, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
+    return reductions.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=where)
+
+
+def _min(self, axis=None, out=None, keepdims=False, initial=None, where=None):
+    return reductions.min(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
+                          where=where)
+
+
+def _nonzero(self, *, fill_value=None, size=None):
+    return searching.nonzero(self, size=size, fill_value=fill_value)
+
+
+def _prod(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+          promote_integers=True):
+    return reductions.prod(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
+                           initial=initial, where=where, promote_integers=promote_integers)
+
+
+def _ptp(self, axis=None, out=None, keepdims=False):
+    return reductions.ptp(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _ravel(self, order="C", *, out_sharding=None):
+    return shape.ravel(self, order=order, out_sharding=out_sharding)
+
+
+def _repeat(self, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
+    return rearrange.repeat(self, repeats, axis=axis, total_repeat_length=total_repeat_length,
+                            out_sharding=out_sharding)
+
+
+def _reshape(self, *args, order="C", out_sharding=None):
+    newshape = args[0] if len(args) == 1 else args
+    return shape.reshape(self, newshape, order=order, out_sharding=out_sharding)
+
+
+def _round_method(self, decimals=0, out=None):
+    return elementwise.round(self, decimals=decimals, out=out)
+
+
+def _searchsorted(self, v, side="left", sorter=None, *, method="scan"):
+    return searching.searchsorted(self, v, side=side, sorter=sorter, method=method)
+
+
+def _sort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    return sorting.sort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
+
+
+def _squeeze(self, axis=None):
+    return shape.squeeze(self, axis=axis)
+
+
+def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    return reductions.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+                          where=where, correction=correction)
+
+
+def _sum(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+         promote_integers=True):
+    return reductions.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
+                          initial=initial, where=where, promote_integers=promote_integers)
+
+
+def _swapaxes(self, axis1, axis2):
+    return shape.swapaxes(self, axis1, axis2)
+
+
+def _take(self, indices, axis=None, out=None, mode=None, unique_indices=False,
+          indices_are_sorted=False, fill_value=None):
+    return jnp_indexing.take(self, indices, axis=axis, out=out, mode=mode,
+                             unique_indices=unique_indices,
+                             indices_are_sorted=indices_are_sorted, fill_value=fill_value)
+
+
+def _to_device(self, device, *, stream=None):
+    return arrays.array(self, copy=False, device=device)
+
+
+def _trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
+    return jnp_indexing.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
+
+
+def _transpose(self, *args):
+    if not args:
+        axes = None
+    elif len(args) == 1:
+        axes = args[0] if args[0] is None or isinstance(args[0], (tuple, list)) else args
+    else:
+        axes = args
+    return shape.transpose(self, axes)
+
+
+def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    return reductions.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+                          where=where, correction=correction)
+
+
+def _view(self, dtype=None, type=None):
+    """The same bits as another dtype; the last dimension grows or shrinks with the element."""
+    if type is not None:
+        raise NotImplementedError("`type` argument of array.view() is not supported.")
+    if dtype is None:
+        return self
+    target = user_dtype(dtype, "view")
+    own = self.dtype
+    if own == target:
+        return self
+    bool_ = np.dtype(bool)
+    if own == bool_:
+        return _view(lax.convert_element_type(self, np.uint8), target)
+    if target == bool_:
+        return lax.convert_element_type(_view(self, np.uint8), bool_)
+    for wide, part in ((np.dtype("complex64"), np.float32), (np.dtype("complex128"), np.float64)):
+        if own == wide:
+            pairs = lax.stack([lax.real(self), lax.imag(self)], self.ndim)
+            flat = lax.reshape(pairs, (*self.shape[:-1], 2 * self.shape[-1])) if self.ndim else pairs
+            return _view(flat, target)
+        if target == wide:
+            flat = _view(self, part)
+            if flat.shape[-1] % 2:
+                raise ValueError("When changing to a larger dtype, its size must be a divisor of "
+                                 "the total size in bytes of the last axis of the array.")
+            pairs = lax.reshape(flat, (*flat.shape[:-1], flat.shape[-1] // 2, 2))
+            return lax.complex(lax.index_in_dim(pairs, 0, -1, False),
+                               lax.index_in_dim(pairs, 1, -1, False))
+    if own.itemsize == target.itemsize:
+        return lax.bitcast_convert_type(self, target)
+    if not self.ndim:
+        raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is "
+                         "unchanged")
+    if own.itemsize > target.itemsize:
+        out = lax.bitcast_convert_type(self, target)
+        return lax.reshape(out, (*self.shape[:-1], self.shape[-1] * out.shape[-1]))
+    ratio = target.itemsize // own.itemsize
+    if self.shape[-1] % ratio:
+        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total "
+                         "size in bytes of the last axis of the array.")
+    return lax.bitcast_convert_type(
+        lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio)), target)
+
+
+def _array_namespace(self, *, api_version=None):
+    """The module that implements the array API standard for this array: jnp."""
+    if api_version is not None and api_version != "2024.12":
+        raise ValueError(f"api_version={api_version!r} is not available; available versions are: "
+                         "('2024.12',)")
+    return jnp
+
+
+def _flat(self):
+    raise NotImplementedError("JAX Arrays do not implement the arr.flat property: consider "
+                              "arr.flatten() instead.")
+
+
+METHODS: dict[str, Any] = {
+    "all": _all, "any": _any, "argmax": _argmax, "argmin": _argmin,
+    "argpartition": _argpartition, "argsort": _argsort, "astype": _astype, "byteswap": _byteswap,
+    "choose": _choose, "clip": _clip, "compress": _compress, "conj": _conj, "conjugate": _conj,
+    "copy": _copy, "cumprod": _cumprod, "cumsum": _cumsum, "diagonal": _diagonal, "dot": _dot,
+    "flatten": _flatten, "max": _max, "mean": _mean, "min": _min, "nonzero": _nonzero,
+    "prod": _prod, "ptp": _ptp, "ravel": _ravel, "repeat": _repeat, "reshape": _reshape,
+    "round": _round_method, "searchsorted": _searchsorted, "sort": _sort, "squeeze": _squeeze,
+    "std": _std, "sum": _sum, "swapaxes": _swapaxes, "take": _take, "to_device": _to_device,
+    "trace": _trace, "transpose": _transpose, "var": _var, "view": _view,
+    "T": property(lambda self: shape.transpose(self)),
+    "mT": property(lambda self: shape.matrix_transpose(self)),
+    "real": property(lambda self: complex_numbers.real(self)),
+    "imag": property(lambda self: complex_numbers.imag(self)),
+    "at": property(IndexUpdateHelper), "flat": property(_flat),
+    "__neg__": lambda self: elementwise.negative_function(self),
+    "__pos__": lambda self: elementwise.positive(self),
+    "__abs__": lambda self: elementwise.absolute(self),
+    "__invert__": lambda self: _invert(self), "__round__": _round, "__len__": _length,
+    "__iter__": _iterate, "__contains__": _contains, "__getitem__": _get, "__setitem__": _set,
+    "__array_namespace__": _array_namespace,
+    "_split": lambda self, *args, **kwargs: joining.split(self, *args, **kwargs),
+}
+for _name, _function in BINARY.items():
+    METHODS[f"__{_name}__"] = _operator(_function, f"__{_name}__")
+    METHODS[f"__r{_name}__"] = _reflected(_function, f"__r{_name}__")
+for _name, _function in COMPARISONS.items():
+    METHODS[f"__{_name}__"] = _operator(_function, f"__{_name}__")
+
+
+install_methods(METHODS)
