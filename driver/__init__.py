@@ -1,13 +1,15 @@
 """The driver: the only code that sees tracer, partitioner and runtime together.
 
 `jit` and its stages (jit.py, stages.py), what makes a program run (executable.py), and the default
-interpreter, which runs an op outside of any trace (eager.py). Importing it declares every op.
+interpreter, which runs an op outside of any trace (eager.py). Importing it declares every op
+and gives arrays their operators and methods.
 """
 from ..ir import dialect
+from ..tracer import array_methods
 from . import eager
 from .jit import eval_shape, jit, make_jaxpr
 from .stages import Compiled, Lowered, Traced
 
 eager.install()
 
-__all__ = ["Compiled", "Lowered", "Traced", "dialect", "eval_shape", "jit", "make_jaxpr"]
+__all__ = ["Compiled", "Lowered", "Traced", "array_methods", "dialect", "eval_shape", "jit", "make_jaxpr"]

@@ -8,10 +8,11 @@ from ..ir.context import STATE, config
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
-from ..tracer import sharding_functions
+from ..tracer import constants, sharding_functions
 from ..tracer.staging import trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
+from .transfer import device_put
 
 
 class EagerInterpreter:
@@ -58,3 +59,4 @@ def install() -> None:
     """Make this the interpreter of threads that trace nothing."""
     DEFAULT_INTERPRETER[:] = [EagerInterpreter()]
     sharding_functions.EAGER_CALL[:] = [_eager_call]
+    constants.DEVICE_PUT[:] = [device_put]

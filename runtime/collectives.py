@@ -218,6 +218,12 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
     pairs = [(np.unravel_index(s, sizes), np.unravel_index(d, sizes)) for s, d in perm]
     shape = array_shape(layout, x.aval.shape, atoms.size)
     make = np.empty if complete else np.zeros
+    # Along some axes the block that arrives may be the same everywhere (a dimension that goes from
+    # X to Y no longer varies over X): one copy is kept.
+    dropped = set(group) - set(atoms.of_all(out.aval.varying)) if complete else set()
+    kept = layout.without(dropped)
+    final = array_shape(kept, x.aval.shape, atoms.size)
+    first = tuple(0 if lab in dropped else slice(None) for lab in flat)
 
     def permute(array: Any) -> Any:
         result = make(shape, array.dtype)
@@ -225,9 +231,9 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
         target = result.reshape(full).transpose(order)
         for s, d in pairs:
             target[d] = source[s]
-        return result
+        return result.reshape(full)[first].reshape(final) if dropped else result
 
-    p.bind(out, layout, p.call(permute, slot))
+    p.bind(out, kept, p.call(permute, slot))
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
@@ -252,7 +258,6 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     same = op.collective.invariant and params.get("axis_index_groups") is None
     stack = others if same else atoms.sort({*others, *group})
     lengths = (*atoms.sizes(others), 1 if same else count, *local)
-    final = (*atoms.sizes(stack), *local)
     have = (*((a,) for a in others), () if same else group, *((d,) for d in range(len(local))))
     want = (*((a,) for a in stack), *((d,) for d in range(len(local))))
     sizes = {**{a: atoms.size[a] for a in stack}, **dict(enumerate(local))}
@@ -263,5 +268,4 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
         return array if function is None else function(array)
 
     slot = p.call(settle, slot)
-    assert len(final) == len(want)
     p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)

@@ -113,7 +113,7 @@ class Planner(Workspace):
     def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
         self.flat = flat
-        self.literals: dict[tuple[str, bytes], Value] = {}
+        self.literals: dict[tuple[Any, bytes], Value] = {}
         self.folds: dict[Var, dict[str, frozenset[str]]] = {}
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
@@ -166,7 +166,7 @@ class Planner(Workspace):
         if isinstance(atom, Var):
             return self.at[atom]
         data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
-        key = (data.dtype.name, data.tobytes())
+        key = (atom.aval.dtype, data.tobytes())
         found = self.literals.get(key)
         if found is None:
             found = self.literals[key] = Value(

@@ -63,7 +63,7 @@ class Builder:
         atoms: list[Atom] = []
         types: list[ArrayType] = []
         for x in operands:
-            atom = x.var if type(x) is Tracer and x.builder is self else self.atom(x)
+            atom = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
             atoms.append(atom)
             types.append(atom.aval)
         context = STATE.abstract_mesh
@@ -85,7 +85,7 @@ class Builder:
         """The variable or literal that stands for `x` in this program."""
         if isinstance(x, Tracer):
             if x.builder is self:
-                return x.var
+                return x.variable
             if not self._encloses(x.builder):
                 self._leaked(x)
             return self._capture(x)
@@ -150,7 +150,7 @@ class Builder:
              f"{x.aval.str_short()} wrapped in a {type(x).__name__} to escape the scope of the "
              "transformation.", code="leaked-tracer",
              label="this uses a value of a trace that has ended",
-             notes=(f"the value is {x.builder.describe(x.var)} in `{x.builder.name}`",),
+             notes=(f"the value is {x.builder.describe(x.variable)} in `{x.builder.name}`",),
              help="return the value from the traced function instead of keeping it in an outer "
                   "variable, list or attribute")
 
@@ -192,7 +192,7 @@ def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
                 order = a.aval.mesh.axis_names or STATE.abstract_mesh.axis_names
                 axes = tuple(n for n in order if n in missing) or tuple(sorted(missing))
                 tracer = builder.process(OPS["pvary"], [_as_operand(builder, a)], {"axes": axes})
-                atoms[i] = tracer[0].var
+                atoms[i] = tracer[0].variable
     if len(atoms) == 2:
         for i, (a, b) in enumerate((atoms, atoms[::-1])):
             if (b.aval.shape and b.aval.spec.reduced and not a.aval.shape
@@ -200,7 +200,7 @@ def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
                 dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
                 params = {"dst_sharding": dst}
                 tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
-                atoms[i] = tracer[0].var
+                atoms[i] = tracer[0].variable
     return atoms
 
 

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 class Tracer(Array):
     """A traced array: a variable of `builder`'s program."""
 
-    __slots__ = ("aval", "builder", "var")
+    __slots__ = ("aval", "builder", "variable")
     aval: ArrayType
 
     def __init__(self, builder: Builder, var: Var) -> None:
         self.builder = builder
-        self.var = var
+        self.variable = var
         self.aval = var.aval
 
     # -- what a traced array does not have ---------------------------------------------------
@@ -140,7 +140,7 @@ class Tracer(Array):
 
     def _origin(self) -> str:
         """Where the value comes from: an argument, or an expression of the user's."""
-        return f"the value is {self.builder.describe(self.var)}"
+        return f"the value is {self.builder.describe(self.variable)}"
 
     def __repr__(self) -> str:
         return f"JitTracer({self.aval})"
@@ -172,7 +172,7 @@ def type_of_constant(x: Any) -> ArrayType:
         key = (kind, x64_enabled())
         found = _SCALARS.get(key)
         if found is None:
-            dtype, weak = dtype_of(x)
+            dtype, weak = dtype_of(x, key[1])
             found = array_type((), canonicalize_dtype(dtype, key[1]), weak)
             _SCALARS[key] = found
         if kind is int:

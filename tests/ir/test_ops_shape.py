@@ -40,7 +40,9 @@ def reshaped(operand: str, *sizes: int, to: NamedSharding | None = None,
 @pytest.mark.parametrize("a, b, text", [
     ((8, 4), (2, 16), "(f0 f1) f2 -> f0 (f1 f2)"),
     ((2, 4, 32), (8, 32), "f0 f1 f2 -> (f0 f1) f2"),
-    ((6, 35), (10, 21), "p1 p3 -> p2 p4 | "
+    ((3, 5), (5, 3), "p1 p3 -> p2 p4 | "
+     "p1!:replicate p3!:replicate p2!:replicate p4!:replicate"),
+    ((6, 35), (10, 21), "(f0 p1) (p3 f1) -> (f0 p2) (p4 f1) | "
      "p1!:replicate p3!:replicate p2!:replicate p4!:replicate"),
     ((4, 1, 6), (24,), "f0 1 f1 -> (f0 f1)"),
     ((), (1, 1), " -> 1 1"),

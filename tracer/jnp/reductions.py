@@ -107,7 +107,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
                          "mask one has to specify 'initial'")
     shape = shape_of(a)
     axes = reduction_axes(axis, len(shape))
-    if initial is None and not has_identity and any(shape[d] == 0 for d in axes):
+    if initial is None and not has_identity and 0 in [shape[d] for d in axes]:
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
     result = own if dtype is None else dtype
     if as_bool:
