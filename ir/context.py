@@ -48,7 +48,8 @@ def _env_flag(name: str, default: bool) -> bool:
 
 def _device_count() -> int:
     """Devices to simulate: SHARDTRACE_NUM_DEVICES, or what XLA_FLAGS asks XLA for, or 8."""
-    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    flags = os.environ.get("XLA_FLAGS", "")
+    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", flags)
     return int(os.environ.get("SHARDTRACE_NUM_DEVICES") or (flag[1] if flag else 8))
 
 

@@ -70,7 +70,6 @@ class Graph:
         self.uses: list[int] = []
         self.index: dict[Var, int] = {}
         self.asked: dict[int, Root] = {}
-        self.boundaries: dict[Equation, tuple[list[int], list[int]]] = {}
         self.moved: list[tuple[int, tuple[Any, ...], Root]] = []
 
     # -- tensors -------------------------------------------------------------------------------
@@ -207,18 +206,15 @@ class Graph:
         body: Program = eqn.params["jaxpr"]
         inside = manual | frozenset(eqn.params["manual_axes"])
         self.add_program(body, inside)
-        ends: tuple[list[int], list[int]] = ([], [])
         for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
                                       strict=True):
             # the operand as the region takes it: led by the manual axes
-            t = -1
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
                 self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
                 self.cross(t, self.of(inner), prefix, eqn)
-            ends[0].append(t)
         for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
                                       strict=True):
             t = self.of(outer)
@@ -228,8 +224,6 @@ class Graph:
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
                 self.cross(t, self.of(inner), prefix, eqn)
-            ends[1].append(t)
-        self.boundaries[eqn] = ends
 
     def lead(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]

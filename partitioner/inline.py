@@ -98,7 +98,7 @@ class _Inliner:
             if isinstance(sharding, NamedSharding) and _all_auto(sharding) and atom.aval.shape:
                 abstract = named_sharding_abstract(sharding.mesh.abstract_mesh, sharding.spec)
                 aval = atom.aval if atom.aval.mesh is abstract.mesh else atom.aval.update(
-                    sharding=named_sharding_abstract(abstract.mesh, atom.aval.spec))
+                    sharding=named_sharding_abstract(abstract.mesh.abstract_mesh, atom.aval.spec))
                 result = Var(aval, getattr(atom, "name", None))
                 self.eqns.append(Equation(sharding_constraint_p, (atom,), (result,),
                                           {"sharding": abstract}, eqn.location))

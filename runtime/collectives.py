@@ -214,8 +214,7 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
     full = tuple(size[lab] for lab in flat)
     places = [flat.index(a) for a in group]
     order = (*places, *(i for i in range(len(flat)) if i not in places))
-    sizes = atoms.sizes(group)
-    pairs = [(np.unravel_index(s, sizes), np.unravel_index(d, sizes)) for s, d in perm]
+    pairs = _moves(perm, atoms.sizes(group))
     shape = array_shape(layout, x.aval.shape, atoms.size)
     make = np.empty if complete else np.zeros
     # Along some axes the block that arrives may be the same everywhere (a dimension that goes from
@@ -234,6 +233,19 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
         return result.reshape(full)[first].reshape(final) if dropped else result
 
     p.bind(out, kept, p.call(permute, slot))
+
+
+def _moves(perm: tuple[tuple[int, int], ...], sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """(source index, target index) pairs; neighbours that stay neighbours move as one slice."""
+    if len(sizes) != 1:
+        return [(np.unravel_index(s, sizes), np.unravel_index(d, sizes)) for s, d in perm]
+    runs: list[list[int]] = []
+    for s, d in sorted(perm):
+        if runs and runs[-1][0] + runs[-1][2] == s and runs[-1][1] + runs[-1][2] == d:
+            runs[-1][2] += 1
+        else:
+            runs.append([s, d, 1])
+    return [(slice(s, s + n), slice(d, d + n)) for s, d, n in runs]
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:

@@ -26,7 +26,7 @@ from .jnp import (
     rearrange,
     reductions,
     searching,
-    shape,
+    shaping,
     sorting,
 )
 from .jnp import indexing as jnp_indexing
@@ -207,7 +207,7 @@ def _dot(self, b, *, precision=None, preferred_element_type=None):
 
 
 def _flatten(self, order="C", *, out_sharding=None):
-    return shape.ravel(self, order=order, out_sharding=out_sharding)
+    return shaping.ravel(self, order=order, out_sharding=out_sharding)
 
 
 def _max(self, axis=None, out=None, keepdims=False, initial=None, where=None):
@@ -239,7 +239,7 @@ def _ptp(self, axis=None, out=None, keepdims=False):
 
 
 def _ravel(self, order="C", *, out_sharding=None):
-    return shape.ravel(self, order=order, out_sharding=out_sharding)
+    return shaping.ravel(self, order=order, out_sharding=out_sharding)
 
 
 def _repeat(self, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
@@ -249,7 +249,7 @@ def _repeat(self, repeats, axis=None, *, total_repeat_length=None, out_sharding=
 
 def _reshape(self, *args, order="C", out_sharding=None):
     newshape = args[0] if len(args) == 1 else args
-    return shape.reshape(self, newshape, order=order, out_sharding=out_sharding)
+    return shaping.reshape(self, newshape, order=order, out_sharding=out_sharding)
 
 
 def _round_method(self, decimals=0, out=None):
@@ -265,7 +265,7 @@ def _sort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False
 
 
 def _squeeze(self, axis=None):
-    return shape.squeeze(self, axis=axis)
+    return shaping.squeeze(self, axis=axis)
 
 
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
@@ -281,7 +281,7 @@ def _sum(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, wh
 
 
 def _swapaxes(self, axis1, axis2):
-    return shape.swapaxes(self, axis1, axis2)
+    return shaping.swapaxes(self, axis1, axis2)
 
 
 def _take(self, indices, axis=None, out=None, mode=None, unique_indices=False,
@@ -306,7 +306,7 @@ def _transpose(self, *args):
         axes = args[0] if args[0] is None or isinstance(args[0], (tuple, list)) else args
     else:
         axes = args
-    return shape.transpose(self, axes)
+    return shaping.transpose(self, axes)
 
 
 def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
@@ -382,8 +382,8 @@ METHODS: dict[str, Any] = {
     "round": _round_method, "searchsorted": _searchsorted, "sort": _sort, "squeeze": _squeeze,
     "std": _std, "sum": _sum, "swapaxes": _swapaxes, "take": _take, "to_device": _to_device,
     "trace": _trace, "transpose": _transpose, "var": _var, "view": _view,
-    "T": property(lambda self: shape.transpose(self)),
-    "mT": property(lambda self: shape.matrix_transpose(self)),
+    "T": property(lambda self: shaping.transpose(self)),
+    "mT": property(lambda self: shaping.matrix_transpose(self)),
     "real": property(lambda self: complex_numbers.real(self)),
     "imag": property(lambda self: complex_numbers.imag(self)),
     "at": property(IndexUpdateHelper), "flat": property(_flat),

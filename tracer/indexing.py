@@ -426,7 +426,6 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
     slice_shape: list[int] = []
     new_axes: list[int] = []
     backward: list[int] = []
-    strided: list[tuple[int, Any, int]] = []      # (operand dim, positions, place in result)
     operand_dim = 0
     query_rank = len(common)
     done = spread and bool(advanced)
@@ -499,6 +498,11 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
         offset_dims=tuple(offset_dims), collapsed_slice_dims=tuple(collapsed),
         start_index_map=tuple(mapped))
     no_arrays = not advanced
+    for a in arrays:
+        if isinstance(a, Array):
+            for d, axes in enumerate(a.aval.entries, query_rank - a.aval.ndim):
+                if axes:
+                    entries[query_at + d] = axes
     return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
                      tuple(slice_shape),
                      tuple(entries.get(d, ()) for d in range(len(slice_shape))),

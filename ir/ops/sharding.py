@@ -79,8 +79,8 @@ def _reshard_infer(x: ArrayType, *, dst_sharding: NamedSharding) -> ArrayType:
 def _reshard_transpose(ct: Any, x: Any, *, dst_sharding: NamedSharding) -> list[Any]:
     back = x.aval.sharding
     if back.mesh.empty:      # a value that knew of no mesh: its cotangent is whole on this one
-        back = named_sharding_abstract(dst_sharding.mesh, spec_from_entries(((),) * x.aval.ndim))
-    back = named_sharding_abstract(back.mesh, back.spec.to_ct_spec())
+        back = dst_sharding.update(spec=spec_from_entries(((),) * x.aval.ndim))
+    back = named_sharding_abstract(back.mesh.abstract_mesh, back.spec.to_ct_spec())
     return [reshard_p.bind(ct, dst_sharding=back)]
 
 

@@ -31,7 +31,8 @@ def sharding(*spec: Any, **sets: Any) -> NamedSharding:
     return NamedSharding(MESH, P(*spec, **sets))
 
 
-def product(lhs: str, rhs: str, numbers: Any = MATMUL, to: Any = None, preferred: Any = None) -> str:
+def product(lhs: str, rhs: str, numbers: Any = MATMUL, to: Any = None,
+            preferred: Any = None) -> str:
     types = (parse_type(lhs, MESH), parse_type(rhs, MESH))
     params = {"dimension_numbers": numbers, "precision": None, "preferred_element_type": preferred,
               "out_sharding": to}

@@ -153,7 +153,8 @@ def test_the_generator_has_a_name() -> None:
 def test_traced_programs_show_the_primitives() -> None:
     text = str(st.make_jaxpr(lambda k: random.normal(random.fold_in(k, 1), (4,)))(random.key(0)))
     names = re.findall(r"= ([a-z_0-9]+)", text)
-    assert names[:2] == ["random_fold_in", "random_bits"] and "erf_inv" in names
+    drawn = [n for n in names if n.startswith("random_") or n == "erf_inv"]
+    assert drawn == ["random_fold_in", "random_bits", "erf_inv"]
     assert "random_bits[bit_width=32, shape=(4,)]" in text
 
 

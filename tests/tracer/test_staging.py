@@ -133,7 +133,7 @@ def test_a_sharded_contraction_needs_out_sharding(mesh):
 
 
 def test_lax_ops_want_equal_dtypes_as_in_jax():
-    with pytest.raises(TypeError, match="add requires arguments to have equal dtypes"):
+    with pytest.raises(TypeError, match="lax.add requires arguments to have the same dtypes"):
         st.make_jaxpr(lambda x, y: lax.add(x, y))(np.float32(1), np.int32(1))
 
 

@@ -370,7 +370,7 @@ from .sets import (
     unique_inverse,
     unique_values,
 )
-from .shape import (
+from .shaping import (
     atleast_1d,
     atleast_2d,
     atleast_3d,

@@ -31,7 +31,7 @@ from ..lax.contraction import canonicalize_precision, element_type
 from ..out_sharding import output_sharding
 from ..tracer import typeof
 from .elementwise import multiply_function, subtract_function
-from .shape import moveaxis, ravel
+from .shaping import moveaxis, ravel
 
 
 def _element_type(preferred: Any, *operands: Any) -> tuple[Any, bool]:

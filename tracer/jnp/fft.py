@@ -25,7 +25,7 @@ from .complex_numbers import conj
 from .creation import arange
 from .joining import concatenate
 from .rearrange import roll
-from .shape import moveaxis
+from .shaping import moveaxis
 
 
 def _scale(norm: Any, lengths: Sequence[int], inverse: bool) -> float:

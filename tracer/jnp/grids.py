@@ -13,7 +13,7 @@ from ..dtype_promotion import canonical_axis, check_arraylike, promote_dtypes
 from .creation import arange, linspace
 from .indexing import meshgrid
 from .joining import concatenate
-from .shape import atleast_1d, moveaxis
+from .shaping import atleast_1d, moveaxis
 from .ufunc import ufunc
 
 index_exp = np.index_exp

@@ -36,7 +36,7 @@ from .creation import arange
 from .elementwise import clip, remainder
 from .reductions import sum as sum_of
 from .searching import nonzero
-from .shape import broadcast_shapes, moveaxis, ravel, reshape
+from .shaping import broadcast_shapes, moveaxis, ravel, reshape
 
 # -- take ------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ..dtype_promotion import (
     user_dtype,
 )
 from ..tracer import Tracer
-from .shape import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
+from .shaping import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
 
 def _converted(name: str, arrays: Sequence[Any], dtype: Any) -> list[Any]:

@@ -35,8 +35,8 @@ from .elementwise import absolute, log, remainder, sqrt
 from .indexing import diagonal as _diagonal
 from .indexing import take_along_axis
 from .indexing import trace as _trace
-from .shape import expand_dims, moveaxis, reshape
-from .shape import matrix_transpose as _matrix_transpose
+from .shaping import expand_dims, moveaxis, reshape
+from .shaping import matrix_transpose as _matrix_transpose
 
 
 class EigResult(NamedTuple):

@@ -18,7 +18,7 @@ from . import reductions
 from .creation import linspace
 from .elementwise import round as round_to
 from .reductions import to_shape
-from .shape import moveaxis
+from .shaping import moveaxis
 
 Pairs = list[tuple[Any, Any]]
 

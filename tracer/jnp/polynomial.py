@@ -26,7 +26,7 @@ from .indexing import diag
 from .joining import concatenate
 from .rearrange import trim_zeros
 from .reductions import sum as sum_of
-from .shape import atleast_1d
+from .shaping import atleast_1d
 from .signal import convolve
 
 

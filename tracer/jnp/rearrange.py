@@ -37,7 +37,7 @@ from .cumulative import cumsum
 from .elementwise import clip, remainder
 from .joining import concatenate
 from .reductions import to_shape
-from .shape import moveaxis, ravel, reshape
+from .shaping import moveaxis, ravel, reshape
 from .sorting import argsort
 
 

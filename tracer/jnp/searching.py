@@ -37,7 +37,7 @@ from ..tracer import Tracer, typeof
 from .elementwise import _literal
 from .logic import isnan, truth
 from .reductions import to_shape
-from .shape import ravel
+from .shaping import ravel
 
 
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):

@@ -32,7 +32,7 @@ from .indexing import take
 from .joining import concatenate
 from .logic import isnan, logical_not
 from .searching import nonzero, take_rows, true_positions
-from .shape import moveaxis, ravel
+from .shaping import moveaxis, ravel
 
 
 class UniqueAllResult(NamedTuple):

@@ -43,7 +43,7 @@ from .joining import concatenate
 from .logic import isnan
 from .reductions import to_shape
 from .searching import searchsorted
-from .shape import moveaxis, ravel
+from .shaping import moveaxis, ravel
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 

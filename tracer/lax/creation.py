@@ -82,7 +82,7 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         weak = False
         own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
     value = convert(fill_value, own_dtype, weak)
-    if sharding is not None or placed or new_shape != own_shape or not isinstance(x, Array):
+    if sharding is not None or placed or shape is not None or not isinstance(x, Array):
         return _varying_like(filled_as(new_shape, value, sharding), x)
     aval = x.aval
     if aval.sharding.mesh.explicit_axes and _on_context(aval.sharding.mesh):

@@ -1,0 +1,185 @@
+"""Activation functions of neural networks. Sharding is kept: all are elementwise but `glu`."""
+from __future__ import annotations
+
+import numpy as np
+
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import canonical_axis, check_arraylike, promote_args_inexact, shape_of
+from ..jnp.elementwise import (
+    absolute,
+    add_function,
+    clip,
+    divide,
+    exp,
+    expm1,
+    log,
+    log1p,
+    logaddexp_function,
+    maximum_function,
+    minimum_function,
+    multiply_function,
+    negative_function,
+    power,
+    sqrt,
+    square,
+    tanh,
+)
+from ..jnp.joining import split
+from ..jnp.logic import greater, greater_equal, less, less_equal
+from ..jnp.searching import choose_where
+
+
+def identity(x):
+    """x itself."""
+    check_arraylike("identity", x)
+    return as_array(x)
+
+
+def relu(x):
+    """max(x, 0)."""
+    return maximum_function(x, 0)
+
+
+def relu6(x):
+    """min(max(x, 0), 6)."""
+    return minimum_function(maximum_function(x, 0), 6.0)
+
+
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return lax.logistic(*promote_args_inexact("sigmoid", x))
+
+
+def softplus(x):
+    """log(1 + exp(x))."""
+    return logaddexp_function(x, 0.0)
+
+
+def sparse_plus(x):
+    """0 below -1, x above 1, and (x + 1)**2 / 4 between."""
+    (x,) = promote_args_inexact("sparse_plus", x)
+    middle = divide(power(add_function(x, 1.0), 2), 4)
+    inner = choose_where(greater_equal(x, 1.0), x, middle)
+    return choose_where(less_equal(x, -1.0), 0.0, inner)
+
+
+def sparse_sigmoid(x):
+    """The derivative of `sparse_plus`: (x + 1) / 2, kept between 0 and 1."""
+    return multiply_function(0.5, clip(add_function(x, 1.0), 0.0, 2.0))
+
+
+def soft_sign(x):
+    """x / (|x| + 1)."""
+    (x,) = promote_args_inexact("soft_sign", x)
+    return divide(x, add_function(absolute(x), 1))
+
+
+def silu(x):
+    """x * sigmoid(x)."""
+    (x,) = promote_args_inexact("silu", x)
+    return multiply_function(x, sigmoid(x))
+
+
+def swish(x):
+    """x * sigmoid(x)."""
+    return silu(x)
+
+
+def mish(x):
+    """x * tanh(softplus(x))."""
+    (x,) = promote_args_inexact("mish", x)
+    return multiply_function(x, tanh(softplus(x)))
+
+
+def log_sigmoid(x):
+    """log(sigmoid(x)), without underflow."""
+    (x,) = promote_args_inexact("log_sigmoid", x)
+    return negative_function(softplus(negative_function(x)))
+
+
+def elu(x, alpha=1.0):
+    """x above 0, alpha (exp(x) - 1) below."""
+    (x,) = promote_args_inexact("elu", x)
+    safe = choose_where(greater(x, 0), 0.0, x)
+    return choose_where(greater(x, 0), x, multiply_function(alpha, expm1(safe)))
+
+
+def selu(x):
+    """elu scaled so that means and variances of activations keep near 0 and 1."""
+    alpha = 1.6732632423543772848170429916717
+    scale = 1.0507009873554804934193349852946
+    return multiply_function(scale, elu(x, alpha))
+
+
+def celu(x, alpha=1.0):
+    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
+    (x,) = promote_args_inexact("celu", x)
+    low = expm1(divide(minimum_function(x, 0.0), alpha))
+    return add_function(maximum_function(x, 0.0), multiply_function(alpha, low))
+
+
+def gelu(x, approximate=True):
+    """x times the normal distribution's cumulative function of x, or tanh's approximation of it."""
+    (x,) = promote_args_inexact("gelu", x)
+    if approximate:
+        inner = multiply_function(0.044715, power(x, 3))
+        inner = multiply_function(float(np.sqrt(2 / np.pi)), add_function(x, inner))
+        return multiply_function(x, multiply_function(0.5, add_function(1.0, tanh(inner))))
+    scaled = multiply_function(negative_function(x), float(np.sqrt(0.5)))
+    return multiply_function(multiply_function(0.5, x), lax.erfc(scaled))
+
+
+def glu(x, axis=-1):
+    """The first half along a dimension times the sigmoid of the second half."""
+    check_arraylike("glu", x)
+    size = shape_of(x)[canonical_axis(axis, len(shape_of(x)))]
+    if size % 2:
+        raise ValueError(f"axis size must be divisible by 2, got {size} along axis {axis}")
+    first, second = split(x, 2, axis)
+    return multiply_function(first, sigmoid(second))
+
+
+def leaky_relu(x, negative_slope=0.01):
+    """x above 0, negative_slope * x below."""
+    (x,) = promote_args_inexact("leaky_relu", x)
+    return choose_where(greater_equal(x, 0), x, multiply_function(negative_slope, x))
+
+
+def hard_tanh(x):
+    """x kept between -1 and 1."""
+    check_arraylike("hard_tanh", x)
+    x = as_array(x)
+    return choose_where(greater(x, 1), 1, choose_where(less(x, -1), -1, x))
+
+
+def hard_sigmoid(x):
+    """relu6(x + 3) / 6."""
+    return divide(relu6(add_function(x, 3.0)), 6.0)
+
+
+def hard_silu(x):
+    """x * hard_sigmoid(x)."""
+    (x,) = promote_args_inexact("hard_silu", x)
+    return multiply_function(x, hard_sigmoid(x))
+
+
+def hard_swish(x):
+    """x * hard_sigmoid(x)."""
+    return hard_silu(x)
+
+
+def squareplus(x, b=4):
+    """(x + sqrt(x**2 + b)) / 2, a smooth relu without exponentials."""
+    (x,) = promote_args_inexact("squareplus", x)
+    return divide(add_function(x, sqrt(add_function(square(x), b))), 2)
+
+
+def log1mexp(x):
+    """log(1 - exp(-x)) for x > 0, accurate at both ends."""
+    (x,) = promote_args_inexact("log1mexp", x)
+    small = log(negative_function(expm1(negative_function(x))))
+    large = log1p(negative_function(exp(negative_function(x))))
+    return choose_where(less(x, float(np.log(2.0))), small, large)
+
+

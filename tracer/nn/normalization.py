@@ -1,0 +1,175 @@
+"""Functions of a whole dimension: softmax, logsumexp, standardize, one_hot.
+
+The dimension may be sharded: the reductions in them are then global.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lax
+from ..broadcasting import select_of
+from ..constants import as_array
+from ..dtype_promotion import (
+    LEVEL,
+    canonical_axis,
+    check_arraylike,
+    convert,
+    dtype_name,
+    float_default,
+    promote_args_inexact,
+    promote_dtypes,
+    shape_of,
+    user_dtype,
+)
+from ..jnp import reductions
+from ..jnp.arrays import astype
+from ..jnp.elementwise import (
+    absolute,
+    clip,
+    divide,
+    exp,
+    log,
+    multiply_function,
+    square,
+    subtract_function,
+)
+from ..jnp.logic import equal, not_equal
+from ..jnp.reductions import reduction_axes
+from ..jnp.searching import choose_where
+from ..lax.parallel import axis_index, axis_size
+from ..lax.reduction import extreme
+
+
+def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
+    """The maximum, least value where there is none: what is subtracted before exponentials."""
+    dtype = dtype_name(x)
+    low = extreme(dtype, False) if LEVEL[dtype] < 3 else -np.inf
+    return reductions.max(x, axis=axis, where=where, initial=low, keepdims=keepdims)
+
+
+def softmax(x, axis=-1, where=None):
+    """exp(x) divided by its sum over dimensions. where: which elements take part; others give 0."""
+    check_arraylike("softmax", x)
+    unnormalized = exp(subtract_function(
+        x if where is None else choose_where(where, x, -np.inf),
+        lax.stop_gradient(_greatest(x, axis, where))))
+    result = divide(unnormalized, reductions.sum(unnormalized, axis=axis, where=where,
+                                                 keepdims=True))
+    return result if where is None else choose_where(where, result, 0)
+
+
+def log_softmax(x, axis=-1, where=None):
+    """log(softmax(x)), without underflow; elements left out by `where` give -inf."""
+    check_arraylike("log_softmax", x)
+    (x,) = promote_args_inexact("log_softmax", x)
+    top = _greatest(x, axis, where)
+    masked = x if where is None else choose_where(where, x, -np.inf)
+    shifted = subtract_function(masked, lax.stop_gradient(top))
+    total = log(reductions.sum(exp(shifted), axis=axis, where=where, keepdims=True))
+    result = subtract_function(shifted, total)
+    return result if where is None else choose_where(where, result, -np.inf)
+
+
+def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
+    """log(sum(b * exp(a))) over dimensions, without overflow.
+
+    return_sign: also the sign of the sum, which is negative for negative b only. where: which
+    elements take part.
+    """
+    if b is None:
+        (x,) = promote_args_inexact("logsumexp", a)
+        factor: Any = 1.0
+    else:
+        x, factor = promote_args_inexact("logsumexp", a, b)
+        x = choose_where(not_equal(factor, 0.0), x, -np.inf)
+    x = as_array(x)
+    if where is not None:
+        x = choose_where(where, x, 0)
+    axes = reduction_axes(axis, x.ndim)
+    real = lax.real(x) if LEVEL[x.dtype] == 3 else x
+    top = reductions.max(real, axis=axes, keepdims=keepdims, where=where,
+                         initial=np.asarray(-np.inf, real.dtype)[()])
+    finite = lax.is_finite(top)
+    top = lax.stop_gradient(select_of(finite, convert(0, top.dtype), top))
+    shift = top if keepdims else (lax.expand_dims(top, axes) if axes else top)
+    powers = exp(subtract_function(x, convert(shift, x.dtype)))
+    if b is not None:
+        powers = multiply_function(powers, factor)
+    total = reductions.sum(powers, axis=axes, keepdims=keepdims, where=where)
+    sign = lax.sign(total)
+    if return_sign or not np.issubdtype(np.zeros(0, total.dtype).dtype, np.complexfloating):
+        total = absolute(total)
+    out = lax.add(lax.log(total), convert(top, total.dtype))
+    if return_sign:
+        return out, sign
+    if b is not None and LEVEL[out.dtype] < 3:
+        negative = lax.lt(sign, convert(0, sign.dtype))
+        out = select_of(negative, out, convert(np.nan, out.dtype))
+    return out
+
+
+def logmeanexp(x, axis=None, where=None, keepdims=False):
+    """log(mean(exp(x))) over dimensions, without overflow."""
+    total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
+    if where is None:
+        shape = shape_of(x)
+        count: Any = convert(
+            int(np.prod([shape[d] for d in reduction_axes(axis, len(shape))], dtype=int)),
+            total.dtype)
+    else:
+        full = lax.broadcast_in_dim(as_array(where), shape_of(x), tuple(
+            range(len(shape_of(x)) - len(shape_of(where)), len(shape_of(x)))))
+        count = reductions.sum(convert(full, total.dtype), axis=axis, keepdims=keepdims)
+    return subtract_function(total, log(count))
+
+
+def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None, *,
+                algorithm="fast"):
+    """(x - mean) / sqrt(variance + epsilon) over dimensions.
+
+    algorithm: "fast" takes the variance as mean(x**2) - mean**2, in one pass, which loses
+    precision where the mean is large; "stable" subtracts the mean first.
+    """
+    check_arraylike("standardize", x)
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"algorithm must be 'fast' or 'stable', got {algorithm!r}")
+    if mean is None:
+        mean = reductions.mean(x, axis, keepdims=True, where=where)
+    if variance is None:
+        if algorithm == "stable":
+            centered = square(subtract_function(x, mean))
+            variance = reductions.mean(centered, axis, keepdims=True, where=where)
+        else:
+            squares = reductions.mean(square(x), axis, keepdims=True, where=where)
+            variance = clip(subtract_function(squares, square(mean)), min=0)
+    scale = lax.rsqrt(*promote_args_inexact("standardize", _sum(variance, epsilon)))
+    return multiply_function(subtract_function(x, mean), scale)
+
+
+def _sum(a: Any, b: Any) -> Any:
+    a, b = promote_dtypes(a, b)
+    return lax.add(a, b)
+
+
+def one_hot(x, num_classes, *, dtype=None, axis=-1):
+    """Vectors with a 1 at position x and 0 elsewhere, along a new dimension.
+
+    Numbers outside of 0 .. num_classes - 1 give zeros. axis: position of the new dimension, or the
+    name of a Manual mesh axis of size num_classes, along which each device has its own element.
+    """
+    classes = num_classes.__index__()
+    kind = float_default() if dtype is None else user_dtype(dtype, "one_hot")
+    x = as_array(np.asarray(x) if isinstance(x, (list, tuple)) else x)
+    if not hasattr(axis, "__index__"):
+        if classes != axis_size(axis):
+            raise ValueError(f"Expected num_classes to match the size of axis {axis}, but "
+                             f"{classes} != {axis_size(axis)}")
+        return astype(equal(x, axis_index(axis)), kind)
+    place = canonical_axis(axis, x.ndim + 1)
+    column = lax.expand_dims(x, (place,))
+    shape = [1] * x.ndim
+    shape.insert(place, classes)
+    row = lax.broadcasted_iota(x.dtype, shape, place)
+    return astype(equal(column, row), kind)
