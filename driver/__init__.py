@@ -12,4 +12,6 @@ from .stages import Compiled, Lowered, Traced
 
 eager.install()
 
-__all__ = ["Compiled", "Lowered", "Traced", "array_methods", "dialect", "eval_shape", "jit", "make_jaxpr"]
+__all__ = [
+    "Compiled", "Lowered", "Traced", "array_methods", "dialect", "eval_shape", "jit", "make_jaxpr",
+]

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..ir.context import STATE, config
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
+from ..partitioner.pipeline import Options
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
 from ..tracer import constants, sharding_functions
@@ -13,6 +14,8 @@ from ..tracer.staging import trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
 from .transfer import device_put
+
+_QUIET = Options(dump=False)     # single ops would bury the programs that a user asked to see
 
 
 class EagerInterpreter:
@@ -39,7 +42,8 @@ class EagerInterpreter:
                                           arg_names=names)
             args = [Placed(n, v.aval, placed_sharding(x))
                     for n, v, x in zip(names, program.invars, operands, strict=True)]
-            executable = Executable(program, args, [None] * len(program.outvars))
+            executable = Executable(program, args, [None] * len(program.outvars),
+                                    options=_QUIET)
             if len(self._cache) > 10_000:
                 self._cache.clear()
             self._cache[key] = executable

@@ -11,7 +11,7 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, array_type
-from ..partitioner.pipeline import Partitioned, partition
+from ..partitioner.pipeline import Options, Partitioned, partition
 from ..runtime import devices
 from ..runtime.array import ArrayImpl
 from ..runtime.perdevice import compile_per_device
@@ -21,6 +21,7 @@ from ..runtime.storage import Stored
 from ..tracer.staging import canonical_value
 from ..tracer.tracer import typeof
 
+DEFAULT_OPTIONS = Options()
 EXECUTORS = {"simulated": compile_simulated, "per_device": compile_per_device}
 
 
@@ -55,7 +56,7 @@ class Executable:
                  "placement", "shardings")
 
     def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
-                 others: Sequence[Sharding] = ()) -> None:
+                 others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS) -> None:
         context = STATE.mesh
         default = devices.default_device()
         self.placement = placement = resolve(
@@ -66,7 +67,7 @@ class Executable:
                        for s, v in zip(out_shardings, program.outvars, strict=True))
         self.partitioned: Partitioned = partition(
             program, mesh=placement.abstract_mesh, in_shardings=self.arg_specs,
-            out_shardings=wanted)
+            out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or any(a.sharding is not None for a in args))
         self.shardings = [self._result_sharding(i, s, program)
                           for i, s in enumerate(out_shardings)]

@@ -7,16 +7,19 @@ program is reported by name, with its input in `repro.st`.
 """
 from __future__ import annotations
 
-import contextlib
-import gc
+import collections
 import pathlib
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.errors import VerificationError
 from ..ir.mesh import AbstractMesh
+from ..ir.print import save_program
 from ..ir.program import Level, Program
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
@@ -62,8 +65,11 @@ PIPELINE: tuple[Pass, ...] = (
 
 @dataclass(frozen=True)
 class Options:
-    """optimize: run the passes that are not needed for a correct program."""
+    """optimize: run the passes that are not needed for a correct program.
+    dump: write the stages where the configuration names a directory for them.
+    """
     optimize: bool = True
+    dump: bool = True
 
 
 @dataclass(frozen=True)
@@ -117,9 +123,9 @@ def partition(program: Program, *, mesh: AbstractMesh,
               _specs(out_shardings, len(program.outvars), "out_shardings"))
     stages = {"traced": program}
     timings: dict[str, float] = {}
-    dump = _Dump.of(config.shardtrace_dump)
+    dump = _Dump.of(config.shardtrace_dump if options.dump else "", program)
     check = config.shardtrace_check
-    with gc_paused():
+    with collector_paused():
         dump.write("trace", "traced", program, 0.0)
         for step in PIPELINE:
             if step.name == "optimize" and not options.optimize:
@@ -154,18 +160,6 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     return tuple(given)
 
 
-@contextlib.contextmanager
-def gc_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: bulk stages make many objects and no garbage."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 def _verify(step: Pass, before: Program, after: Program, dump: _Dump) -> None:
     try:
         verify(after)
@@ -176,37 +170,46 @@ def _verify(step: Pass, before: Program, after: Program, dump: _Dump) -> None:
 
 
 class _Dump:
-    """Writes stages into a directory, numbered; does nothing without one."""
+    """Writes the stages of one program into a directory, numbered; does nothing without one.
 
-    def __init__(self, folder: pathlib.Path | None) -> None:
-        self.folder = folder
+    Files are `layer.00-traced.st`, `layer.01-inlined.st`, ...; when a second program of that name
+    is partitioned in this process, its files are `layer.2.00-traced.st`, ...
+    """
+
+    _written: ClassVar[collections.Counter[tuple[str, str]]] = collections.Counter()
+
+    def __init__(self, folder: pathlib.Path | None, name: str = "") -> None:
+        self.folder, self.name = folder, name
         self.count = 0
 
     @classmethod
-    def of(cls, directory: str) -> _Dump:
+    def of(cls, directory: str, program: Program) -> _Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        return cls(folder)
+        name = re.sub(r"\W+", "", program.name) or "program"
+        cls._written[directory, name] += 1
+        nth = cls._written[directory, name]
+        return cls(folder, name if nth == 1 else f"{name}.{nth}")
 
     def write(self, after: str, stage: str, program: Program, seconds: float) -> None:
         if self.folder is None:
             return
-        path = self.folder / f"{self.count:02d}-{stage}.st"
-        path.write_text(provenance(after, program, seconds) + str(program).rstrip() + "\n")
+        path = self.folder / f"{self.name}.{self.count:02d}-{stage}.st"
+        save_program(program, path, comment=provenance(after, program, seconds))
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
         """Write the input of a pass that failed, as a file to run it on; says where."""
         path = (self.folder or pathlib.Path()) / "repro.st"
-        path.write_text(f"# input of pass {step.name}, which left an invalid program\n"
-                        + str(before).rstrip() + "\n")
+        save_program(before, path,
+                     comment=f"input of pass {step.name}, which left an invalid program")
         return f"; its input is in {path}"
 
 
 def provenance(after: str, program: Program, seconds: float) -> str:
-    """`# after propagate, 1.3 ms, 14 equations, 0 collectives`, a comment line."""
+    """`after propagate, 1.3 ms, 14 equations, 0 collectives`."""
     count = len(collectives(program)) if program.level is Level.LOCAL else 0
-    return (f"# after {after}, {seconds * 1e3:.1f} ms, {len(program.eqns)} equations, "
-            f"{count} collectives\n")
+    return (f"after {after}, {seconds * 1e3:.1f} ms, {len(program.eqns)} equations, "
+            f"{count} collectives")

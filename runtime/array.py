@@ -7,7 +7,6 @@ are those of the base class. Attributes, texts and errors are those of `jax.Arra
 """
 from __future__ import annotations
 
-import functools
 import gc
 import operator
 from collections.abc import Iterator, Sequence
@@ -16,16 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..ir.array import Array
-from ..ir.context import x64_enabled
 from ..ir.device import Device, process_index
-from ..ir.dtypes import canonicalize_dtype, check_valid_dtype, is_extended, long_name
-from ..ir.errors import InvalidInputException
-from ..ir.keys import key_words
-from ..ir.mesh import Mesh
+from ..ir.dtypes import is_extended
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
-from ..ir.types import ArrayType, array_type, normalized_sharding
+from ..ir.types import ArrayType
+from . import array_text
 from .devices import default_device
+from .host import PYTHON_NUMBERS, aval_for, python_number
 from .shard import Shard
 from .storage import (
     LocalBlocks,
@@ -40,7 +37,6 @@ from .storage import (
 PENDING_SUM = (
     "device_indices_map doesn't work with unreduced. Each device holds a partial sum of the whole "
     "value; bring it to a spec without unreduced axes first, with `reshard`.")
-_SCALARS = (bool, int, float, complex)
 
 
 class ArrayImpl(Array):
@@ -321,7 +317,7 @@ class ArrayImpl(Array):
     def item(self, *where: Any) -> Any:
         """The element at `where` (not needed if there is one) as a Python number."""
         element = np.asarray(self).item(*where)
-        return element if isinstance(element, _SCALARS) else _python_number(element)
+        return element if isinstance(element, PYTHON_NUMBERS) else python_number(element)
 
     def tolist(self) -> Any:
         return np.asarray(self).tolist()
@@ -347,104 +343,20 @@ class ArrayImpl(Array):
             yield ArrayImpl(aval, sharding, Stored(frozen(row)), committed)
 
     # -- text ----------------------------------------------------------------------------------
-    def _shows_value(self) -> bool:
-        if isinstance(self._sharding, NamedSharding) and self._sharding.spec.unreduced:
-            return False
-        return self.is_fully_addressable or (
-            self.is_fully_replicated and bool(self._sharding.addressable_devices))
-
     def __repr__(self) -> str:
         self._check_alive()
-        aval = self.aval
-        if is_extended(aval.dtype):
-            inner = key_words(self.value) if self._shows_value() else f"shape={aval.shape}"
-            return f"Array({aval.shape}, dtype={aval.dtype.name}) overlaying:\n{inner}"
-        tail = f"dtype={long_name(aval.dtype)}" + (", weak_type=True" if aval.weak_type else "")
-        if isinstance(self._sharding, NamedSharding) and self._sharding.spec.unreduced:
-            return f"Array(shape={aval.shape}, {tail}, sharding={self._sharding})"
-        if not self._shows_value():
-            return f"Array(shape={aval.shape}, {tail})"
-        width = np.get_printoptions()["linewidth"]
-        if aval.size == 0:
-            body = f"[], shape={aval.shape}"
-        else:
-            body = np.array2string(self.value, prefix="Array(", suffix=",", separator=", ",
-                                   max_line_width=width)
-        last_line = len(body) - (body.rfind("\n") + 1)
-        fits = last_line + 2 + len(tail) + 2 <= width
-        return f"Array({body},{' ' if fits else ' ' * len('Array(')}{tail})"
+        return array_text.array_repr(self)
 
     def __str__(self) -> str:
-        if is_extended(self.aval.dtype) or not self._shows_value():
-            return repr(self)
-        return str(self.value)
+        self._check_alive()
+        return array_text.array_str(self)
 
     def __format__(self, spec: str) -> str:
-        if is_extended(self.aval.dtype) or not self._shows_value():
-            return format(repr(self), spec)
-        return format(self.value if self.aval.shape else self.value[()], spec)
+        self._check_alive()
+        return array_text.array_format(self, spec)
 
 
 # -- making arrays ---------------------------------------------------------------------------------
-
-@functools.lru_cache(maxsize=8192)
-def _type_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
-    return normalized_sharding(sharding, ndim)
-
-
-def aval_for(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Sharding
-             ) -> ArrayType:
-    """The type of an array with this sharding: over its abstract mesh, Explicit axes only.
-
-    Raises ValueError where an Explicit axis does not divide its dimension.
-    """
-    space = "host" if sharding.memory_kind == "pinned_host" else "device"
-    if not isinstance(sharding, NamedSharding):
-        return array_type(shape, dtype, weak_type, memory_space=space)
-    return array_type(shape, dtype, weak_type, _type_sharding(sharding, len(shape)),
-                      memory_space=space)
-
-
-def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
-    """numpy data of a number or array-like in a dtype that arrays have, and the weak flag.
-
-    copy: whether the result must not change when the caller changes `x` later. Raises TypeError
-    for what is no array, and OverflowError for Python integers that are too large.
-    """
-    x64 = x64_enabled()
-    if isinstance(x, ArrayImpl):
-        return np.asarray(x), x.aval.weak_type
-    if isinstance(x, np.ndarray):
-        dtype = canonicalize_dtype(x.dtype, x64)
-        check_valid_dtype(dtype)
-        if dtype != x.dtype:
-            return x.astype(dtype), False
-        return (np.array(x, order="K") if copy and _may_change(x) else np.asarray(x)), False
-    if isinstance(x, np.generic):
-        dtype = canonicalize_dtype(x.dtype, x64)
-        check_valid_dtype(dtype)
-        return np.asarray(x).astype(dtype), False
-    if isinstance(x, _SCALARS):
-        kind = next(k for k in _SCALARS if isinstance(x, k))
-        dtype = canonicalize_dtype(kind, x64)
-        limits = np.iinfo(dtype) if kind is int else None
-        if isinstance(x, int) and limits is not None and not limits.min <= x <= limits.max:
-            raise OverflowError(f"Python int {x} too large to convert to {dtype.name}")
-        return np.asarray(x, dtype), not isinstance(x, bool)
-    if hasattr(x, "__array__") and not isinstance(x, type):
-        return host_array(np.asarray(x), copy=copy)
-    raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type.")
-
-
-def _may_change(x: np.ndarray) -> bool:
-    """Could somebody still write to the memory of `x`?"""
-    base: Any = x
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return True
-        base = base.base
-    return base is not None and not isinstance(base, bytes)
-
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,
           committed: bool | None = None, dtype: Any = None) -> ArrayImpl:
@@ -466,20 +378,8 @@ def live_arrays() -> list[ArrayImpl]:
     return [x for x in gc.get_objects() if type(x) is ArrayImpl and x._storage is not None]
 
 
-def mesh_of(x: ArrayImpl) -> Mesh | None:
-    """The mesh that the array lives on, if it has a named sharding."""
-    sharding = x._sharding
-    return sharding.mesh if isinstance(sharding, NamedSharding) else None  # type: ignore[return-value]
-
-
 def _is_narrow_integer(x: ArrayImpl) -> bool:
     return x.aval.dtype.name in ("int2", "int4", "uint2", "uint4", "int1", "uint1")
-
-
-def _python_number(x: Any) -> Any:
-    if x.dtype.kind == "c":
-        return complex(x)
-    return int(x) if "int" in x.dtype.name else float(x)
 
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:

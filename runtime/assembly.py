@@ -16,8 +16,9 @@ from ..ir.device import Device, process_index
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
-from .array import ArrayImpl, aval_for, host_array
+from .array import ArrayImpl
 from .devices import process_count
+from .host import aval_for, host_array
 from .storage import LocalBlocks, Storage, assemble, frozen
 from .transfer import PYTREES, concrete_sharding, put
 

@@ -16,8 +16,9 @@ from ..ir.device import Device
 from ..ir.mesh import AxisType
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
-from .array import PENDING_SUM, ArrayImpl, aval_for, host_array, place
+from .array import PENDING_SUM, ArrayImpl, place
 from .axes import MeshAtoms
+from .host import aval_for, host_array
 from .storage import LocalBlocks, Stored, frozen
 
 PYTREES = "shardtrace"      # the optree namespace in which containers are registered

@@ -28,7 +28,6 @@ from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import rev_p
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
-from ..ir.types import ArrayType
 from . import indexing, lax
 from .broadcasting import incompatible, to_type
 from .constants import as_array, is_array_like
@@ -195,7 +194,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
         x = convert(x, own)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)
-    y = _fitted(y, g, x.aval)
+    y = _fitted(y, g)
     if g.reversed_dims:
         y = rev_p.bind(y, dimensions=g.reversed_dims)
     numbers = lax.ScatterDimensionNumbers(
@@ -233,7 +232,7 @@ def _check_cast(y: Any, own: Any) -> None:
             "error.", FutureWarning, stacklevel=6)
 
 
-def _fitted(y: Any, g: indexing.Gathering, aval: ArrayType) -> Any:
+def _fitted(y: Any, g: indexing.Gathering) -> Any:
     """The value broadcast to the type of x[index], without the new axes of the index."""
     shape, entries = list(g.slice_shape), list(g.slice_entries)
     for d in g.new_axes:
@@ -241,8 +240,8 @@ def _fitted(y: Any, g: indexing.Gathering, aval: ArrayType) -> Any:
         entries.insert(d, ())
     sharding = None
     if any(entries) or (isinstance(y, Array) and any(y.aval.entries)):
-        sharding = named_sharding_abstract(
-            (aval if any(aval.entries) else y.aval).sharding.mesh, spec_from_entries(entries))
+        mesh = g.mesh if g.mesh.axis_names else y.aval.mesh
+        sharding = named_sharding_abstract(mesh, spec_from_entries(entries))
     have = shape_of(y)
     if len(have) > len(shape):
         if any(n != 1 for n in have[:len(have) - len(shape)]):

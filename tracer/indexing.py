@@ -25,6 +25,7 @@ from ..ir.ops.dynamic_slicing import dynamic_slice_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p
 from ..ir.ops.slicing import slice_p
+from ..ir.mesh import AbstractMesh
 from ..ir.types import ArrayType
 from . import lax
 from .constants import PYTHON_SCALARS, as_array
@@ -373,6 +374,7 @@ class Gathering:
     gather on `x_shape`. reversed_dims: dimensions of the gathered slice in backward order.
     new_axes: where None stands, in the result. slice_shape: shape before new axes.
     slice_entries: mesh axes of that shape: dimensions taken whole keep the operand's.
+    mesh: of those axes.
     operand_new: dimensions of size 1 that the operand gets first, for True and False as index.
     """
 
@@ -383,6 +385,7 @@ class Gathering:
     new_axes: tuple[int, ...]
     slice_shape: tuple[int, ...]
     slice_entries: tuple[tuple[str, ...], ...]
+    mesh: AbstractMesh
     sorted: bool
     unique: bool
     operand_new: tuple[int, ...] = ()
@@ -498,14 +501,16 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
         offset_dims=tuple(offset_dims), collapsed_slice_dims=tuple(collapsed),
         start_index_map=tuple(mapped))
     no_arrays = not advanced
+    mesh = aval.mesh
     for a in arrays:
         if isinstance(a, Array):
+            mesh = mesh if mesh.axis_names else a.aval.mesh
             for d, axes in enumerate(a.aval.entries, query_rank - a.aval.ndim):
                 if axes:
                     entries[query_at + d] = axes
     return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
                      tuple(slice_shape),
-                     tuple(entries.get(d, ()) for d in range(len(slice_shape))),
+                     tuple(entries.get(d, ()) for d in range(len(slice_shape))), mesh,
                      no_arrays, no_arrays, tuple(operand_new))
 
 

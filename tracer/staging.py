@@ -10,14 +10,13 @@ Only the outermost program has constants.
 """
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..ir.array import Array
+from ..ir.collector import collector_paused
 from ..ir.context import STATE, abstract_mesh_context, x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype
@@ -225,18 +224,6 @@ def record_mesh(mesh: Mesh) -> None:
     builder = current_builder()
     if builder is not None and mesh not in builder.meshes:
         builder.meshes.append(mesh)
-
-
-@contextmanager
-def collector_paused():
-    """Keep the cyclic garbage collector off: building linked objects would trigger it often."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,

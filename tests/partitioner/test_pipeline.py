@@ -58,12 +58,15 @@ def test_every_stage_is_text_that_can_be_read_back(stage):
 def test_dumps_are_numbered_and_begin_with_where_they_come_from(tmp_path):
     with config.override(shardtrace_dump=str(tmp_path)):
         partition(example(), mesh=MESH, in_shardings=SPECS)
-    names = sorted(p.name for p in tmp_path.iterdir())
-    assert names == ["00-traced.st", "01-inlined.st", "02-resolved.st", "03-resharded.st",
-                     "04-local.st", "05-optimized.st"]
-    first = (tmp_path / "04-local.st").read_text().splitlines()[0]
+        partition(example(), mesh=MESH, in_shardings=SPECS)
+    name = example().name
+    stages = ["00-traced.st", "01-inlined.st", "02-resolved.st", "03-resharded.st",
+              "04-local.st", "05-optimized.st"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        *(f"{name}.{s}" for s in stages), *(f"{name}.2.{s}" for s in stages)]
+    first = (tmp_path / f"{name}.04-local.st").read_text().splitlines()[0]
     assert first.startswith("# after localize, ") and first.endswith("6 equations, 2 collectives")
-    text = (tmp_path / "05-optimized.st").read_text()
+    text = (tmp_path / f"{name}.05-optimized.st").read_text()
     assert parse(text).level is Level.LOCAL
 
 
