@@ -26,7 +26,7 @@ class EagerInterpreter:
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
-               STATE.abstract_mesh, config.shardtrace_executor)
+               STATE.abstract_mesh, config.shardtrace_executor, config.jax_default_device)
         executable = self._cache.get(key)
         if executable is None:
             for x in operands:

@@ -20,6 +20,7 @@ from ..ir.context import STATE, config, x64_enabled
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
 from ..ir.errors import IndivisibleError
+from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
 from ..ir.program import Program
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -77,7 +78,8 @@ class Jitted:
         self._check_kwargs(traced_kwargs)
         try:
             key = (in_tree, static, tuple(map(leaf_key, leaves)), STATE.mesh,
-                   STATE.abstract_mesh, x64_enabled(), config.shardtrace_executor)
+                   STATE.abstract_mesh, x64_enabled(), config.shardtrace_executor,
+                   config.jax_default_device)
             found = self._executables.get(key)
         except TypeError:
             found = key = None      # a leaf that is no array: the traced call reports it
@@ -267,13 +269,14 @@ def _function_name(f: Any) -> str:
 
 def _canonical(sharding: Any, where: str) -> Sharding:
     if isinstance(sharding, PartitionSpec):
-        if not STATE.mesh.axis_names:
+        mesh = STATE.mesh if STATE.mesh.axis_names else entered_mesh()
+        if mesh.empty:
             raise RuntimeError(
                 "jit requires a non-empty mesh in context if you are passing `PartitionSpec`s to "
                 f"{where}. You can define a context mesh via `jax.set_mesh(mesh)`. Alternatively, "
                 f"provide `Sharding`s to {where} and then the mesh context manager is not "
                 "required.")
-        return NamedSharding(STATE.mesh, sharding)
+        return NamedSharding(mesh, sharding)
     if isinstance(sharding, Device):
         return SingleDeviceSharding(sharding)
     if not isinstance(sharding, Sharding):

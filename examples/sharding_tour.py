@@ -12,6 +12,8 @@
 
 # %%
 import functools
+import pathlib
+import tempfile
 
 import numpy as np
 
@@ -335,3 +337,97 @@ def layer_manual(x, weights, bias):
 
 print("manual:", layer_manual(x, weights, bias))
 
+# %% [markdown]
+# ## 6. Watching the types
+#
+# From here on the tour shows what shardtrace adds. `show_types` prints every value while it is
+# traced: its source line, its name, its type, and the op that made it. Setting the environment
+# variable `SHARDTRACE_DEBUG=trace` does the same for a whole program.
+
+# %%
+mesh = st.make_mesh((2, 4), ("X", "Y"), axis_types=(AxisType.Explicit,) * 2)
+st.set_mesh(mesh)
+
+
+@st.jit
+def two_layers(x, w1, w2):
+    hidden = jnp.tanh(x @ w1)
+    scores = jnp.dot(hidden, w2, out_sharding=P("X", None))
+    return nn.relu(scores)
+
+
+x = st.device_put(rng.normal(size=(8, 16)).astype(np.float32), P("X", None))
+w1 = st.device_put(rng.normal(size=(16, 8)).astype(np.float32), P(None, "Y"))
+w2 = st.device_put(rng.normal(size=(8, 4)).astype(np.float32), P("Y", None))
+with st.debug.show_types():
+    traced = two_layers.trace(x, w1, w2)
+st.set_mesh(None)
+
+# %% [markdown]
+# Over Auto axes a type is silent while tracing, and the watcher says which axes are still open.
+
+# %%
+@st.jit
+def two_layers_auto(x, w1, w2):
+    hidden = jnp.tanh(x @ w1)
+    scores = hidden @ w2
+    return nn.relu(scores)
+
+
+auto_mesh = st.make_mesh((2, 4), ("x", "y"))
+x_auto = st.device_put(x, NamedSharding(auto_mesh, P("x", None)))
+w1_auto = st.device_put(w1, NamedSharding(auto_mesh, P(None, "y")))
+w2_auto = st.device_put(w2, NamedSharding(auto_mesh, P("y", None)))
+with st.debug.show_types():
+    traced_auto = two_layers_auto.trace(x_auto, w1_auto, w2_auto)
+
+# %% [markdown]
+# ## 7. The dumps
+#
+# A jitted function goes through three stages, and each is a program that prints. First, as it was
+# traced: every equation with its type and its source line.
+
+# %%
+print(traced_auto.jaxpr)
+
+# %% [markdown]
+# Second, resolved: every open axis has been decided, from the inputs forward and from the outputs
+# back. The program is still about whole arrays.
+
+# %%
+lowered = traced_auto.lower()
+print(lowered.as_text())
+
+# %% [markdown]
+# Third, the program of one device: local shapes, and the collectives written out. Each says over
+# which mesh axes it goes, how many bytes a device receives, which line it serves, and why it
+# exists.
+
+# %%
+compiled = lowered.compile()
+print(compiled.as_text())
+
+# %% [markdown]
+# The text is the program: each of the three parses back to a program equal to the one printed.
+
+# %%
+for program in (traced_auto.jaxpr, lowered.program, compiled.program):
+    print(program.level.name, st.parse_program(str(program)) == program)
+
+# %% [markdown]
+# The compiled program runs on the simulated devices, and gives what numpy gives.
+
+# %%
+result = compiled(x_auto, w1_auto, w2_auto)
+expected = np.maximum(np.tanh(np.asarray(x) @ np.asarray(w1)) @ np.asarray(w2), 0)
+print(result.sharding.spec, np.allclose(result, expected, atol=1e-5))
+
+# %% [markdown]
+# With `SHARDTRACE_DUMP=folder` in the environment, or the setting below, every stage of every
+# function is written to a file of its own, ready to be read, edited and run again.
+
+# %%
+with tempfile.TemporaryDirectory() as folder, st.config.override(shardtrace_dump=folder):
+    st.jit(lambda x, w: jnp.tanh(x @ w)).lower(x_auto, w1_auto)
+    for file in sorted(pathlib.Path(folder).rglob("*.st")):
+        print(file.name)

@@ -10,6 +10,7 @@ from .ops import (
     comparison,
     complex_parts,
     contraction,
+    control,
     convert,
     convolution,
     creation,
@@ -47,7 +48,7 @@ from .ops import (
 __all__ = ["MODULES", "OPS", "Op"]
 
 MODULES = (
-    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, convert,
+    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, control, convert,
     convolution, creation, cumulative, dynamic_slicing, exchange, fft, gather, identity,
     joining, linalg, manual, padding, pooling, powers, precision, ragged, random, random_gamma, reduce,
     reduction, reshape, scatter, select, shape, sharding, slicing, sorting, special,

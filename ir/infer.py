@@ -95,7 +95,7 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
         elif context is not empty_abstract_mesh:
             fail(ValueError,
                  f"For primitive {op.name}, context mesh {context} should match the aval mesh {m} "
-                 f"for shape {t.str_short(True)}. This error occurs at source: ",
+                 f"for shape {t}. This error occurs at source: ",
                  code="mesh-mismatch", label=f"operand {t.str_short(True)} is on mesh {m}",
                  help="bring the operand to the context mesh with `jax.device_put`, or enter its "
                       "mesh with `with set_mesh(...)`")

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import math
 import operator
+import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -99,9 +100,11 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
             "`with jax.set_mesh(mesh):` instead.",
             category=DeprecationWarning, stacklevel=2,
         )
+        _ENTERED.meshes = (*_ENTERED.meshes, self)
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> bool:
+        _ENTERED.meshes = _ENTERED.meshes[:-1]
         return False
 
     # -- devices
@@ -311,3 +314,20 @@ empty_abstract_mesh: AbstractMesh = AbstractMesh((), ())
 """The mesh of values that know nothing of a mesh."""
 empty_concrete_mesh: Mesh = Mesh(np.empty((), dtype=object), ())
 empty_mesh: Mesh = empty_concrete_mesh
+
+
+class _Entered(threading.local):
+    """The meshes of this thread's `with mesh:` blocks, the innermost last."""
+
+    meshes: tuple[Mesh, ...] = ()
+
+
+_ENTERED = _Entered()
+
+
+def entered_mesh() -> Mesh:
+    """The mesh of the innermost `with mesh:` block of this thread, or the empty mesh.
+
+    The old way of naming a mesh: only jit's shardings and with_sharding_constraint look at it.
+    """
+    return _ENTERED.meshes[-1] if _ENTERED.meshes else empty_mesh

@@ -47,7 +47,7 @@ class Sample:
     operands: numpy arrays. reference: numpy function of the operands (params bound), or None where
     the evaluator is the reference. grad: whether derivatives are tested on it.
     """
-    operands: tuple[np.ndarray, ...]
+    operands: tuple[Any, ...]
     params: Mapping[str, Any] = field(default_factory=dict)
     reference: Callable[..., Any] | None = None
     grad: bool = True

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import optree
 
 from ..ir.context import x64_enabled
 from ..ir.device import Device, process_index
 from ..ir.dtypes import canonicalize_dtype
+from ..ir.pytree import flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
 from .array import ArrayImpl
 from .devices import process_count
 from .host import aval_for, host_array
 from .storage import LocalBlocks, Storage, assemble, frozen
-from .transfer import PYTREES, concrete_sharding, put
+from .transfer import concrete_sharding, put
 
 Shape = tuple[int, ...]
 
@@ -157,14 +157,14 @@ def make_array_from_process_local_data(sharding: Sharding | PartitionSpec, local
       default every dimension over which the processes differ is multiplied by their number.
     Raises ValueError where data and shape do not fit.
     """
-    leaves, treedef = optree.tree_flatten(local_data, namespace=PYTREES)
+    leaves, treedef = flatten(local_data)
     if global_shape is None or _is_shape(global_shape):
         shapes = [global_shape] * len(leaves)
     else:
         shapes = treedef.flatten_up_to(global_shape)
     if isinstance(sharding, PartitionSpec):
         sharding = concrete_sharding(sharding)
-    return optree.tree_unflatten(treedef, [
+    return unflatten(treedef, [
         _from_process(sharding, leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)])
 
 

@@ -195,52 +195,93 @@ def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: 
 
 def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
              perm: tuple[tuple[int, int], ...]) -> None:
-    """Blocks change places within the array's own layout."""
+    """Blocks change places. The result differs over the axes along which what arrives differs.
+
+    Where a block goes from devices along X to devices along Y (a dimension that changes its axis),
+    Y takes the place of X in the layout, and often nothing has to be moved.
+    """
     atoms = p.atoms
     (out,) = eqn.outvars
-    count = atoms.count(group)
-    complete = len(perm) == count
-    if complete and (not x.layout.atoms & set(group) or all(s == d for s, d in perm)):
-        p.bind(out, x.layout, x.slot, x.uniform)
+    held = tuple(a for a in group if a in x.layout.atoms)
+    arrives = _arriving(perm, group, held, atoms.sizes(group), atoms.sizes(held))
+    differs = tuple(a for i, a in enumerate(group)
+                    if (arrives != arrives.take([0], axis=i)).any())
+    gone = [a for a in held if a not in differs]
+    new = [a for a in differs if a not in held]
+    layout = x.layout
+    if atoms.sizes(gone) == atoms.sizes(new):
+        names = dict(zip(gone, new, strict=True))
+        layout = Layout(tuple(names.get(a, a) for a in layout.stack),
+                        tuple(tuple(names.get(a, a) for a in axes) for axes in layout.split),
+                        layout.folded)
+    else:
+        names = {}
+        rest = layout.without(set(gone))
+        layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
+    first = arrives[tuple(slice(None) if a in differs else 0 for a in group)]
+    pairs = [(tuple(map(int, np.unravel_index(int(block), atoms.sizes(held)))), target)
+             for target, block in np.ndenumerate(first) if block >= 0]
+    complete = len(pairs) == first.size
+    same = len(gone) == len(new) and complete and all(
+        {names.get(a, a): i for a, i in zip(held, source, strict=True)}
+        == dict(zip(differs, target, strict=True)) for source, target in pairs)
+    if same:
+        p.bind(out, layout, x.slot, x.uniform)
         return
-    layout, slot = x.layout, x.slot
-    lacking = set(group) - layout.atoms
-    if lacking:
-        layout = Layout(atoms.sort({*layout.stack, *lacking}), layout.split, layout.folded)
-        slot = p.view(x, layout.stack, layout.split)
-    dims = layout.dims
-    flat = [lab for dim in dims for lab in dim]
-    size = dict(p.sizes(x, dims))
-    full = tuple(size[lab] for lab in flat)
-    places = [flat.index(a) for a in group]
-    order = (*places, *(i for i in range(len(flat)) if i not in places))
-    pairs = _moves(perm, atoms.sizes(group))
     shape = array_shape(layout, x.aval.shape, atoms.size)
+    read, source_order = _axes_first(p, x, x.layout, held)
+    write, target_order = _axes_first(p, x, layout, differs)
+    moves = _runs(pairs)
     make = np.empty if complete else np.zeros
-    # Along some axes the block that arrives may be the same everywhere (a dimension that goes from
-    # X to Y no longer varies over X): one copy is kept.
-    dropped = set(group) - set(atoms.of_all(out.aval.varying)) if complete else set()
-    kept = layout.without(dropped)
-    final = array_shape(kept, x.aval.shape, atoms.size)
-    first = tuple(0 if lab in dropped else slice(None) for lab in flat)
 
     def permute(array: Any) -> Any:
         result = make(shape, array.dtype)
-        source = array.reshape(full).transpose(order)
-        target = result.reshape(full).transpose(order)
-        for s, d in pairs:
+        source = array.reshape(read).transpose(source_order)
+        target = result.reshape(write).transpose(target_order)
+        for s, d in moves:
             target[d] = source[s]
-        return result.reshape(full)[first].reshape(final) if dropped else result
+        return result
 
-    p.bind(out, kept, p.call(permute, slot))
+    p.bind(out, layout, p.call(permute, x.slot))
 
 
-def _moves(perm: tuple[tuple[int, int], ...], sizes: tuple[int, ...]) -> list[tuple[Any, Any]]:
+def _arriving(perm: tuple[tuple[int, int], ...], group: Atoms, held: Atoms,
+              sizes: tuple[int, ...], held_sizes: tuple[int, ...]) -> np.ndarray:
+    """For each member of the group the number of the block that it gets, -1 for zeros.
+
+    Blocks are numbered over the axes `held`, along which members hold different ones.
+    """
+    block = np.zeros(sizes, np.int64)
+    for a, n, index in zip(group, sizes, np.indices(sizes, sparse=True), strict=True):
+        if a in held:
+            block = block * n + index
+    block = np.broadcast_to(block, sizes)
+    arrives = np.full(block.size, -1, np.int64)
+    for source, target in perm:
+        arrives[target] = block.flat[source]
+    return arrives.reshape(sizes)
+
+
+def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
+                ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """All labels of a layout as dimensions: their sizes, and the order with `axes` in front.
+
+    Labels that follow the axes are in an order that does not depend on where the axes are.
+    """
+    flat = [lab for dim in layout.dims for lab in dim]
+    size = dict(p.sizes(x, layout.dims))
+    rest = sorted((lab for lab in flat if lab not in axes), key=lambda lab: (
+        isinstance(lab, int), lab if isinstance(lab, int) else p.atoms.order.index(lab)))
+    return (tuple(size[lab] for lab in flat),
+            tuple(flat.index(lab) for lab in (*axes, *rest)))
+
+
+def _runs(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[Any, Any]]:
     """(source index, target index) pairs; neighbours that stay neighbours move as one slice."""
-    if len(sizes) != 1:
-        return [(np.unravel_index(s, sizes), np.unravel_index(d, sizes)) for s, d in perm]
+    if any(len(s) != 1 or len(d) != 1 for s, d in pairs):
+        return pairs
     runs: list[list[int]] = []
-    for s, d in sorted(perm):
+    for (s,), (d,) in sorted(pairs):
         if runs and runs[-1][0] + runs[-1][2] == s and runs[-1][1] + runs[-1][2] == d:
             runs[-1][2] += 1
         else:

@@ -14,14 +14,13 @@ import optree
 from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.mesh import AxisType
+from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from .array import PENDING_SUM, ArrayImpl, place
 from .axes import MeshAtoms
 from .host import aval_for, host_array
 from .storage import LocalBlocks, Stored, frozen
-
-PYTREES = "shardtrace"      # the optree namespace in which containers are registered
 
 Target = Device | Sharding | PartitionSpec | None
 
@@ -38,11 +37,11 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     Raises ValueError (IndivisibleError where axes do not divide) if a spec does not fit, and
     TypeError for leaves that are no arrays.
     """
-    leaves, treedef = optree.tree_flatten(x, namespace=PYTREES)
+    leaves, treedef = flatten(x)
     if may_alias is True and donate is True:
         raise ValueError("may_alias and donate cannot be True at the same time.")
     targets = _broadcast(device, treedef, x)
-    return optree.tree_unflatten(treedef, [
+    return unflatten(treedef, [
         put(leaf, target, may_alias=may_alias) for leaf, target in
         zip(leaves, targets, strict=True)])
 
@@ -54,7 +53,7 @@ def _broadcast(device: Any, treedef: optree.PyTreeSpec, x: Any) -> list[Target]:
         return [device] * count
     targets, prefix = optree.tree_flatten(
         device, is_leaf=lambda t: t is None or isinstance(t, (Device, Sharding, PartitionSpec)),
-        namespace=PYTREES)
+        namespace=NAMESPACE)
     for target in targets:
         if target is not None and not isinstance(target, (Device, Sharding, PartitionSpec)):
             raise ValueError(
@@ -68,7 +67,7 @@ def _broadcast(device: Any, treedef: optree.PyTreeSpec, x: Any) -> list[Target]:
                          f"corresponding value; {error}") from None
     out: list[Target] = []
     for target, part in zip(targets, parts, strict=True):
-        out.extend([target] * optree.tree_structure(part, namespace=PYTREES).num_leaves)
+        out.extend([target] * optree.tree_structure(part, namespace=NAMESPACE).num_leaves)
     return out
 
 
@@ -150,14 +149,14 @@ def _laid_out(data: np.ndarray, sharding: Sharding) -> Stored:
 
 def device_get(x: Any) -> Any:
     """A pytree with its arrays as numpy arrays; other leaves stay as they are."""
-    return optree.tree_map(
-        lambda leaf: np.asarray(leaf) if isinstance(leaf, ArrayImpl) else leaf, x,
-        namespace=PYTREES)
+    leaves, treedef = flatten(x)
+    return unflatten(treedef, [
+        np.asarray(leaf) if isinstance(leaf, ArrayImpl) else leaf for leaf in leaves])
 
 
 def block_until_ready(x: Any) -> Any:
     """The pytree itself, once its values are there (which they always are)."""
-    for leaf in optree.tree_leaves(x, namespace=PYTREES):
+    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
         if isinstance(leaf, ArrayImpl):
             leaf.block_until_ready()
     return x
@@ -165,7 +164,7 @@ def block_until_ready(x: Any) -> Any:
 
 def copy_to_host_async(x: Any) -> Any:
     """The pytree itself: there is nothing to wait for, the host has the values."""
-    for leaf in optree.tree_leaves(x, namespace=PYTREES):
+    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
         if isinstance(leaf, ArrayImpl):
             leaf.copy_to_host_async()
     return x

@@ -12,11 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import optree
 
 from ..ir.lazy import lazy_import
+from ..ir.pytree import flatten
 from ..ir.sharding import Sharding
-from .transfer import PYTREES
 
 _align = lazy_import("rich.align")
 _box = lazy_import("rich.box")
@@ -75,7 +74,7 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
     """Call `callback` with the sharding of each array of a pytree."""
-    for leaf in optree.tree_leaves(value, namespace=PYTREES):
+    for leaf in flatten(value)[0]:
         callback(leaf.sharding)
 
 

@@ -307,21 +307,33 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     return x, y
 
 
+def _check_no_keys(function: str, *args: Any) -> None:
+    """Raise JAX's TypeError where a random key meets a number."""
+    dtypes = [a.aval.dtype for a in args if isinstance(a, Array)]
+    if any(isinstance(d, ExtendedDType) for d in dtypes):
+        dtypes = [dtype_name(a) for a in args]
+        if len(set(dtypes)) > 1:
+            raise TypeError(f"{function} does not accept dtypes {', '.join(map(str, dtypes))}.")
+
+
 def promote_args(function: str, *args: Any) -> list[Any]:
     """Operands of an n-ary jnp function brought to one dtype and rank."""
     check_arraylike(function, *args)
+    _check_no_keys(function, *args)
     return promote_shapes(function, *promote_dtypes(*map(unwrapped, args)))
 
 
 def promote_args_inexact(function: str, *args: Any) -> list[Any]:
     """As `promote_args`, integers becoming floats."""
     check_arraylike(function, *args)
+    _check_no_keys(function, *args)
     return promote_shapes(function, *promote_dtypes_inexact(*map(unwrapped, args)))
 
 
 def promote_args_numeric(function: str, *args: Any) -> list[Any]:
     """As `promote_args`, bool becoming int32."""
     check_arraylike(function, *args)
+    _check_no_keys(function, *args)
     return promote_shapes(function, *promote_dtypes_numeric(*map(unwrapped, args)))
 
 

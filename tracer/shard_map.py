@@ -248,8 +248,6 @@ class _Region:
                     f"the {what} values passed to shard_map.")
             for a in s.axes():
                 if a not in axes and a not in mesh.manual_axes:
-                    if a not in mesh.axis_names:
-                        NamedSharding(mesh, s)       # raises "is not found in mesh"
                     raise ValueError(
                         f"shard_map {what} argument must refer to an axis marked as manual "
                         f"({_braces(axes)}), but:\n\n  {where} refers to {a!r}\n\nCheck the {what} "

@@ -27,7 +27,7 @@ from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op, params_key
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import NOT_MANUAL, ArrayType
-from .tracer import Tracer, type_of_constant
+from .tracer import Tracer, type_of_constant, typeof
 
 
 class Builder:
@@ -120,12 +120,11 @@ class Builder:
         """The parameter that stands for a value of the enclosing trace, or for an array."""
         var = self.const_vars.get(id(x))
         if var is None:
-            if isinstance(x, Tracer) and x.builder is self.parent:
-                outer = x
-            else:
+            outer = x
+            if isinstance(x, Tracer) and x.builder is not self.parent:
                 outer = Tracer(self.parent, self.parent.atom(x))
-                self.keep.append(x)
-            var = Var(self.capture_type(outer.aval))
+            self.keep.append(x)
+            var = Var(self.capture_type(typeof(outer)))
             self.const_vars[id(x)] = var
             self.captured.append(outer)
             self.captured_vars.append(var)
@@ -152,6 +151,14 @@ class Builder:
              notes=(f"the value is {x.builder.describe(x.variable)} in `{x.builder.name}`",),
              help="return the value from the traced function instead of keeping it in an outer "
                   "variable, list or attribute")
+
+    def value(self, var: Atom) -> Any:
+        """The concrete value of a variable, where the builder knows it (see tracer/autodiff)."""
+        return None
+
+    def shown(self, tracer: Tracer) -> str:
+        """What `repr` of a tracer of this builder is."""
+        return f"JitTracer({tracer.aval})"
 
     def describe(self, var: Var) -> str:
         """In words, what a variable is: an argument or the result of an expression."""

@@ -69,7 +69,8 @@ class Tracer(Array):
         return self._no_value("devices method")
 
     def item(self, *args: Any) -> Any:
-        return self._no_value("item method")
+        value = self._known()
+        return self._no_value("item method") if value is None else value.item(*args)
 
     def tolist(self) -> Any:
         return self._no_value("tolist method")
@@ -80,7 +81,14 @@ class Tracer(Array):
     def copy_to_host_async(self) -> None:
         """Nothing to do: there is no value yet."""
 
+    def _known(self) -> Any:
+        """The concrete value, where a transformation outside of jit keeps it; else None."""
+        return self.builder.value(self.variable)
+
     def __bool__(self) -> bool:
+        value = self._known()
+        if value is not None:
+            return bool(value)
         return fail(
             TracerBoolConversionError,
             f"Attempted boolean conversion of traced array with shape {self.aval.str_short()}.",
@@ -99,16 +107,20 @@ class Tracer(Array):
                   "with `static_argnums`, or use `lax.dynamic_slice`, `lax.fori_loop`")
 
     def __index__(self) -> int:
-        return self._index_error("__index__()")
+        value = self._known()
+        return self._index_error("__index__()") if value is None else value.__index__()
 
     def __int__(self) -> int:
-        return self._concrete("int")
+        value = self._known()
+        return self._concrete("int") if value is None else int(value)
 
     def __float__(self) -> float:
-        return self._concrete("float")
+        value = self._known()
+        return self._concrete("float") if value is None else float(value)
 
     def __complex__(self) -> complex:
-        return self._concrete("complex")
+        value = self._known()
+        return self._concrete("complex") if value is None else complex(value)
 
     def _concrete(self, kind: str) -> Any:
         fail(ConcretizationTypeError,
@@ -143,10 +155,13 @@ class Tracer(Array):
         return f"the value is {self.builder.describe(self.variable)}"
 
     def __repr__(self) -> str:
-        return f"JitTracer({self.aval})"
+        return self.builder.shown(self)
 
     def __format__(self, spec: str) -> str:
-        return format(repr(self), spec) if not spec else self._no_value("format protocol")
+        if not spec:
+            return repr(self)
+        value = self._known()
+        return self._no_value("format protocol") if value is None else format(value, spec)
 
 
 def typeof(x: Any) -> ArrayType:

@@ -1,8 +1,7 @@
 """Pytrees: nested containers of arrays, flattened and rebuilt (optree does the work).
 
-Everything goes through one optree namespace, so that containers registered here mean nothing to
-other users of optree. Dictionaries are flattened in the order of their sorted keys and None is an
-empty subtree, as in JAX.
+The ground is ir/pytree.py; here are key paths, tree prefixes with JAX's error texts, registration
+of classes, and the rest of what the package needs. What users call is in tree_api.py.
 """
 from __future__ import annotations
 
@@ -13,20 +12,9 @@ from typing import Any
 
 import optree
 
-NAMESPACE = "shardtrace"
+from ..ir.pytree import NAMESPACE, flatten, unflatten
+
 PyTreeDef = optree.PyTreeSpec
-
-_flatten = functools.partial(optree.tree_flatten, namespace=NAMESPACE)
-
-
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], PyTreeDef]:
-    """Leaves of a pytree in order, and its structure."""
-    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
-
-
-def unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The pytree of this structure with these leaves."""
-    return optree.tree_unflatten(treedef, leaves)
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
@@ -39,8 +27,19 @@ def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTree
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any,
         is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """A pytree of `f(leaf, *corresponding parts of rest)`."""
-    return optree.tree_map(f, tree, *rest, is_leaf=is_leaf, namespace=NAMESPACE)
+    """A pytree of `f(leaf, *corresponding parts of rest)`.
+
+    Raises ValueError, naming the key path, where a tree of `rest` has another structure.
+    """
+    flat, treedef = flatten(tree, is_leaf)
+    others = []
+    for other in rest:
+        try:
+            others.append(treedef.flatten_up_to(other))
+        except ValueError:
+            raise ValueError(_prefix_mismatch(
+                tree, other, lambda x: is_leaf is not None and is_leaf(x), "tree")) from None
+    return unflatten(treedef, [f(*leaves) for leaves in zip(flat, *others, strict=True)])
 
 
 # -- key paths ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Looking inside: pictures of shardings, and types while they are traced (`jax.debug`, and more)."""
+"""Looking inside: pictures of shardings, types while they are traced (`jax.debug`, and more)."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.runtime.visualize import (
     inspect_array_sharding,

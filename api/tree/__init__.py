@@ -1,13 +1,8 @@
 """Functions over pytrees by their short names, as in `jax.tree`."""
-from shardtrace.tracer.tree import (
-    all,
+from shardtrace.tracer.tree import all, leaves, leaves_with_path, map, map_with_path, reduce
+from shardtrace.tracer.tree_api import (
     flatten,
     flatten_with_path,
-    leaves,
-    leaves_with_path,
-    map,
-    map_with_path,
-    reduce,
     structure,
     transpose,
     unflatten,

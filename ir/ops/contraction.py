@@ -81,7 +81,7 @@ def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) ->
 @functools.cache
 def _rank(dtype: np.dtype) -> tuple:
     """Order of dtypes in a product of two: complex, exponent, mantissa, bits, signed."""
-    part = np.zeros((), dtype).real.dtype if issubdtype(dtype, np.complexfloating) else dtype
+    part = np.real(np.zeros((), dtype)).dtype if issubdtype(dtype, np.complexfloating) else dtype
     floating = issubdtype(part, np.floating)
     return (issubdtype(dtype, np.complexfloating), finfo(part).maxexp if floating else -1,
             finfo(part).nmant if floating else -1, bits(part),

@@ -131,6 +131,7 @@ def batch_conv(op: Op, operands: Sequence[Any], dims: Sequence[int | None], size
     groups, batches = params["feature_group_count"], params["batch_group_count"]
     at, inner = n.out_spec[1], 1        # where the batch goes in the result, and behind what
     if dims[1] is None:
+        assert dims[0] is not None
         lhs = _batch_into(lhs, dims[0], n.lhs_spec[0], batches)
         at = n.out_spec[0]
     elif dims[0] is None:
@@ -142,13 +143,13 @@ def batch_conv(op: Op, operands: Sequence[Any], dims: Sequence[int | None], size
         lhs = _batch_into(lhs, dims[0], into)
         rhs = _batch_into(rhs, dims[1], n.rhs_spec[0])
         params = {**params, count: params[count] * size}
-    wanted, axes = params["out_sharding"], batch_axes(operands, dims)
+    axes = batch_axes(operands, dims)
+    wanted = insert_axes(params["out_sharding"], 0, axes, len(n.out_spec))
     if wanted is None:
         return _batch_out_of(op.bind(lhs, rhs, **params), at, size, inner)
-    rank = len(n.out_spec)
-    entries = list(insert_axes(wanted, 0, axes, rank).spec.entries[1:])
+    entries = list(wanted.spec.entries[1:])
     entries[at] = axes + entries[at] if inner == 1 else ()
     out = op.bind(lhs, rhs, **{**params, "out_sharding": with_entries(wanted, entries)})
     (out,), place = _batch_out_of(out, at, size, inner)
-    return [call("reshard", out, dst_sharding=insert_axes(wanted, 0, axes, rank))], place
+    return [call("reshard", out, dst_sharding=wanted)], place
 

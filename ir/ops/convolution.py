@@ -19,6 +19,7 @@ from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, Op, Sample, defop
+from ..param_types import register_param_type
 from ..rule import FactorRule, make_rule
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
@@ -33,6 +34,7 @@ from .windows import Padding, halo, output_size, padded, passes, windows
 MAX_WINDOW_BYTES = 1 << 28       # of windows formed at once; larger batches are cut up
 
 
+@register_param_type
 class ConvDimensionNumbers(NamedTuple):
     """Dimensions of the operands and the result, by role.
 

@@ -146,19 +146,20 @@ def _stacked_starts(starts: Sequence[Any], dims: Sequence[int | None], size: int
 def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                          slice_sizes: tuple[int, ...]) -> tuple:
     x, *starts = operands
+    batched: tuple[int, ...] = ()
+    if dims[0] is not None:
+        x, batched = move_first(x, dims[0]), (0,)
     if all(d is None for d in dims[1:]):
         first = np.zeros((), type_of(starts[0]).dtype) if starts else np.int32(0)
-        return [dynamic_slice_p.bind(move_first(x, dims[0]), first, *starts,
-                                     slice_sizes=(size, *slice_sizes))], [0]
+        return [dynamic_slice_p.bind(x, first, *starts, slice_sizes=(size, *slice_sizes))], [0]
     indices = _stacked_starts(starts, dims[1:], size)
-    batched = (0,) if dims[0] is not None else ()
     rank, shift = len(slice_sizes), len(batched)
     numbers = GatherDimensionNumbers(
         offset_dims=tuple(range(1, rank + 1)), collapsed_slice_dims=(),
         start_index_map=tuple(range(shift, rank + shift)), operand_batching_dims=batched,
         start_indices_batching_dims=batched)
     return [gather_p.bind(
-        move_first(x, dims[0]) if batched else x, indices, dimension_numbers=numbers,
+        x, indices, dimension_numbers=numbers,
         slice_sizes=(1,) * shift + tuple(slice_sizes), unique_indices=False,
         indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)], [0]
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from ..dtypes import issubdtype
 from ..op import Op, Sample, defop
+from ..param_types import register_param_type
 from ..types import ArrayType, Entries, Shape
 from .derivatives import conj, move_first, mul, real, type_of
 from .pending import refuse
-from .rules import call, reject, rule_text
+from .rules import batch_dim, call, reject, rule_text
 
 
+@register_param_type
 class FftType(enum.IntEnum):
     """Which transform: complex, its inverse, or those between real and half complex signals."""
     FFT = 0
@@ -50,7 +52,7 @@ def _infer(x: ArrayType, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
         if last[:-1] != fft_lengths[:-1]:
             reject(ValueError, [x], f"IRFFT input shape {x.shape} minor dimensions must be equal "
                    f"to all except the last fft_length, got fft_lengths={fft_lengths}")
-        return (*batch, *fft_lengths), np.zeros((), x.dtype).real.dtype
+        return (*batch, *fft_lengths), np.real(np.zeros((), x.dtype)).dtype
     if last != fft_lengths:
         reject(ValueError, [x], f"FFT input shape {x.shape} minor dimensions must be equal to "
                f"fft_lengths {fft_lengths}")
@@ -124,7 +126,7 @@ fft_p = defop(
     infer=_infer, rule=_rule, explicit=_explicit, pending=refuse, evaluate=_evaluate,
     linear=((0,),), jvp="linear", transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
-        [fft_p.bind(move_first(operands[0], dims[0]), **params)], [0]),
+        [fft_p.bind(move_first(operands[0], batch_dim(dims)), **params)], [0]),
     samples=lambda: [
         _sample((3, 8), FftType.FFT, (8,), lambda x: np.fft.fft(x)),
         _sample((2, 3, 4), FftType.IFFT, (3, 4), lambda x: np.fft.ifft2(x)),

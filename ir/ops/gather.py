@@ -103,7 +103,8 @@ def gather_shape(indices: Shape, n: GatherDimensionNumbers, slice_sizes: Shape) 
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> str:
-    operand, indices, result, kinds = factor_dims(*operands, slice_sizes, dimension_numbers)
+    operand, indices, result, kinds = factor_dims(operands[0], operands[1],
+                                                   slice_sizes, dimension_numbers)
     return rule_text([operand, indices], [result], kinds)
 
 

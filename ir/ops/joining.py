@@ -18,7 +18,7 @@ from ..types import ArrayType, Entries, Shape, array_type
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .elementwise import check_same_dtypes
 from .lead import lead_sizes, with_lead
-from .rules import call, reject, resized_entries, rule_text, with_entries, zeros
+from .rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
 
 _EMPTY: frozenset[str] = frozenset()
 
@@ -212,7 +212,7 @@ def _unstack_transpose(cts: Sequence[Any], x: Any, *, axis: int) -> tuple:
 
 
 def _unstack_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, axis: int):
-    results = unstack_p.bind(move_first(operands[0], dims[0]), axis=axis + 1)
+    results = unstack_p.bind(move_first(operands[0], batch_dim(dims)), axis=axis + 1)
     return results, [0] * len(results)
 
 
@@ -259,7 +259,7 @@ def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: tuple[int, ...], axis
 
 def _split_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                  sizes: tuple[int, ...], axis: int) -> tuple:
-    dim = dims[0]
+    dim = batch_dim(dims)
     return (split_p.bind(operands[0], sizes=sizes, axis=axis + (axis >= dim)),
             [dim] * len(sizes))
 

@@ -88,7 +88,7 @@ def _explicit_for(ranks: tuple[int, ...]) -> Callable[..., list[Entries]]:
 
 
 def _real(dtype: np.dtype) -> np.dtype:
-    return np.zeros((), dtype).real.dtype if issubdtype(dtype, np.complexfloating) else dtype
+    return np.real(np.zeros((), dtype)).dtype if issubdtype(dtype, np.complexfloating) else dtype
 
 
 def _complex(dtype: np.dtype) -> np.dtype:

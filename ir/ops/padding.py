@@ -14,7 +14,7 @@ from ..program import Literal
 from ..types import ArrayType, Shape, array_type
 from .derivatives import batch_first, explicit_sharding, move_first, type_of
 from .lead import lead_sizes, with_lead
-from .rules import call, cotangent_sharding, reject, resized_entries, rule_text
+from .rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
 
 Config = tuple[tuple[int, int, int], ...]
 
@@ -118,7 +118,8 @@ def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *
     x, value = operands
     config = ((0, 0, 0), *padding_config)
     if dims[1] is None:
-        return [pad_p.bind(move_first(x, dims[0]), value, padding_config=config)], [0]
+        x = move_first(x, batch_dim(dims[:1]))
+        return [pad_p.bind(x, value, padding_config=config)], [0]
     x, value = batch_first(operands, dims, size)
     aval = type_of(x)
     padded = pad_p.bind(x, np.zeros((), aval.dtype), padding_config=config)

@@ -19,6 +19,7 @@ from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..infer import short_list
 from ..op import LinearOperand, Op, Sample, defop
+from ..param_types import register_param_type
 from ..types import ArrayType, Shape
 from .contraction import check_dot, compute_dtype, dot_dtype, dot_labels, dot_pending, free_dims
 from .derivatives import batch_first, convert, type_of
@@ -38,6 +39,7 @@ from .rules import (
 Dims = tuple[int, ...]
 
 
+@register_param_type
 class RaggedDotDimensionNumbers(NamedTuple):
     """dot_general's dimension numbers, the ragged dimension of lhs, the group dimension of rhs."""
     dot_dimension_numbers: tuple[tuple[Dims, Dims], tuple[Dims, Dims]]

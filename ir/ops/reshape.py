@@ -25,6 +25,7 @@ from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first
 from .rules import (
     batch_axes,
+    batch_dim,
     call,
     cotangent_sharding,
     insert_axes,
@@ -307,7 +308,7 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, ne
            dimensions: tuple[int, ...] | None, sharding: Any) -> tuple:
     axes = batch_axes(operands, dims)
     return [reshape_p.bind(
-        move_first(operands[0], dims[0]), new_sizes=(size, *new_sizes),
+        move_first(operands[0], batch_dim(dims)), new_sizes=(size, *new_sizes),
         dimensions=None if dimensions is None else (0, *shifted(dimensions)),
         sharding=insert_axes(sharding, 0, axes, len(new_sizes)))], [0]
 

@@ -48,8 +48,8 @@ def cotangent_sharding(aval: ArrayType) -> NamedSharding | None:
 def with_entries(sharding: NamedSharding, entries: Iterable[Axes]) -> NamedSharding:
     """The same mesh, unreduced and reduced axes with other dimensions."""
     spec = sharding.spec
-    return named_sharding_abstract(
-        sharding.mesh, spec_from_entries(tuple(entries), spec.unreduced, spec.reduced))
+    spec = spec_from_entries(tuple(entries), spec.unreduced, spec.reduced)
+    return named_sharding_abstract(sharding.mesh.abstract_mesh, spec)
 
 
 # -- batching --------------------------------------------------------------------------------------
@@ -60,6 +60,13 @@ def batch_axes(operands: Sequence[Any], dims: Sequence[int | None]) -> Axes:
         if dim is not None:
             return type_of(x).entries[dim]
     return ()
+
+
+def batch_dim(dims: Sequence[int | None]) -> int:
+    """The batch dimension of the only operand."""
+    (dim,) = dims
+    assert dim is not None
+    return dim
 
 
 def insert_axes(sharding: NamedSharding | None, dim: int, axes: Axes,

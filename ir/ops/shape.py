@@ -19,6 +19,7 @@ from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first, type_of
 from .rules import (
     batch_axes,
+    batch_dim,
     call,
     cotangent_sharding,
     insert_axes,
@@ -70,7 +71,7 @@ def _broadcast_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Sha
                         params: dict[str, Any]) -> list[Entries | NamedSharding]:
     if params["sharding"] is not None:
         return [params["sharding"]]
-    entries = [()] * len(shapes[0])
+    entries: list[Any] = [()] * len(shapes[0])
     for d, axes in zip(params["broadcast_dimensions"], types[0].entries, strict=True):
         entries[d] = axes
     return [tuple(entries)]
@@ -114,7 +115,7 @@ def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions:
 def _broadcast_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                      shape: Shape, broadcast_dimensions: tuple[int, ...], sharding: Any) -> tuple:
     axes = batch_axes(operands, dims)
-    x = move_first(operands[0], dims[0])
+    x = move_first(operands[0], batch_dim(dims))
     return [broadcast_in_dim_p.bind(
         x, shape=(size, *shape), broadcast_dimensions=(0, *shifted(broadcast_dimensions)),
         sharding=insert_axes(sharding, 0, axes, len(shape)))], [0]
@@ -165,7 +166,7 @@ def _transpose_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 
 def _transpose_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                      permutation: tuple[int, ...]) -> tuple:
-    (dim,) = dims
+    dim = batch_dim(dims)
     inner = tuple(p if p < dim else p + 1 for p in permutation)
     return [transpose_p.bind(operands[0], permutation=(dim, *inner))], [0]
 
@@ -214,7 +215,8 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> tuple
 
 def _squeeze_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                    dimensions: tuple[int, ...]) -> tuple:
-    return [squeeze_p.bind(move_first(operands[0], dims[0]), dimensions=shifted(dimensions))], [0]
+    x = move_first(operands[0], batch_dim(dims))
+    return [squeeze_p.bind(x, dimensions=shifted(dimensions))], [0]
 
 
 squeeze_p = defop(
@@ -319,7 +321,7 @@ def _tile_transpose(ct: Any, x: Any, *, reps: tuple[int, ...]) -> tuple:
 
 def _tile_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                 reps: tuple[int, ...]) -> tuple:
-    dim = dims[0]
+    dim = batch_dim(dims)
     return [tile_p.bind(operands[0], reps=(*reps[:dim], 1, *reps[dim:]))], [dim]
 
 

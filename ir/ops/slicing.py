@@ -13,7 +13,7 @@ import numpy as np
 from ..op import Sample, defop
 from ..types import ArrayType, Shape
 from .derivatives import move_first, type_of
-from .rules import call, reject, resized_entries, rule_text
+from .rules import batch_dim, call, reject, resized_entries, rule_text
 
 
 def _arange(*shape: int) -> np.ndarray:
@@ -87,7 +87,7 @@ def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
                  start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                  strides: tuple[int, ...] | None) -> tuple:
     return [slice_p.bind(
-        move_first(operands[0], dims[0]), start_indices=(0, *start_indices),
+        move_first(operands[0], batch_dim(dims)), start_indices=(0, *start_indices),
         limit_indices=(size, *limit_indices),
         strides=None if strides is None else (1, *strides))], [0]
 

@@ -174,3 +174,27 @@ def test_gathers_and_own_blocks_copy_nothing(local):
     (out,) = compile_simulated(program, builder.mesh)([argument])
     np.testing.assert_array_equal(out.data, argument.data)
     assert np.shares_memory(out.data, argument.data)
+
+
+def test_a_dimension_that_changes_its_axis_is_not_moved(local, run_both):
+    """Blocks along X go to the devices with that place along Y: the array is the same."""
+    builder = local(X=2, Y=2, Z=3)
+    x = builder.arg((4, 6), (("X",), ("Z",)))
+    swap = tuple((2 * i + j, 2 * j + i) for i in range(2) for j in range(2))
+    y = builder.emit("ppermute", x, axis_name=("X", "Y"), perm=swap)
+    program = builder.program((y, (("Y",), ("Z",))))
+    (argument,) = builder.values()
+    (out,) = run_both(program, builder.mesh, [argument])
+    assert out.lead == () and np.shares_memory(out.data, argument.data)
+
+
+def test_a_permutation_of_equal_blocks_leaves_them_equal(local, run_both):
+    builder = local(X=2, Y=3)
+    x = builder.arg((4,), (("X",),))
+    rows = tuple((3 * i + j, 3 * (1 - i) + (j + 1) % 3) for i in range(2) for j in range(3))
+    y = builder.emit("ppermute", x, axis_name=("X", "Y"), perm=rows)
+    program = builder.program((y, (("X",),)))
+    (argument,) = builder.values()
+    (out,) = run_both(program, builder.mesh, [argument])
+    assert out.lead == ()
+    np.testing.assert_array_equal(out.data, np.roll(argument.data, 2))

@@ -42,7 +42,15 @@ def filled(shape: tuple[int, ...], fill_value: Any, dtype: Any = None,
         dtype = dtype if isinstance(dtype, (np.dtype, ExtendedDType)) else user_dtype(dtype, "full")
         if isinstance(dtype, np.dtype):
             dtype = canonicalize_dtype(dtype, x64_enabled())
-    return filled_as(shape, convert(fill_value, dtype, weak), sharding)
+    return filled_as(shape, _element(fill_value, dtype, weak), sharding)
+
+
+def _element(value: Any, dtype: Any, weak: bool = False) -> Any:
+    """The scalar that fills an array. A number for random keys is the value of their words."""
+    if isinstance(dtype, ExtendedDType) and dtype_and_weak(value)[0] is not dtype:
+        words = filled_as(dtype.key_shape, np.uint32(value))  # type: ignore[attr-defined]
+        return OPS["random_wrap"].bind(words, impl=dtype.impl)  # type: ignore[attr-defined]
+    return convert(value, dtype, weak)
 
 
 def filled_as(shape: tuple[int, ...], value: Any, sharding: NamedSharding | None = None) -> Array:
@@ -81,7 +89,7 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
     if dtype is not None:
         weak = False
         own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
-    value = convert(fill_value, own_dtype, weak)
+    value = _element(fill_value, own_dtype, weak)
     if sharding is not None or placed or shape is not None or not isinstance(x, Array):
         return _varying_like(filled_as(new_shape, value, sharding), x)
     aval = x.aval
@@ -112,7 +120,7 @@ def empty(shape, dtype, *, out_sharding=None):
     """An array whose values mean nothing (here: zeros)."""
     shape = static_shape(shape)
     dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "empty")
-    return filled_as(shape, dtype.type(0), output_sharding(out_sharding, "empty", len(shape)))
+    return filled_as(shape, _element(0, dtype), output_sharding(out_sharding, "empty", len(shape)))
 
 
 def iota(dtype, size):

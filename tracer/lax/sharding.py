@@ -5,7 +5,7 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
-from ...ir.mesh import empty_abstract_mesh
+from ...ir.mesh import empty_abstract_mesh, entered_mesh
 from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
@@ -39,6 +39,9 @@ def _constrain(x: Any, sharding: Any) -> Any:
         raise TypeError("shardings leaf specifications are expected to be PartitionSpec instances "
                         f"or None, but got {sharding}")
     context = STATE.abstract_mesh
+    if context is empty_abstract_mesh and not entered_mesh().empty and (
+            isinstance(sharding, PartitionSpec) or sharding is None):
+        sharding = NamedSharding(entered_mesh(), sharding or _REPLICATED)
     if isinstance(sharding, PartitionSpec) or sharding is None:
         if context is empty_abstract_mesh:
             if sharding is None:

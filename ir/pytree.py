@@ -1,0 +1,49 @@
+"""Flattening nested containers of arrays, and rebuilding them (optree does the work).
+
+All of the package uses one optree namespace, so that containers registered here mean nothing to
+other users of optree. None is an empty subtree; dictionaries are flattened in the order of their
+sorted keys and, as in JAX, also come back in that order.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import optree
+
+NAMESPACE = "shardtrace"
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
+            ) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Leaves of a pytree in order, and its structure."""
+    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+
+
+def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:
+    """The pytree of this structure with these leaves."""
+    return optree.tree_unflatten(_sorted(treedef), leaves)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
+    """The same structure; its dictionaries, which optree rebuilds as they were, in sorted order.
+
+    Structures that differ only in that order are equal, so one of them serves for all.
+    """
+    def rebuild(node: Any) -> Any:
+        if type(node) is dict:
+            keys = optree.treespec_entries(
+                optree.tree_structure(node, lambda x: x is not node, namespace=NAMESPACE))
+            return {k: optree.tree_map(rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE)
+                    for k in keys}
+        return node
+
+    numbered = optree.tree_unflatten(treedef, range(treedef.num_leaves))
+    ordered = optree.tree_map(rebuild, numbered, is_leaf=_is_dict, namespace=NAMESPACE)
+    return optree.tree_structure(ordered, namespace=NAMESPACE)
+
+
+def _is_dict(x: Any) -> bool:
+    return type(x) is dict

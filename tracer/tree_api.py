@@ -1,0 +1,98 @@
+"""`jax.tree` and `jax.tree_util`: the functions over pytrees as users call them.
+
+They are those of tree.py, except that a structure is shown as JAX shows it: a `PyTreeDef`, which
+wraps the one that the rest of the package works with.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from . import tree
+
+Leafish = Callable[[Any], bool] | None
+
+
+class PyTreeDef:
+    """The structure of a pytree: equal structures are equal, hash alike and print as in JAX."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+
+    @property
+    def num_leaves(self) -> int:
+        return self.spec.num_leaves
+
+    @property
+    def num_nodes(self) -> int:
+        return self.spec.num_nodes
+
+    def unflatten(self, leaves: Iterable[Any]) -> Any:
+        return tree.unflatten(self.spec, leaves)
+
+    def flatten_up_to(self, full_tree: Any) -> list[Any]:
+        return self.spec.flatten_up_to(full_tree)
+
+    def children(self) -> list[PyTreeDef]:
+        return [PyTreeDef(s) for s in self.spec.children()]
+
+    def compose(self, inner: PyTreeDef) -> PyTreeDef:
+        return PyTreeDef(self.spec.compose(inner.spec))
+
+    def __eq__(self, other: Any) -> bool:
+        return self.spec == _spec(other)
+
+    def __hash__(self) -> int:
+        return hash(self.spec)
+
+    def __repr__(self) -> str:
+        text = repr(self.spec).replace("PyTreeSpec(", "PyTreeDef(", 1)
+        return text.replace(f", namespace='{tree.NAMESPACE}'", "")
+
+
+def _spec(treedef: Any) -> Any:
+    return treedef.spec if isinstance(treedef, PyTreeDef) else treedef
+
+
+def flatten(tree_: Any, is_leaf: Leafish = None) -> tuple[list[Any], PyTreeDef]:
+    """Leaves of a pytree in order, and its structure."""
+    leaves_, treedef = tree.flatten(tree_, is_leaf)
+    return leaves_, PyTreeDef(treedef)
+
+
+def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
+    """The pytree of this structure with these leaves."""
+    return tree.unflatten(_spec(treedef), leaves)
+
+
+def structure(tree_: Any, is_leaf: Leafish = None) -> PyTreeDef:
+    return PyTreeDef(tree.structure(tree_, is_leaf))
+
+
+def flatten_with_path(tree_: Any, is_leaf: Leafish = None
+                      ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
+    """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`."""
+    pairs, treedef = tree.flatten_with_path(tree_, is_leaf)
+    return pairs, PyTreeDef(treedef)
+
+
+def transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
+    """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
+    return tree.transpose(_spec(outer_treedef), _spec(inner_treedef), pytree_to_transpose)
+
+
+def treedef_is_leaf(treedef: Any) -> bool:
+    """Is it the structure of a single leaf?"""
+    return tree.treedef_is_leaf(_spec(treedef))
+
+
+def treedef_children(treedef: Any) -> list[PyTreeDef]:
+    return PyTreeDef(_spec(treedef)).children()
+
+
+def treedef_tuple(treedefs: Sequence[Any]) -> PyTreeDef:
+    """The structure of a tuple whose items have these structures."""
+    items = [tree.unflatten(_spec(t), range(_spec(t).num_leaves)) for t in treedefs]
+    return structure(tuple(items))
