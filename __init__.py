@@ -56,13 +56,16 @@ _NAMES: dict[str, tuple[str, str]] = {
         ".runtime.assembly", "make_array_from_single_device_arrays"),
     "make_jaxpr": (".driver", "make_jaxpr"),
     "make_mesh": (".runtime.devices", "make_mesh"),
+    "parse_program": (".ir.parse", "parse_program"),
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
+    "programs_equal": (".ir.program", "programs_equal"),
     "reshard": (".tracer.sharding_functions", "reshard"),
     "set_mesh": (".tracer.mesh_context", "set_mesh"),
     "shard_map": (".tracer.shard_map", "shard_map"),
     "smap": (".tracer.shard_map", "smap"),
     "typeof": (".tracer.tracer", "typeof"),
+    "vmap": (".tracer.vmap", "vmap"),
 }
 _MODULES = ("debug", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "random", "scipy",
             "sharding", "tree", "tree_util", "typing")
@@ -98,6 +101,7 @@ if TYPE_CHECKING:
     from .tracer.shard_map import shard_map as shard_map
     from .tracer.sharding_functions import reshard as reshard
     from .tracer.tracer import typeof as typeof
+    from .tracer.vmap import vmap as vmap
 
 
 def __getattr__(name: str) -> Any:

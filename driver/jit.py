@@ -115,7 +115,8 @@ class Jitted:
                 names = names or self.arguments.leaf_names(args, kwargs)
                 types.append(_argument_type(x, self._f, names[i]))
         outer = current_builder()
-        key = (in_tree, static, tuple(types), STATE.abstract_mesh, x64_enabled())
+        key = (in_tree, static, tuple(types), STATE.abstract_mesh, x64_enabled(),
+               STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma)
         if outer is None or key in self._traces:
             found = self._traces.get(key)
             if found is not None:

@@ -412,7 +412,7 @@ print(compiled.as_text())
 
 # %%
 for program in (traced_auto.jaxpr, lowered.program, compiled.program):
-    print(program.level.name, st.parse_program(str(program)) == program)
+    print(program.level.name, st.programs_equal(st.parse_program(str(program)), program))
 
 # %% [markdown]
 # The compiled program runs on the simulated devices, and gives what numpy gives.

@@ -27,6 +27,8 @@ class ThreadState(threading.local):
     check_vma: whether types track over which Manual axes a value varies.
     overrides: configuration values of this thread's `with` blocks.
     on_equation: observers of traces (tracer/debug.py).
+    named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
+    mapped_mesh_axes: the Explicit mesh axes that split the dimensions that vmaps map over.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,8 @@ class ThreadState(threading.local):
         self.overrides: dict[str, Any] = {}
         self.check_vma: bool = True        # False inside shard_map(..., check_vma=False)
         self.on_equation: list[Any] = []
+        self.named_axes: tuple[tuple[Any, int], ...] = ()
+        self.mapped_mesh_axes: frozenset[str] = frozenset()
 
 
 STATE = ThreadState()

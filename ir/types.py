@@ -365,12 +365,15 @@ def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) ->
 
 
 def same_type(a: ArrayType, b: ArrayType) -> bool:
-    """JAX's `typematch`: equal but for weak types; specs count on Explicit meshes only."""
+    """JAX's `typematch`: equal but for weak types; specs count where both are on an Explicit mesh,
+    since a value on no mesh may be used on any."""
     if a is b:
         return True
     if (a.shape != b.shape or a.dtype != b.dtype or a.manual is not b.manual
             or a.memory_space != b.memory_space):
         return False
+    if a.mesh is empty_abstract_mesh or b.mesh is empty_abstract_mesh:
+        return True
     if a.has_explicit_mesh() or b.has_explicit_mesh():
         return a.sharding is b.sharding
     return True

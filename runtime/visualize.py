@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-
 from ..ir.lazy import lazy_import
 from ..ir.pytree import flatten
 from ..ir.sharding import Sharding

@@ -83,7 +83,7 @@ def _extreme(name: str, reduction: str) -> None:
         _no_groups(axis_index_groups)
         (x,), (dim,) = operands, dims
         if dim is not None:
-            x = OPS[reduction].bind(x, axes=(dim,), out_sharding=None)
+            x = OPS[reduction].bind(x, axes=(dim,))
         return _rest(name, x, axis, axes)
 
 

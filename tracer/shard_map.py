@@ -130,7 +130,7 @@ class _Region:
     # -- calling -------------------------------------------------------------------------------
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
-        axes = self.axis_names or frozenset(mesh.axis_names)
+        axes = self.axis_names or frozenset(mesh.axis_names) - STATE.mapped_mesh_axes
         unknown = axes - frozenset(mesh.axis_names)
         if unknown:
             fail(ValueError, f"jax.shard_map requires axis_names={_braces(axes)} to be a subset "
@@ -184,12 +184,14 @@ class _Region:
             return self._leave(outs, wanted, mesh, axes, results)
 
         outer_check, STATE.check_vma = STATE.check_vma, self.check_vma
+        outer_names = STATE.named_axes
+        STATE.named_axes = tuple((n, size) for n, size in outer_names if n not in axes)
         try:
             program, captured = trace_to_program(
                 body, local, name=self.name, arg_names=names, mesh=inner,
                 capture_type=functools.partial(self._captured_type, inner))
         finally:
-            STATE.check_vma = outer_check
+            STATE.check_vma, STATE.named_axes = outer_check, outer_names
         all_specs = [PartitionSpec()] * len(captured) + specs
         outs = OPS["shard_map"].bind(
             *captured, *values, jaxpr=program, mesh=mesh, manual_axes=axes,

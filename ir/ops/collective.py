@@ -20,6 +20,7 @@ from ..op import Collective, Op, defop
 from ..rule import FactorRule, make_rule
 from ..types import NOT_MANUAL, ArrayType, ManualState
 from . import exchange
+from .derivatives import move_first
 
 Axes = tuple[str, ...]
 Params = dict[str, Any]
@@ -200,11 +201,11 @@ def _slice_rule(ops: tuple, results: tuple, *, dimension: int, **_: Any) -> Fact
 
 def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
     """The batch dimension goes to the front; dimension params move up by one."""
-    def batch(operands: Sequence[Any], batch_dims: Sequence[int | None], size: int, *,
-              move_to_front: Callable[[Any, int], Any], **params: Any) -> Any:
-        x = move_to_front(operands[0], batch_dims[0])
+    def batch(operands: Sequence[Any], batch_dims: Sequence[int], size: int,
+              **params: Any) -> tuple[list[Any], list[int]]:
+        x = move_first(operands[0], batch_dims[0])
         shifted = {k: v + 1 if k in dims else v for k, v in params.items()}
-        return op_of().bind(x, **shifted), 0
+        return [op_of().bind(x, **shifted)], [0]
     return batch
 
 
@@ -368,21 +369,13 @@ unreduced_reduce_scatter_p = defop(
     collective=Collective(_axis_name, exchange.scatter, exchange.wire_exchange))
 
 
-def _exchange_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                    move_to_front: Callable[[Any, int], Any], **params: Any) -> Any:
-    x = move_to_front(operands[0], dims[0])
-    params["split_axis"] += 1
-    params["concat_axis"] += 1
-    return all_to_all_p.bind(x, **params), 0
-
-
 all_to_all_p = defop(
     "all_to_all", doc="Member j gets block j of the split dimension of every member.",
     infer=_exchanged, rule=_exchange_rule, explicit="follow", evaluate=None, arithmetic=False,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
-    batch=_exchange_batch,
+    batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange))
 
@@ -403,10 +396,10 @@ def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[M
     """
     t, axes, perm = types[0], _axis_name(params), params["perm"]
     _refuse_pending(op, t, axes)
-    sizes = tuple(t.mesh.axis_size(a) for a in axes)
     held = [a in t.varying for a in axes]
     if all(held) or not any(held):
         return [t.manual]
+    sizes = tuple(t.mesh.axis_size(a) for a in axes)
     block = np.zeros(sizes, np.int64)                    # which block each device holds
     for n, own, index in zip(sizes, held, np.indices(sizes, sparse=True), strict=True):
         block = block * n + index if own else block

@@ -198,6 +198,7 @@ print(power(x, 2)[0, :3], power(x, 3)[0, :3])
 print(jax.jit(lambda x, *, axis: x.sum(axis), static_argnames="axis")(x, axis=0).sharding.spec)
 
 # %% control flow
+# needs: lax.fori_loop
 print(jax.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: c * 2, x))(x).sharding.spec)
 print(lax.scan(lambda c, row: (c + row, row.sum()), jnp.zeros(8), x)[1])
 print(lax.cond(x[0, 1] > 0, lambda: 1, lambda: 2))

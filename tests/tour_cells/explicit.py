@@ -257,6 +257,7 @@ s = jax.eval_shape(lambda x, y: x @ y, jax.ShapeDtypeStruct((4, 8), jnp.float32,
 print(s.shape, s.dtype, s.sharding.spec, jax.typeof(s))
 
 # %% scan
+# needs: lax.scan
 def step(carry, row):
     print(jax.typeof(carry), jax.typeof(row))
     return carry + row, row.sum()
@@ -266,18 +267,23 @@ total, sums = lax.scan(step, jnp.zeros(8, out_sharding=P("Y")), put((4, 8), None
 print(jax.typeof(total), jax.typeof(sums), total, sums)
 
 # %% scan over a sharded dimension
+# needs: lax.scan
 lax.scan(step, jnp.zeros(8), put((4, 8), "X"))
 
 # %% a carry that changes its type
+# needs: lax.scan
 lax.scan(lambda c, r: (c + r, None), jnp.zeros(8), put((4, 8), None, "Y"))
 
 # %% branches of different types
+# needs: lax.cond
 lax.cond(True, lambda x: x, lambda x: jax.reshard(x, P()), put((4, 4), "X"))
 
 # %% fori_loop
+# needs: lax.fori_loop
 print(jax.typeof(lax.fori_loop(0, 3, lambda i, c: c * 2, put((4, 4), "X"))), lax.fori_loop(0, 3, lambda i, c: c * 2, put((4,), "X")))
 
 # %% vmap over a sharded dimension
+# needs: vmap
 print(jax.typeof(jax.vmap(lambda row: (print(jax.typeof(row)), row.sum())[1])(put((4, 8), "X", "Y"))))
 
 # %% indivisible

@@ -22,7 +22,7 @@ b = x > 0
 
 def show(*values):
     for value in map(np.asarray, values):
-        print(np.round(value.astype(float), 4).tolist() if value.dtype.kind == "f" else value.tolist())
+        print((np.round(value.astype(float), 4) + 0.0).tolist() if value.dtype.kind == "f" else value.tolist())
 
 
 # %% exponentials and logarithms
@@ -114,10 +114,12 @@ print(lax.iota(jnp.int32, 4), lax.broadcasted_iota(jnp.int32, (2, 3), 1), lax.co
 print(lax.concatenate([i, i], 0).shape, lax.pad(i, 0, ((1, 1, 0), (0, 0, 0))).shape, lax.squeeze(i[:1], (0,)).shape, lax.reduce_sum(x, (0,)).shape, lax.argmax(i, 0, jnp.int32))
 
 # %% control flow
+# needs: lax.while_loop
 print(lax.while_loop(lambda c: c < 10, lambda c: c * 2, 1), lax.fori_loop(0, 4, lambda k, c: c + k, 0), lax.switch(1, [lambda v: v, lambda v: v + 1], 1))
 print(lax.map(lambda row: row.sum(), i), lax.scan(lambda c, r: (c + r, c), jnp.zeros(2, jnp.int32), i)[0], lax.associative_scan(jnp.add, jnp.arange(5)))
 
 # %% vmap
+# needs: vmap
 print(jax.vmap(lambda r: r.sum())(i), jax.vmap(jnp.dot, in_axes=(0, None))(x, y[0]).shape, jax.vmap(lambda r, s: r * s)(i, i)[1])
 
 # %% shape errors

@@ -145,6 +145,7 @@ def ring_sum(v):
 print(ring_sum(np.arange(8)))
 
 # %% a loop inside
+# needs: lax.fori_loop
 @jax.jit
 @partial(jax.shard_map, mesh=line, in_specs=P("i"), out_specs=P("i"))
 def looped(v):
@@ -154,13 +155,18 @@ def looped(v):
 print(looped(np.zeros(8, np.int32)))
 
 # %% a constant carry in a loop
+# needs: lax.fori_loop
 over(lambda v: lax.fori_loop(0, 2, lambda k, c: c + v.sum(), 0)[None], x)
 
 # %% pcast makes a constant vary
+# needs: lax.fori_loop
 print(over(lambda v: lax.fori_loop(0, 2, lambda k, c: c + v.sum(), lax.pcast(0, "i", to="varying"))[None], x))
 
 # %% different data on different devices
 print(over(lambda v: jnp.where(lax.axis_index("i") % 2 == 0, v, -v), x))
+
+# %% branches that differ
+# needs: lax.cond
 print(over(lambda v: lax.cond(lax.axis_index("i") < 4, lambda u: u + 100, lambda u: u, v), x))
 
 # %% one device's block

@@ -16,8 +16,8 @@ params = {"w": np.ones((4, 2), np.float32), "b": [np.zeros(2, np.float32), 3]}
 
 # %% leaves and structure
 leaves, treedef = jax.tree.flatten(params)
-print(len(leaves), treedef)
-print(jax.tree.leaves({"b": 1, "a": (2, None)}), jax.tree.structure([1, (2, 3)]))
+print(len(leaves), treedef == jax.tree.structure(params), treedef.num_leaves)
+print(jax.tree.leaves({"b": 1, "a": (2, None)}))
 print(jax.tree.unflatten(treedef, [1, 2, 3]))
 
 # %% map
@@ -25,6 +25,7 @@ print(jax.tree.map(lambda v: v + 1, {"a": 1, "b": (2, 3)}), tree_util.tree_map(l
 print(jax.tree.map(lambda s: 0, {"p": P("x"), "q": None}))
 
 # %% map over different trees
+# phrase: pytree structure error: different lengths of list at key path
 jax.tree.map(lambda a, b: a, [1, 2], [1, 2, 3])
 
 # %% reduce, all, transpose
@@ -153,5 +154,6 @@ print(jax.tree.map(lambda o: (o.shape, o.dtype.name), traced.out_info))
 compiled(a, jax.device_put(np.ones((4, 4), np.float32), NamedSharding(em, P(None, "y"))))
 
 # %% debug printing
+# needs: debug.print
 jax.debug.print("x is {x}", x=jnp.arange(3))
 jax.jit(lambda x: jax.debug.print("{} inside", x))(4);

@@ -144,6 +144,15 @@ def test_keys_are_elements_that_can_be_moved_but_not_computed_with() -> None:
         bool(first)
 
 
+@pytest.mark.parametrize("expression", [
+    "jnp.zeros_like(random.split(k, 3))", "jnp.empty((3,), k.dtype)", "jnp.zeros(3, k.dtype)",
+])
+def test_key_arrays_of_zeros(expression: str) -> None:
+    keys = eval(expression, scope())
+    assert keys.dtype is random.key_dtype() and keys.shape == (3,)
+    assert not np.asarray(random.key_data(keys)).any()
+
+
 def test_the_generator_has_a_name() -> None:
     assert random.key_impl(random.key(0)) == random.key_impl(random.PRNGKey(0)) == "threefry2x32"
     assert random.key(0, impl="threefry2x32").dtype is random.key_dtype()

@@ -277,7 +277,7 @@ def spacing(x, /):
 
 def fmax_or_fmin(op: Callable[..., Any], x1: Any, x2: Any) -> Any:
     """The operand that `op` prefers, or the one that is not NaN."""
-    prefer = or_p.bind(op(x1, x2), isnan(x2))
+    prefer = or_p.bind(*promote_shapes("bitwise_or", op(x1, x2), isnan(x2)))
     a, b = promote_dtypes(x1, x2)
     a, b = promote_shapes("where", a, b)
     return select_of(prefer, b, a)

@@ -39,7 +39,7 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
-from ..lax.creation import filled, filled_as, like
+from ..lax.creation import element, filled, filled_as, like
 from ..out_sharding import placement
 from ..tracer import Tracer
 from .elementwise import _literal, power
@@ -74,7 +74,7 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
     shape = _shape(shape)
     dtype = float_default() if dtype is None else user_dtype(dtype, name.removeprefix("jnp."))
     device, sharding = placement(device, out_sharding, name, len(shape))
-    return put_on_device(filled_as(shape, convert(value, dtype), sharding), device)
+    return put_on_device(filled_as(shape, element(value, dtype), sharding), device)
 
 
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):

@@ -413,8 +413,6 @@ def divmod(x1, x2, /):
     x1, x2 = promote_args_numeric("divmod", x1, x2)
     if issubdtype(dtype_name(x1), np.integer):
         return floor_divide(x1, x2), remainder(x1, x2)
-    if LEVEL[dtype_name(x1)] == 3:
-        raise TypeError("divmod does not support complex-valued inputs")
     return _float_divmod(x1, x2)
 
 

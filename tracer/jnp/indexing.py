@@ -170,7 +170,7 @@ def diag(v, k=0):
     rows = iota_p.bind(dtype=index, shape=(n, n), dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=(n, n), dimension=1, sharding=None)
     mask = eq_p.bind(add_p.bind(rows, np.int32(k)), columns)
-    values = lax.expand_dims(padded, (0,)) if k > 0 else lax.expand_dims(padded, (1,))
+    values = lax.expand_dims(padded, (0,))
     return select_of(mask, convert(0, x.dtype), to_type(values, (n, n)))
 
 

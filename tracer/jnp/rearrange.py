@@ -105,17 +105,17 @@ def _repeat_all(x: Array, count: int, axis: int, sharding: Any) -> Array:
 def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array:
     check_arraylike("repeat", repeats)
     n = x.shape[axis]
-    counts = as_array(repeats)
     if length is None:
-        if isinstance(counts, Tracer):
+        if isinstance(repeats, Tracer):
             fail(ConcretizationTypeError,
                  "Abstract tracer value encountered where concrete value is expected: traced array "
-                 f"with shape {counts.aval.str_short()}\nWhen jit-compiling jnp.repeat, the total "
+                 f"with shape {repeats.aval.str_short()}\nWhen jit-compiling jnp.repeat, the total "
                  "number of repeats must be static. To fix this, either specify a static value for "
                  "`repeats`, or pass a static value to `total_repeat_length`.",
                  code="traced-value")
-        sizes = np.broadcast_to(np.asarray(counts), (n,))
+        sizes = np.broadcast_to(np.asarray(repeats), (n,))
         return lax_take(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
+    counts = as_array(repeats)
     counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
     # The element that position p repeats: as many ends of runs lie at or before p.
     ends = cumsum(counts)

@@ -116,7 +116,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
         result = promoted_integer(own)
     compute = _F32 if upcast and result in _HALF and dtype is None else result
     x = convert(a, compute)
-    x = masked(x, where, neutral(compute))
+    x = masked(x, where, None if where is None else neutral(compute))
     extra = {"out_sharding": None} if op is reduce_sum_p else {}
     x = op.bind(x, axes=axes, **extra)
     if initial is not None:

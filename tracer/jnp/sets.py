@@ -275,7 +275,8 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
     mask = isin(values, b)
     if n is not None:
         mask = lax.bitwise_and(mask, _fresh(values, first, n))
-    least = reductions.min(values)
+    # The least common value fills up, or the least of all where there is none.
+    least = reductions.min(select_of(mask, reductions.max(values), values))
     out = _selected(values, mask, size, fill_value, least)
     if not return_indices:
         return out

@@ -45,8 +45,6 @@ def _convolve(name: str, x: Any, y: Any, mode: str, op: str, precision: Any, pre
         if x.shape[0] < y.shape[0]:
             x, y = y, x
             backward = True
-            if LEVEL[x.dtype] == 3:
-                x, y = conj(x), conj(y)
         kernel = y
     else:
         if x.shape[0] < y.shape[0]:

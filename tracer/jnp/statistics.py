@@ -394,7 +394,8 @@ def histogramdd(sample, bins=10, range=None, weights=None, density=None):
         edges.append(e)
         cells.append(place)
     sizes = tuple(e.shape[0] + 1 for e in edges)
-    dtype = x.dtype if weights is None else dtype_name(weights)
+    plain = weights is None and not density
+    dtype = int_default() if plain else x.dtype if weights is None else dtype_name(weights)
     ones = filled_as((points,), convert(1, dtype)) if weights is None else as_array(weights)
     grid = IndexUpdateRef(filled_as(sizes, convert(0, dtype)), tuple(cells)).add(ones)
     counts = lax.slice(grid, (1,) * sides, tuple(n - 1 for n in sizes))

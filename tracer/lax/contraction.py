@@ -5,7 +5,7 @@ batch dimensions, then what is left of lhs, then what is left of rhs.
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -30,6 +30,10 @@ def _one_precision(p: Any) -> Precision | None:
         return p
     if isinstance(p, str) and p in _NAMES:
         return _NAMES[p]
+    return _no_precision(p)
+
+
+def _no_precision(p: Any) -> NoReturn:
     raise ValueError(
         "Precision argument must be one of:\n- None,\n- a string in "
         f"{[*_NAMES, None]},\n- a lax.Precision value,\n- a tuple of two lax.Precision values or "
@@ -51,6 +55,8 @@ def canonicalize_precision(precision: Any) -> Any:
         if len(precision) != 2:
             _one_precision(precision)
         lhs, rhs = (_one_precision(p) for p in precision)
+        if isinstance(precision[0], str) is not isinstance(precision[1], str):
+            _no_precision(precision)
         return None if lhs is None and rhs is None else (
             lhs or Precision.DEFAULT, rhs or Precision.DEFAULT)
     both = _one_precision(precision)

@@ -42,10 +42,10 @@ def filled(shape: tuple[int, ...], fill_value: Any, dtype: Any = None,
         dtype = dtype if isinstance(dtype, (np.dtype, ExtendedDType)) else user_dtype(dtype, "full")
         if isinstance(dtype, np.dtype):
             dtype = canonicalize_dtype(dtype, x64_enabled())
-    return filled_as(shape, _element(fill_value, dtype, weak), sharding)
+    return filled_as(shape, element(fill_value, dtype, weak), sharding)
 
 
-def _element(value: Any, dtype: Any, weak: bool = False) -> Any:
+def element(value: Any, dtype: Any, weak: bool = False) -> Any:
     """The scalar that fills an array. A number for random keys is the value of their words."""
     if isinstance(dtype, ExtendedDType) and dtype_and_weak(value)[0] is not dtype:
         words = filled_as(dtype.key_shape, np.uint32(value))  # type: ignore[attr-defined]
@@ -89,7 +89,7 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
     if dtype is not None:
         weak = False
         own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
-    value = _element(fill_value, own_dtype, weak)
+    value = element(fill_value, own_dtype, weak)
     if sharding is not None or placed or shape is not None or not isinstance(x, Array):
         return _varying_like(filled_as(new_shape, value, sharding), x)
     aval = x.aval
@@ -120,7 +120,7 @@ def empty(shape, dtype, *, out_sharding=None):
     """An array whose values mean nothing (here: zeros)."""
     shape = static_shape(shape)
     dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "empty")
-    return filled_as(shape, _element(0, dtype), output_sharding(out_sharding, "empty", len(shape)))
+    return filled_as(shape, element(0, dtype), output_sharding(out_sharding, "empty", len(shape)))
 
 
 def iota(dtype, size):

@@ -1,8 +1,10 @@
 """Collectives by axis name, for the bodies of shard_map: `psum(x, 'x')` and its kin.
 
-An axis name is bound where the context mesh has it as a Manual axis. With varying axes tracked
-(check_vma, the default) every function first brings its operand to the state that it needs: an
-invarying operand is regarded as varying, so psum of it multiplies, as in JAX.
+An axis name is bound where the context mesh has it as a Manual axis, or by a `vmap` with that
+`axis_name`. With varying axes tracked (check_vma, the default) every function first brings its
+operand to the state that it needs: an invarying operand is regarded as varying, so psum of it
+multiplies, as in JAX. Vmapped axes have no state. Where one is among several axes, the collective
+is taken apart into one for each axis (tracer/batching_collectives.py deals with one at a time).
 Source: JAX's `jax.lax` collectives and its notebook on shard_map.
 """
 from __future__ import annotations
@@ -17,28 +19,10 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
-from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
-from ...ir.ops.collective import (
-    all_gather_invariant_p,
-    all_gather_p,
-    all_gather_reduced_p,
-    all_to_all_p,
-    axis_index_p,
-    pmax_p,
-    pmin_p,
-    ppermute_p,
-    preduced_p,
-    psum_invariant_p,
-    psum_p,
-    pvary_p,
-    reduce_scatter_p,
-    reduced_vary_cast_p,
-    unreduced_psum_p,
-    unreduced_reduce_scatter_p,
-    vary_unreduced_cast_p,
-)
+from ...ir.ops.arithmetic import add_p, mul_p
 from ...ir.ops.convert import convert_element_type_p
+from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
 from ...ir.types import ArrayType
 from .. import tree
 from ..tracer import typeof
@@ -56,32 +40,63 @@ def _axes(name: Any) -> Axes:
     return (name,)
 
 
-def _bound(axes: Axes, function: str, plain: bool = False) -> AbstractMesh:
-    mesh = STATE.abstract_mesh
+def _bound(axes: Axes, function: str, plain: bool = False) -> tuple[int, ...]:
+    """The sizes of the axes; raises NameError for an axis that is not bound."""
+    mesh, vmapped = STATE.abstract_mesh, dict(STATE.named_axes)
     manual = mesh.manual_axes
+    sizes = []
     for a in axes:
+        if a in vmapped:
+            sizes.append(vmapped[a])
+            continue
         if a not in manual:
             message = (f"unbound axis name: {a}" if plain else
                        f"Found an unbound axis name: {a}. To fix this, please call {function} "
                        "under `jax.shard_map`.")
             known = f"the Manual axes here are {tuple(manual)}" if manual else \
                 "no axis is Manual here: this is not inside a shard_map"
+            if vmapped:
+                known += f"; the vmapped axes are {tuple(vmapped)}"
             fail(NameError, message, code="unbound-axis", notes=(known,))
-    return mesh
+        sizes.append(mesh.axis_size(a))
+    return tuple(sizes)
+
+
+def _vmapped(axes: Axes) -> Axes:
+    """Those of the axes that a vmap binds."""
+    names = dict(STATE.named_axes)
+    return tuple(a for a in axes if a in names) if names else ()
+
+
+def _others(axes: Axes) -> Axes:
+    names = dict(STATE.named_axes)
+    return tuple(a for a in axes if a not in names) if names else axes
+
+
+def _check_single(axes: Axes, function: str) -> None:
+    if len(axes) > 1 and _vmapped(axes):
+        fail(NotImplementedError, f"{function} over several axes of which one is vmapped: {axes}",
+             code="several-axes", help="map over one axis with their product for size, or call "
+             f"{function} for one axis at a time")
 
 
 def axis_size(axis_name: Any) -> int:
     """The number of devices along an axis, or along several, as a Python int."""
-    axes = _axes(axis_name)
-    mesh = _bound(axes, "axis_size", plain=True)
-    return math.prod(mesh.axis_size(a) for a in axes)
+    return math.prod(_bound(_axes(axis_name), "axis_size", plain=True))
 
 
 def axis_index(axis_name: Any) -> Any:
     """The device's position along an axis (int32); of several, row-major in the order given."""
     axes = _axes(axis_name)
-    _bound(axes, "axis_index")
-    return ops.axis_index_p.bind(axis_name=axes, varying=STATE.check_vma)
+    sizes = _bound(axes, "axis_index")
+    if not _vmapped(axes):
+        return ops.axis_index_p.bind(axis_name=axes, varying=STATE.check_vma)
+    position: Any = None
+    for a, n in zip(axes, sizes, strict=True):
+        varying = STATE.check_vma and not _vmapped((a,))
+        own = ops.axis_index_p.bind(axis_name=(a,), varying=varying)
+        position = own if position is None else add_p.bind(mul_p.bind(position, np.int32(n)), own)
+    return position
 
 
 # -- states ----------------------------------------------------------------------------------------
@@ -111,11 +126,11 @@ def _set_text(names: set[str]) -> str:
 
 
 def _varying(x: Any, axes: Axes) -> Any:
-    """`x`, regarded as varying over all of `axes`."""
+    """`x`, regarded as varying over all of `axes` (but for the vmapped ones)."""
     if not STATE.check_vma:
         return x
     have = typeof(x).varying
-    missing = tuple(a for a in axes if a not in have)
+    missing = tuple(a for a in _others(axes) if a not in have)
     return ops.pvary_p.bind(x, axes=missing) if missing else x
 
 
@@ -127,8 +142,8 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     if to not in ("varying", "unreduced", "reduced"):
         fail(ValueError, "Got unexpected `to` value. Allowed `to` values are: "
              "{'reduced', 'unreduced', 'varying'}", code="cast")
-    axes = _axes(axis_name)
-    if not STATE.check_vma:
+    axes = _others(_axes(axis_name))
+    if not STATE.check_vma or (not axes and axis_name):
         return x
     if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
         fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis")
@@ -148,9 +163,12 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 
 # -- reductions ------------------------------------------------------------------------------------
 
-def _groups(groups: Any, size: int) -> tuple[tuple[int, ...], ...] | None:
+def _groups(axes: Axes, groups: Any, size: int) -> tuple[tuple[int, ...], ...] | None:
     if groups is None:
         return None
+    if _vmapped(axes):
+        fail(NotImplementedError, "axis_index_groups not supported in vmap collectives. Please "
+             "open a feature request!", code="axis-index-groups")
     out = tuple(tuple(int(i) for i in g) for g in groups)
     if sorted(i for g in out for i in g) != list(range(size)):
         raise ValueError("axis_index_groups must cover all indices exactly once")
@@ -172,24 +190,27 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     """
     axes = _axes(axis_name)
     if all(_is_constant(leaf) for leaf in tree.leaves(x)):
-        mesh = _bound(axes, "psum", plain=True)
-        n = math.prod(mesh.axis_size(a) for a in axes)
+        n = math.prod(_bound(axes, "psum", plain=True))
         if axis_index_groups is not None:
             n = len(axis_index_groups[0])
         return tree.map(lambda leaf: leaf * n if not isinstance(leaf, bool) else int(leaf) * n, x)
-    mesh = _bound(axes, "psum")
-    groups = _groups(axis_index_groups, math.prod(mesh.axis_size(a) for a in axes))
+    groups = _groups(axes, axis_index_groups, axis_size_of(axes, "psum"))
+    vmapped, others = _vmapped(axes), _others(axes)
 
     def one(leaf: Any) -> Any:
         if typeof(leaf).dtype == np.bool_:
             leaf = convert_element_type_p.bind(leaf, new_dtype=np.dtype(np.int32),
                                                weak_type=False, sharding=None)
+        if vmapped:
+            leaf = ops.psum_p.bind(leaf, axes=vmapped, axis_index_groups=None)
+            if not others:
+                return leaf
         if not STATE.check_vma:
-            return ops.psum_p.bind(leaf, axes=axes, axis_index_groups=groups)
-        state = _common_state(leaf, axes, "psum")
+            return ops.psum_p.bind(leaf, axes=others, axis_index_groups=groups)
+        state = _common_state(leaf, others, "psum")
         if state == "unreduced":
-            return ops.unreduced_psum_p.bind(leaf, axes=axes)
-        return ops.psum_invariant_p.bind(_varying(leaf, axes), axes=axes)
+            return ops.unreduced_psum_p.bind(leaf, axes=others)
+        return ops.psum_invariant_p.bind(_varying(leaf, others), axes=others)
 
     return tree.map(one, x)
 
@@ -203,9 +224,15 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     axes = _axes(axis_name)
-    mesh = _bound(axes, name)
-    groups = _groups(axis_index_groups, math.prod(mesh.axis_size(a) for a in axes))
-    return tree.map(lambda v: op.bind(_varying(v, axes), axes=axes, axis_index_groups=groups), x)
+    groups = _groups(axes, axis_index_groups, axis_size_of(axes, name))
+    parts = [part for part in (_vmapped(axes), _others(axes)) if part]
+
+    def one(leaf: Any) -> Any:
+        for part in parts:
+            leaf = op.bind(_varying(leaf, part), axes=part, axis_index_groups=groups)
+        return leaf
+
+    return tree.map(one, x)
 
 
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
@@ -239,15 +266,23 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
              "are: {'invarying', 'reduced', 'varying'}", code="cast")
     axes = _axes(axis_name)
     n = axis_size_of(axes, "all_gather")
-    groups = _groups(axis_index_groups, n)
+    groups = _groups(axes, axis_index_groups, n)
     size = n if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
         ndim = typeof(leaf).ndim
         dim = _dim(axis, ndim if tiled else ndim + 1)
+        if _vmapped(axes) and len(axes) > 1:
+            if not tiled:
+                leaf = _with_unit_dim(leaf, dim)
+            for a in reversed(axes):
+                leaf = all_gather(leaf, a, axis=dim, tiled=True, to=to)
+            return leaf
         params = {"axis_name": axes, "axis_size": size, "all_gather_dimension": dim,
                   "tiled": tiled}
         leaf = _varying(leaf, axes)
+        if _vmapped(axes):
+            return ops.all_gather_p.bind(leaf, axis_index_groups=None, **params)
         if to == "invarying" and STATE.check_vma:
             return ops.all_gather_invariant_p.bind(leaf, **params)
         if to == "reduced" and STATE.check_vma:
@@ -258,8 +293,14 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
 
 
 def axis_size_of(axes: Axes, function: str) -> int:
-    mesh = _bound(axes, function)
-    return math.prod(mesh.axis_size(a) for a in axes)
+    return math.prod(_bound(axes, function))
+
+
+def _with_unit_dim(x: Any, dim: int) -> Any:
+    shape = typeof(x).shape
+    return broadcast_in_dim_p.bind(
+        x, shape=(*shape[:dim], 1, *shape[dim:]), sharding=None,
+        broadcast_dimensions=tuple(d for d in range(len(shape) + 1) if d != dim))
 
 
 def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
@@ -270,13 +311,23 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
     """
     axes = _axes(axis_name)
     n = axis_size_of(axes, "psum_scatter")
-    groups = _groups(axis_index_groups, n)
+    groups = _groups(axes, axis_index_groups, n)
     size = n if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
-        dim = _dim(scatter_dimension, typeof(leaf).ndim)
+        t = typeof(leaf)
+        dim = _dim(scatter_dimension, t.ndim)
+        if _vmapped(axes) and len(axes) > 1:
+            if not tiled and t.shape[dim] != n:
+                fail(ValueError, f"reduce_scatter operand scatter dimension size {t.shape[dim]} "
+                     f"must match shard count {n}", code="indivisible",
+                     label=f"the operand is {t.str_short(True)}")
+            for a in axes:
+                leaf = psum_scatter(leaf, a, scatter_dimension=dim, tiled=True)
+            return leaf if tiled else squeeze_p.bind(leaf, dimensions=(dim,))
         params = {"axis_name": axes, "axis_size": size, "scatter_dimension": dim, "tiled": tiled}
-        if STATE.check_vma and _common_state(leaf, axes, "psum_scatter") == "unreduced":
+        if (STATE.check_vma and not _vmapped(axes)
+                and _common_state(leaf, axes, "psum_scatter") == "unreduced"):
             return ops.unreduced_reduce_scatter_p.bind(leaf, **params)
         return ops.reduce_scatter_p.bind(_varying(leaf, axes), axis_index_groups=groups, **params)
 
@@ -292,7 +343,8 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
     """
     axes = _axes(axis_name)
     n = axis_size_of(axes, "all_to_all")
-    groups = _groups(axis_index_groups, n)
+    _check_single(axes, "all_to_all")
+    groups = _groups(axes, axis_index_groups, n)
     size = n if groups is None else len(groups[0])
 
     def one(leaf: Any) -> Any:
@@ -314,6 +366,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Device d gets the block of device s for every (s, d) in `perm`; the others get zeros."""
     axes = _axes(axis_name)
     axis_size_of(axes, "ppermute")
+    _check_single(axes, "ppermute")
     pairs = tuple((int(s), int(d)) for s, d in perm)
     return tree.map(lambda v: ops.ppermute_p.bind(_varying(v, axes), axis_name=axes, perm=pairs),
                     x)

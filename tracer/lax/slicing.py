@@ -197,10 +197,11 @@ def gather(operand, start_indices, dimension_numbers, slice_sizes, *, unique_ind
            indices_are_sorted=False, mode=None, fill_value=None):
     """Slices of operand at the positions in the last dimension of start_indices.
 
-    mode: what happens outside of operand, see `GatherScatterMode`. fill_value: for the mode that
-    fills; by default NaN, or an extreme value for integers.
+    mode: what happens outside of operand, see `GatherScatterMode`; None promises that nothing is
+    there. fill_value: for the mode that fills; by default NaN, or an extreme value for integers.
     """
-    mode = GatherScatterMode.from_any(mode)
+    mode = (GatherScatterMode.PROMISE_IN_BOUNDS if mode is None
+            else GatherScatterMode.from_any(mode))
     if mode is GatherScatterMode.FILL_OR_DROP:
         if fill_value is None:
             fill_value = gather_fill_value(dtype_name(operand))

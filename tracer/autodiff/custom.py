@@ -1,0 +1,127 @@
+"""What custom_jvp and custom_vjp share: their arguments, and how the user's functions are run."""
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.context import STATE, interpreter_context
+from ...ir.diagnostic import fail
+from ...ir.program import Program
+from .. import tree
+from ..tracer import Tracer, typeof
+from .forward import Forward
+from .recording import Recording, record
+from .replay import as_operand, user_code
+
+
+def function_name(f: Any) -> str:
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def positional(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], word: str
+               ) -> tuple[Any, ...]:
+    """All arguments of a call by position, defaults filled in. Raises TypeError as JAX does."""
+    try:
+        signature = inspect.signature(f)
+    except (ValueError, TypeError):
+        if kwargs:
+            raise
+        return tuple(args)
+    try:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError("keyword arguments could not be resolved to positions")
+    except TypeError as e:
+        raise TypeError(
+            f"The input arguments to the {word}-decorated function {function_name(f)} could not be "
+            f"resolved to positional-only arguments. Binding failed with the error:\n{e}") from e
+    return bound.args
+
+
+def split_arguments(args: Sequence[Any], nondiff: Sequence[int]
+                    ) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
+    """(differentiable arguments, the others, how to put them together again)."""
+    count = len(args)
+    fixed = {n % count if n < 0 else n: args[n] for n in nondiff}
+    moving = [x for i, x in enumerate(args) if i not in fixed]
+
+    def merge(values: Sequence[Any]) -> list[Any]:
+        it = iter(values)
+        return [fixed[i] if i in fixed else next(it) for i in range(count)]
+
+    return moving, [fixed[i] for i in sorted(fixed)], merge
+
+
+def call_program(f: Callable[..., Any], leaves: Sequence[Any], treedef: Any, name: str
+                 ) -> tuple[Program, list[Any], Any]:
+    """The program of f on a flattened argument tuple: (program, captured values, result tree).
+
+    Within a recording that has values, Python control flow of f sees them.
+    """
+    trees: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(f(*tree.unflatten(treedef, values)))
+        trees.append(out_tree)
+        return outs
+
+    interpreter = STATE.interpreter
+    known = leaves if isinstance(interpreter, Recording) and interpreter.concrete else None
+    program, recording = record(flat, [typeof(x) for x in leaves], name=name, values=known)
+    captured = recording.captured
+    if program.consts:
+        captured = [x for _, x in program.consts]
+        program = program.replace(invars=[*program.constvars, *program.invars], consts=())
+    return program, list(captured), trees[-1]
+
+
+def run_rule(f: Callable[..., Sequence[Any]], operands: Sequence[Any], name: str) -> list[Any]:
+    """`f(*operands)`, a function of the user's, within a derivative rule.
+
+    Of the operands some may be tangents that are not known yet: then f is recorded, with the values
+    of the others at hand, and its equations are replayed.
+    """
+    interpreter = STATE.interpreter
+    if not isinstance(interpreter, Forward):
+        with user_code():
+            return list(f(*operands))
+    with interpreter_context(interpreter.outer), user_code():
+        known = [None if interpreter.is_unknown(x) else x for x in operands]
+        given = [x for x in known if x is not None]
+        program, recording = record(f, [typeof(x) for x in operands], name=name, values=known)
+        del given
+    env = dict(recording.known())
+    env.update(zip(program.invars[len(recording.captured_vars):], operands, strict=True))
+    return interpreter.replay(program, env)
+
+
+def run_known(f: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
+    """`f(*operands)`, a function of the user's on known values, within a derivative rule."""
+    interpreter = STATE.interpreter
+    outer = interpreter.outer if isinstance(interpreter, Forward) else interpreter
+    with interpreter_context(outer), user_code():
+        return list(f(*operands))
+
+
+def refuse_closed_over(tangents: Sequence[Any], word: str, rule: str) -> None:
+    """Raise JAX's error where a custom function is differentiated by what it closes over."""
+    if any(t is not None for t in tangents):
+        fail(TypeError,
+             f"Detected differentiation of a {word} function with respect to a closed-over value. "
+             f"That isn't supported because the {rule} only specifies how to differentiate the "
+             f"{word} function with respect to explicit input parameters. Try passing the "
+             f"closed-over value into the {word} function as an argument, and adapting the "
+             f"{rule}.", code="closed-over-value")
+
+
+def operands_of(values: Sequence[Any]) -> list[Any]:
+    return [as_operand(x) for x in values]
+
+
+def is_tracer(x: Any) -> bool:
+    return isinstance(x, Tracer)

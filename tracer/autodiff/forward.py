@@ -1,0 +1,354 @@
+"""Forward mode, and its split: values now, a linear program for the tangents later.
+
+`push_program` replays a program with tangents beside the values. For `linearize` the tangents are
+tracers of a `LinearBuilder` and the interpreter is `Forward`: an op whose operands are all known is
+run by the interpreter around it, any other is recorded in the linear program, which keeps the known
+values it uses as residuals. `jvp_program` and `split_program` do the two on programs, for ops that
+hold programs; both remember their results on the program.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...ir.context import STATE, interpreter_context
+from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
+from ...ir.ops.derivatives import full_like, has_tangent, push_forward
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..staging import Builder, collector_paused
+from ..tracer import Tracer, typeof
+from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
+from .rules import CALLS
+
+Mask = tuple[bool, ...]
+
+
+# -- one equation ----------------------------------------------------------------------------------
+
+def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+         ) -> tuple[list[Any], list[Any]]:
+    """Results of an op and their tangents (None where zero), in the current interpreter."""
+    if all(t is None for t in tangents):
+        results = process(op, operands, params)
+        return results, [None] * len(results)
+    rule = CALLS.get(op.name)
+    if rule is not None:
+        outs, out_tangents = rule.jvp(operands, tangents, params)
+    else:
+        outs, out_tangents = push_forward(op, operands, tangents, params)
+    return outs, [t if t is not None and has_tangent(typeof(x).dtype) else None
+                  for x, t in zip(outs, out_tangents, strict=True)]
+
+
+def zero_tangent(x: Any) -> Any:
+    """Zeros of the tangent type of x (a value, or a type): float0 for integers."""
+    t = x if isinstance(x, ArrayType) else typeof(x)
+    if not has_tangent(t.dtype):
+        return np.zeros(t.shape, _FLOAT0)
+    return full_like(LinearOperand(t), 0)
+
+
+_FLOAT0 = np.dtype([("float0", np.void, 0)])
+
+
+def matching(tangent: Any, t: ArrayType) -> Any:
+    """The tangent of a value of type t, varying over the manual axes over which that does."""
+    missing = t.varying - typeof(tangent).varying
+    if missing:
+        axes = tuple(a for a in t.mesh.axis_names if a in missing)
+        return OPS["pvary"].bind(tangent, axes=axes)
+    return tangent
+
+
+# -- a program -------------------------------------------------------------------------------------
+
+def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any],
+                 wanted: Sequence[Atom], *builders: Any) -> None:
+    """Replay a program with tangents: fills `env` and `tangents`.
+
+    env: values of its parameters and constants, and of whatever else is known already. tangents:
+    of parameters, where not zero. wanted: the results whose tangents are asked for. builders: the
+    ones that record, for locations.
+    """
+    moves = _dependent(program.eqns, set(tangents))
+    needed = {a for a in wanted if isinstance(a, Var)} & moves
+    through: set[int] = set()
+    for i in range(len(program.eqns) - 1, -1, -1):
+        eqn = program.eqns[i]
+        if not needed.isdisjoint(eqn.outvars) and eqn.op.jvp != "zero":
+            through.add(i)
+            needed.update(a for a in eqn.invars if isinstance(a, Var) and a in moves)
+    live = {id(e) for e in live_equations(program.eqns, program.outvars)}
+    with Replay("jvp", *builders) as at:
+        at.name_meshes(program)
+        for i, eqn in enumerate(program.eqns):
+            if id(eqn) not in live:
+                continue
+            given = ([tangents.get(a) if isinstance(a, Var) else None for a in eqn.invars]
+                     if i in through else ())
+            at(eqn)
+            if all(t is None for t in given):
+                if not eqn.outvars or not all(v in env for v in eqn.outvars):
+                    for b in at.builders:
+                        b.location = eqn.location
+                    results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+                    env.update(zip(eqn.outvars, results, strict=True))
+                continue
+            outs, out_tangents = push(eqn.op, [operand(a, env) for a in eqn.invars], given,
+                                      eqn.params)
+            for v, x, t in zip(eqn.outvars, outs, out_tangents, strict=True):
+                env[v] = x
+                if t is not None:
+                    tangents[v] = t
+
+
+def _dependent(eqns: Sequence[Equation], found: set[Var]) -> set[Var]:
+    found = set(found)
+    for eqn in eqns:
+        if not found.isdisjoint(a for a in eqn.invars if isinstance(a, Var)):
+            found.update(eqn.outvars)
+    return found
+
+
+def jvp_program(program: Program, mask: Mask, instantiate: bool | Mask = False
+                ) -> tuple[Program, Mask]:
+    """The program of values and tangents, and which results have a tangent.
+
+    Its parameters are those of `program`, then the tangents of those that `mask` names; its results
+    those of `program`, then their tangents. instantiate: results that shall have one though it be
+    zero (True: all). The tangent of a value has the value's type.
+    """
+    key = ("jvp", mask, instantiate)
+    found = program.memo.get(key)
+    if found is not None:
+        return found
+    out_mask: list[bool] = []
+    forced = (instantiate,) * len(program.outvars) if isinstance(instantiate, bool) else instantiate
+
+    def run(*args: Any) -> list[Any]:
+        n = len(program.invars)
+        env = dict(zip(program.invars, args[:n], strict=True))
+        env.update(program.consts)
+        moving = [v for v, m in zip(program.invars, mask, strict=True) if m]
+        tangents = dict(zip(moving, args[n:], strict=True))
+        push_program(program, env, tangents, program.outvars, STATE.interpreter)
+        outs = [operand(a, env) for a in program.outvars]
+        given = []
+        for a, force in zip(program.outvars, forced, strict=True):
+            t = tangents.get(a) if isinstance(a, Var) else None
+            if t is None and force and has_tangent(a.aval.dtype):
+                t = zero_tangent(a.aval)
+            out_mask.append(t is not None)
+            if t is not None:
+                given.append(matching(t, a.aval))
+        return outs + given
+
+    types = program.in_avals
+    moving = [t for t, m in zip(types, mask, strict=True) if m]
+    new = stage(run, [*types, *moving], program)
+    found = program.memo[key] = new, tuple(out_mask)
+    return found
+
+
+# -- the split -------------------------------------------------------------------------------------
+
+class LinearBuilder(Builder):
+    """Records what depends on unknown values; known ones that it uses become residuals."""
+
+    __slots__ = ("_by_id", "residual_vars", "residuals")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.residuals: list[Any] = []
+        self.residual_vars: list[Var] = []
+        self._by_id: dict[int, Var] = {}
+
+    def atom(self, x: Any) -> Atom:
+        if isinstance(x, Tracer):
+            if x.builder is self or isinstance(x.variable, Literal):
+                return x.variable
+        elif isinstance(x, Scalar):
+            return Literal(x.value, x.aval)
+        elif isinstance(x, (bool, int, float, complex, np.generic)) or (
+                isinstance(x, np.ndarray) and not x.ndim):
+            return self.atom(scalar(x))
+        var = self._by_id.get(id(x))
+        if var is None:
+            var = self._by_id[id(x)] = Var(typeof(x))
+            self.residuals.append(x)
+            self.residual_vars.append(var)
+        return var
+
+
+class Forward:
+    """The interpreter that computes what is known and leaves the rest to `linear`."""
+
+    __slots__ = ("linear", "outer")
+
+    def __init__(self, outer: Any, linear: LinearBuilder) -> None:
+        self.outer, self.linear = outer, linear
+
+    def is_unknown(self, x: Any) -> bool:
+        return isinstance(x, Tracer) and x.builder is self.linear
+
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        linear = self.linear
+        if any(isinstance(x, Tracer) and x.builder is linear for x in operands):
+            rule = CALLS.get(op.name)
+            if rule is not None and rule.split is not None:
+                return rule.split(self, operands, params)
+            return linear.process(op, operands, params)
+        STATE.interpreter = self.outer
+        try:
+            return (self.outer or DEFAULT_INTERPRETER[0]).process(op, operands, params)
+        finally:
+            STATE.interpreter = self
+
+    def constant(self, x: Any) -> Any:
+        """What `jnp` functions make of a number or a numpy array within a rule."""
+        return scalar(x) if not np.ndim(x) else self.process(OPS["copy"], [x], {})[0]
+
+    def run(self, program: Program, values: Sequence[Any]) -> list[Any]:
+        """The results of a program on operands of which some are unknown."""
+        env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
+        env.update(program.consts)
+        return self.replay(program, env)
+
+    def replay(self, program: Program, env: dict[Var, Any]) -> list[Any]:
+        with Replay("", self.outer, self.linear) as at:
+            at.name_meshes(program)
+            for eqn in live_equations(program.eqns, program.outvars):
+                if eqn.outvars and all(v in env for v in eqn.outvars):
+                    continue
+                at(eqn)
+                results = self.process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+                env.update(zip(eqn.outvars, results, strict=True))
+        return [operand(a, env) for a in program.outvars]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear map: `program` takes residuals, then the operands; `residuals` are values."""
+    program: Program
+    residuals: tuple[Any, ...]
+
+
+def finish_linear(linear: LinearBuilder, outs: Sequence[Any], like: Program) -> Linear:
+    """The linear program with these results; equations and residuals that none needs are left out.
+    """
+    outvars = [linear.atom(x) for x in outs]
+    eqns = live_equations(linear.eqns, outvars)
+    used = {a for e in eqns for a in e.invars if isinstance(a, Var)} | {
+        a for a in outvars if isinstance(a, Var)}
+    kept = [(v, x) for v, x in zip(linear.residual_vars, linear.residuals, strict=True)
+            if v in used]
+    program = Program(like.name, [*(v for v, _ in kept), *linear.args], eqns, outvars,
+                      consts=[], mesh=like.mesh, level=like.level)
+    program.memo["meshes"] = like.memo.get("meshes", ())
+    return Linear(program, tuple(x for _, x in kept))
+
+
+def linearize_program(program: Program, env: dict[Var, Any], mask: Sequence[bool],
+                      wanted: Sequence[bool]) -> tuple[list[Any], Linear, Mask]:
+    """Values of a program's results, and the linear map from tangents to tangents.
+
+    env: values of parameters and constants, and what else is known. mask: parameters that move.
+    wanted: results whose tangents are asked for. The linear map has a result for those of them that
+    move, which the last item of the answer tells.
+    """
+    outer = STATE.interpreter
+    linear = LinearBuilder(program.name)
+    tangents: dict[Var, Any] = {}
+    for v, m in zip(program.invars, mask, strict=True):
+        if m:
+            tangents[v] = linear.argument(v.aval, v.name)
+    asked = [a for a, w in zip(program.outvars, wanted, strict=True) if w]
+    with interpreter_context(Forward(outer, linear)), collector_paused():
+        push_program(program, env, tangents, asked, outer, linear)
+        out_tangents = [tangents.get(a) if isinstance(a, Var) else None for a in asked]
+        moved = [matching(t, a.aval) for a, t in zip(asked, out_tangents, strict=True)
+                 if t is not None]
+    outs = [operand(a, env) for a in program.outvars]
+    return (outs, finish_linear(linear, moved, program),
+            tuple(t is not None for t in out_tangents))
+
+
+@dataclass(frozen=True)
+class Split:
+    """A program cut in two: what is computed from the known operands, and the rest.
+
+    known: known operands -> known results, then residuals. linear: residuals, unknown operands ->
+    the other results. out_unknown: which results are in the second part. residuals: where each
+    comes from: ("operand", i), a known operand, or ("result", i), a result of `known`.
+    """
+    known: Program
+    linear: Program
+    out_unknown: Mask
+    residuals: tuple[tuple[str, int], ...]
+
+
+def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward: bool = True
+                  ) -> Split:
+    """Cut a program by what depends on its unknown operands.
+
+    force: results that count as unknown in any case. forward: a residual that is a known result
+    anyway is that; otherwise it leaves as a result of its own.
+    """
+    key = ("split", unknown, force, forward)
+    found = program.memo.get(key)
+    if found is not None:
+        return found
+    linear = LinearBuilder(program.name)
+    state: dict[str, Any] = {}
+    forced = force or (False,) * len(program.outvars)
+
+    def run(*known_args: Any) -> list[Any]:
+        builder = STATE.interpreter
+        given = iter(known_args)
+        values = [linear.argument(v.aval, v.name) if u else next(given)
+                  for v, u in zip(program.invars, unknown, strict=True)]
+        evaluation = Forward(builder, linear)
+        with interpreter_context(evaluation):
+            outs = evaluation.run(program, values)
+        out_unknown = tuple(evaluation.is_unknown(x) or f
+                            for x, f in zip(outs, forced, strict=True))
+        rest = finish_linear(linear, [x for x, u in zip(outs, out_unknown, strict=True) if u],
+                             program)
+        results = [x for x, u in zip(outs, out_unknown, strict=True) if not u]
+        places: list[tuple[str, int]] = []
+        atoms = [builder.atom(x) for x in results]
+        params = {t.variable: i for i, t in enumerate(known_args)}
+        for x in rest.residuals:
+            a = builder.atom(x)
+            if a in params:
+                places.append(("operand", params[a]))
+                continue
+            if forward and a in atoms:
+                places.append(("result", atoms.index(a)))
+                continue
+            places.append(("result", len(results)))
+            results.append(x)
+            if forward:
+                atoms.append(a)
+        state.update(rest=rest.program, out_unknown=out_unknown, places=tuple(places))
+        return results
+
+    types = [t for t, u in zip(program.in_avals, unknown, strict=True) if not u]
+    known = stage(run, types, program)
+    known = without_dead_equations(known)
+    found = program.memo[key] = Split(known, state["rest"], state["out_unknown"], state["places"])
+    return found
+
+
+def without_dead_equations(program: Program) -> Program:
+    """The program without equations (and constants) that no result needs."""
+    eqns = live_equations(program.eqns, program.outvars)
+    used = {a for e in eqns for a in e.invars} | set(program.outvars)
+    consts = [(v, x) for v, x in program.consts if v in used]
+    new = program.replace(eqns=eqns, consts=consts)
+    new.memo["meshes"] = program.memo.get("meshes", ())
+    return new

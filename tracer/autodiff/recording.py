@@ -1,0 +1,138 @@
+"""Recording a function that is to be differentiated, and the values where Python asks for them.
+
+Inside of jit the function is staged as any other. Outside, its arguments have values: equations are
+recorded first and computed when a value is wanted (`if x > 0`, `float(x)`, printing), so Python
+control flow works and nothing is computed twice. Equations are computed in the interpreter that
+surrounds the recording, which may itself be a recording: derivatives nest.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.array import Array
+from ...ir.context import STATE, interpreter_context
+from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.program import Atom, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..staging import Builder, collector_paused
+from ..tracer import Tracer, typeof
+from .replay import Scalar, equation_context, operand, process
+
+
+class Recording(Builder):
+    """A builder that can compute the equations it has recorded.
+
+    outer: the interpreter around it. concrete: whether values can be had at all, which they cannot
+    within jit. values: of variables, as far as they are known. word: for `repr`.
+    """
+
+    __slots__ = ("_producer", "_seen", "concrete", "outer", "values", "word")
+
+    def __init__(self, name: str, outer: Any, word: str = "GradTracer") -> None:
+        super().__init__(name, outer)
+        self.outer, self.word = outer, word
+        self.concrete: bool = outer is None or getattr(outer, "concrete", False)
+        self.values: dict[Var, Any] = {}
+        self._producer: dict[Var, int] = {}
+        self._seen = 0
+
+    def known(self) -> dict[Var, Any]:
+        """Values of variables without computing any: arguments, captured values, constants."""
+        self.values.update(self.consts)
+        self.values.update(zip(self.captured_vars, self.captured, strict=True))
+        return self.values
+
+    def value(self, var: Atom) -> Any:
+        """The value of a variable, computed if need be; None where it has none."""
+        if not self.concrete:
+            return None
+        if isinstance(var, Literal):
+            return Scalar(var.val, var.aval)
+        if var not in self.values and not self._compute(var):
+            return None
+        value = self.values[var]
+        return value._known() if isinstance(value, Tracer) else value
+
+    def _compute(self, var: Var) -> bool:
+        for i in range(self._seen, len(self.eqns)):
+            for v in self.eqns[i].outvars:
+                self._producer[v] = i
+        self._seen = len(self.eqns)
+        values = self.known()
+        needed: set[int] = set()
+        waiting = [var]
+        while waiting:
+            v = waiting.pop()
+            if v in values:
+                continue
+            index = self._producer.get(v)
+            if index is None:
+                return False
+            if index not in needed:
+                needed.add(index)
+                waiting += [a for a in self.eqns[index].invars if isinstance(a, Var)]
+        saved = STATE.abstract_mesh, STATE.interpreter
+        STATE.interpreter = self.outer
+        try:
+            for index in sorted(needed):
+                eqn = self.eqns[index]
+                STATE.abstract_mesh = equation_context(eqn, saved[0])
+                results = process(eqn.op, [operand(a, values) for a in eqn.invars], eqn.params)
+                values.update(zip(eqn.outvars, results, strict=True))
+        finally:
+            STATE.abstract_mesh, STATE.interpreter = saved
+        return True
+
+    def shown(self, tracer: Tracer) -> str:
+        if not self.concrete:
+            return f"{self.word}(primal={tracer.aval}, typeof(tangent)={tracer.aval})"
+        value = self.value(tracer.variable)
+        text = "?" if value is None else str(value)
+        return (f"{self.word}(primal={text}, "
+                f"typeof(tangent)={tracer.aval.str_short(short_dtypes=True)})")
+
+
+def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,
+           values: Sequence[Any] | None = None, word: str = "GradTracer",
+           mesh: AbstractMesh | None = None) -> tuple[Program, Recording]:
+    """The program of `f(*tracers)`, which returns a flat sequence of values, and its recording.
+
+    types: of the arguments. values: theirs, None (one, or all) where unknown.
+    The program's parameters are the captured values of enclosing traces, then the arguments.
+    """
+    recording = Recording(name, STATE.interpreter, word)
+    context = STATE.abstract_mesh if mesh is None else mesh
+    with interpreter_context(recording), collector_paused():
+        args = [recording.argument(t) for t in types]
+        if values is not None:
+            for tracer, x in zip(args, values, strict=True):
+                if x is not None:
+                    recording.values[tracer.variable] = x
+                    note_mesh(recording, x)
+        outvars = [recording.atom(r) for r in f(*args)]
+    if recording.parent is not None:
+        for m in recording.meshes:
+            if m not in recording.parent.meshes:
+                recording.parent.meshes.append(m)
+    if not context.axis_names:
+        context = next((v.aval.mesh for v in recording.args if v.aval.mesh.axis_names), context)
+    program = recording.finish(outvars, context)
+    return program, recording
+
+
+def note_mesh(recording: Recording, x: Any) -> None:
+    """Keep the concrete mesh of an argument: constants of its derivative live there too."""
+    if isinstance(x, Array) and not isinstance(x, Tracer):
+        mesh = getattr(getattr(x, "sharding", None), "mesh", None)
+        if isinstance(mesh, Mesh) and mesh.axis_names and mesh not in recording.meshes:
+            recording.meshes.append(mesh)
+
+
+def is_known(x: Any) -> bool:
+    """Whether an operand is an array of the runtime rather than a traced value."""
+    return not isinstance(x, Tracer)
+
+
+def types_of(values: Sequence[Any]) -> list[ArrayType]:
+    return [typeof(x) for x in values]

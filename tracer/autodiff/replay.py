@@ -1,0 +1,196 @@
+"""Binding the equations of a program again, in whatever interpreter is current.
+
+A replayed equation keeps the location of the user's expression, with the transformation named, and
+the mesh that its types live on: a program may switch axes to Auto and back (`auto_axes`).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import STATE, interpreter_context
+from ...ir.mesh import AbstractMesh, empty_abstract_mesh
+from ...ir.op import DEFAULT_INTERPRETER, Op
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..staging import Builder, canonical_value, trace_to_program
+from ..tracer import type_of_constant
+
+
+class Scalar(Array):
+    """A number with a type (it may be weak), outside of any program: a literal, or a constant."""
+
+    __slots__ = ("aval", "value")
+
+    def __init__(self, value: Any, aval: ArrayType) -> None:
+        self.value, self.aval = value, aval
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.value, dtype)
+
+    def item(self) -> Any:
+        return np.asarray(self.value).item()
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __index__(self) -> int:
+        return np.asarray(self.value).__index__()
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __complex__(self) -> complex:
+        return complex(self.value)
+
+    def __repr__(self) -> str:
+        return str(self.value)
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
+
+def scalar(x: Any) -> Scalar:
+    """A Python or numpy scalar as an operand that has a type."""
+    aval = type_of_constant(x)
+    return Scalar(aval.dtype.type(x) if isinstance(aval.dtype, np.dtype) else x, aval)
+
+
+def as_operand(x: Any) -> Any:
+    """An operand that rules can ask for its type: an array, a tracer or a Scalar.
+
+    Numpy arrays stay, narrowed to the dtypes of programs.
+    """
+    if isinstance(x, Array):
+        return x
+    convert = getattr(x, "__jax_array__", None)
+    if convert is not None and not isinstance(x, np.ndarray):
+        return as_operand(convert())
+    if isinstance(x, np.ndarray) and x.ndim:
+        return canonical_value(x)
+    return scalar(x[()] if isinstance(x, np.ndarray) else x)
+
+
+def operand(atom: Atom, env: Mapping[Var, Any]) -> Any:
+    """What stands for a variable or literal."""
+    return Scalar(atom.val, atom.aval) if isinstance(atom, Literal) else env[atom]
+
+
+def process(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """Use an op in the current interpreter: the list of its results."""
+    interpreter = STATE.interpreter
+    if interpreter is None:
+        interpreter = DEFAULT_INTERPRETER[0]
+    return interpreter.process(op, operands, params)
+
+
+def equation_context(eqn: Equation, context: AbstractMesh) -> AbstractMesh:
+    """The context mesh that an equation was traced under."""
+    if not eqn.outvars:
+        return context
+    for v in eqn.outvars:
+        if v.aval.mesh.axis_names:
+            return v.aval.mesh
+    return empty_abstract_mesh if not eqn.op.subprograms else context
+
+
+class Replay:
+    """While equations are replayed: sets their location in these builders, and their mesh.
+
+        with Replay("transpose", builder) as at:
+            for eqn in ...:
+                at(eqn)
+    """
+
+    __slots__ = ("builders", "context", "locations", "word")
+
+    def __init__(self, word: str, *builders: Any) -> None:
+        self.word = word
+        self.builders = [b for b in builders if isinstance(b, Builder)]
+
+    def __enter__(self) -> Replay:
+        self.context = STATE.abstract_mesh
+        self.locations = [b.location for b in self.builders]
+        return self
+
+    def __call__(self, eqn: Equation) -> None:
+        STATE.abstract_mesh = equation_context(eqn, self.context)
+        if self.builders:
+            location = eqn.location.under(self.word) if self.word else eqn.location
+            for b in self.builders:
+                b.location = location
+
+    def name_meshes(self, program: Program) -> None:
+        """Tell the builders which concrete meshes the program names."""
+        for m in program.memo.get("meshes", ()):
+            for b in self.builders:
+                if m not in b.meshes:
+                    b.meshes.append(m)
+
+    def __exit__(self, *exc: Any) -> None:
+        STATE.abstract_mesh = self.context
+        for b, location in zip(self.builders, self.locations, strict=True):
+            b.location = location
+
+
+class user_code:
+    """While a function of the user's runs within a replay: its expressions have their own place."""
+
+    __slots__ = ("builder", "location")
+
+    def __enter__(self) -> None:
+        interpreter = STATE.interpreter
+        self.builder = interpreter if isinstance(interpreter, Builder) else None
+        if self.builder is not None:
+            self.location, self.builder.location = self.builder.location, None
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.builder is not None:
+            self.builder.location = self.location
+
+
+def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Equation]:
+    """The equations that the results depend on (and those without results), in order."""
+    wanted = {a for a in outvars if isinstance(a, Var)}
+    kept: list[Equation] = []
+    for eqn in reversed(eqns):
+        if not eqn.outvars or not wanted.isdisjoint(eqn.outvars):
+            kept.append(eqn)
+            wanted.update(a for a in eqn.invars if isinstance(a, Var))
+    kept.reverse()
+    return kept
+
+
+def evaluate(program: Program, values: Sequence[Any], word: str = "") -> list[Any]:
+    """The results of a program on these values, in the current interpreter."""
+    env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
+    env.update(program.consts)
+    with Replay(word, STATE.interpreter) as at:
+        at.name_meshes(program)
+        for eqn in live_equations(program.eqns, program.outvars):
+            at(eqn)
+            results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+            env.update(zip(eqn.outvars, results, strict=True))
+    return [operand(a, env) for a in program.outvars]
+
+
+def stage(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], like: Program, *,
+          name: str | None = None) -> Program:
+    """The program of `f`, on its own: made out of `like`, whose mesh and constants it shares."""
+    observers, STATE.on_equation = STATE.on_equation, []
+    try:
+        with interpreter_context(None):
+            program, _ = trace_to_program(f, types, name=name or like.name, mesh=like.mesh)
+    finally:
+        STATE.on_equation = observers
+    meshes = dict.fromkeys((*like.memo.get("meshes", ()), *program.memo.get("meshes", ())))
+    program.memo["meshes"] = tuple(meshes)
+    return program

@@ -1,0 +1,157 @@
+"""Transposition: a linear program backward.
+
+Equations that depend on a linear operand are visited in reverse; the op's `transpose` turns the
+cotangents of its results into those of its operands, and cotangents of a value used twice are
+added. The cotangent of a value has its type with unreduced and reduced axes swapped, so the sums
+over devices that a gradient needs appear by themselves. Other equations are computed first.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.context import STATE
+from ...ir.diagnostic import fail
+from ...ir.op import OPS, LinearOperand
+from ...ir.ops.derivatives import add_any, cotangent_type, zeros_like
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.types import ArrayType
+from ..tracer import typeof
+from .forward import Mask, zero_tangent
+from .replay import Replay, live_equations, operand, process, stage
+from .rules import CALLS
+
+
+def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """Cotangents of the operands in which a program is linear.
+
+    operands: values, None for those that are linear. cts: of the results, None where zero.
+    The answer has an item per operand: None where it is zero, and for operands with values.
+    """
+    env: dict[Var, Any] = dict(program.consts)
+    linear: set[Var] = set()
+    for v, x in zip(program.invars, operands, strict=True):
+        if x is None:
+            linear.add(v)
+        else:
+            env[v] = x
+    with Replay("transpose", STATE.interpreter) as at:
+        at.name_meshes(program)
+        visited = _linear_equations(program, linear)
+        _compute_others(program, visited, linear, env, at)
+        found: dict[Var, Any] = {}
+        for a, ct in zip(program.outvars, cts, strict=True):
+            if isinstance(a, Var) and a in linear:
+                _accumulate(found, a, ct)
+        for eqn in reversed(visited):
+            given = [found.pop(v, None) for v in eqn.outvars]
+            if all(ct is None for ct in given):
+                continue
+            at(eqn)
+            arguments = [LinearOperand(a.aval) if a in linear else operand(a, env)
+                         for a in eqn.invars]
+            for a, ct in zip(eqn.invars, transpose_equation(eqn, arguments, given), strict=True):
+                if ct is not None and a in linear:
+                    _accumulate(found, a, ct)
+    return [found.get(v) if x is None else None
+            for v, x in zip(program.invars, operands, strict=True)]
+
+
+def _linear_equations(program: Program, linear: set[Atom]) -> list[Equation]:
+    """The equations on the way from linear operands to results; their results enter `linear`."""
+    out = []
+    for eqn in live_equations(program.eqns, program.outvars):
+        if any(a in linear for a in eqn.invars):
+            linear.update(eqn.outvars)
+            out.append(eqn)
+    return out
+
+
+def _compute_others(program: Program, visited: list[Equation], linear: set[Atom],
+                    env: dict[Var, Any], at: Replay) -> None:
+    others = [e for e in program.eqns if not any(a in linear for a in e.invars)]
+    if not others:
+        return
+    wanted = [a for e in visited for a in e.invars if a not in linear]
+    for eqn in live_equations(others, wanted):
+        at(eqn)
+        results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+        env.update(zip(eqn.outvars, results, strict=True))
+
+
+def transpose_equation(eqn: Equation, operands: Sequence[Any], cts: Sequence[Any]) -> Sequence[Any]:
+    """Cotangents of the operands of one equation, by its op's rule."""
+    op = eqn.op
+    rule = CALLS.get(op.name)
+    if rule is not None and rule.transpose is not None:
+        return rule.transpose(cts, operands, eqn.params)
+    if op.transpose is None:
+        fail(NotImplementedError, f"Transpose rule (for reverse-mode differentiation) for "
+             f"'{op.name}' not implemented", code="not-transposable", location=eqn.location,
+             notes=(f"`{op.name}` is used here as a linear function of its operand",),
+             help="give the derivative with `custom_vjp`, or use forward mode (`jvp`, `jacfwd`)")
+    return op.transpose(list(cts) if op.multiple_results else cts[0], *operands, **eqn.params)
+
+
+def _accumulate(found: dict[Var, Any], v: Var, ct: Any) -> None:
+    if ct is not None:
+        have = found.get(v)
+        found[v] = ct if have is None else add_any(have, ct)
+
+
+def zero_cotangent(t: ArrayType) -> Any:
+    """Zeros of the cotangent type of a value of type t; float0 for integers."""
+    zero = zero_tangent(cotangent_type(t)) if not t.weak_type else zeros_like(LinearOperand(t))
+    return zero
+
+
+def cotangent_like(ct: Any, t: ArrayType) -> Any:
+    """A cotangent, varying over the manual axes over which its value (of type t) does."""
+    missing = t.varying - typeof(ct).varying
+    if missing:
+        axes = tuple(a for a in t.mesh.axis_names if a in missing)
+        return OPS["pvary"].bind(ct, axes=axes)
+    return ct
+
+
+def transpose_program(program: Program, linear: Mask, given: Mask,
+                      instantiate: bool | Mask = False) -> tuple[Program, Mask]:
+    """The program from the other operands and the cotangents of results to those of the linear
+    operands, and which of these have one.
+
+    linear: operands in which `program` is linear. given: results that have a cotangent.
+    instantiate: linear operands (in order) that shall have one though it be zero (True: all).
+    """
+    key = ("transpose", linear, given, instantiate)
+    found = program.memo.get(key)
+    if found is not None:
+        return found
+    types = [v.aval for v, m in zip(program.invars, linear, strict=True) if m]
+    forced = (instantiate,) * len(types) if isinstance(instantiate, bool) else instantiate
+    out_mask: list[bool] = []
+
+    def run(*args: Any) -> list[Any]:
+        values = iter(args)
+        operands = [None if m else next(values) for m in linear]
+        cts = [next(values) if g else None for g in given]
+        found = backward(program, operands, cts)
+        results = [ct for ct, m in zip(found, linear, strict=True) if m]
+        for i, (ct, t, force) in enumerate(zip(results, types, forced, strict=True)):
+            if ct is None and force:
+                ct = zero_cotangent(t)
+            results[i] = None if ct is None else cotangent_like(ct, t)
+            out_mask.append(ct is not None)
+        return [ct for ct in results if ct is not None]
+
+    outer = [t for t, m in zip(program.in_avals, linear, strict=True) if not m]
+    ct_types = [cotangent_type(a.aval) for a, g in zip(program.outvars, given, strict=True) if g]
+    new = stage(run, [*outer, *ct_types], program)
+    found = program.memo[key] = new, tuple(out_mask)
+    return found
+
+
+def is_linear(x: Any) -> bool:
+    """Whether an operand given to a transpose rule is one whose cotangent is wanted."""
+    return isinstance(x, LinearOperand)
+
+
