@@ -32,8 +32,12 @@ _NAMES: dict[str, tuple[str, str]] = {
     "Shard": (".runtime.shard", "Shard"),
     "auto_axes": (".tracer.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.transfer", "block_until_ready"),
+    "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
+    "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
     "config": (".ir.context", "config"),
     "copy_to_host_async": (".runtime.transfer", "copy_to_host_async"),
+    "custom_jvp": (".tracer.autodiff.custom_jvp", "custom_jvp"),
+    "custom_vjp": (".tracer.autodiff.custom_vjp", "custom_vjp"),
     "default_backend": (".runtime.devices", "default_backend"),
     "default_device": (".runtime.devices", "using_default_device"),
     "device_count": (".runtime.devices", "device_count"),
@@ -43,9 +47,17 @@ _NAMES: dict[str, tuple[str, str]] = {
     "enable_x64": (".ir.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
     "explicit_axes": (".tracer.sharding_functions", "explicit_axes"),
+    "grad": (".tracer.autodiff.grad", "grad"),
+    "hessian": (".tracer.autodiff.jacobian", "hessian"),
     "host_count": (".runtime.devices", "process_count"),
     "host_id": (".runtime.devices", "process_index"),
+    "jacfwd": (".tracer.autodiff.jacobian", "jacfwd"),
+    "jacobian": (".tracer.autodiff.jacobian", "jacobian"),
+    "jacrev": (".tracer.autodiff.jacobian", "jacrev"),
     "jit": (".driver", "jit"),
+    "jvp": (".tracer.autodiff.grad", "jvp"),
+    "linear_transpose": (".tracer.autodiff.grad", "linear_transpose"),
+    "linearize": (".tracer.autodiff.grad", "linearize"),
     "live_arrays": (".runtime.array", "live_arrays"),
     "local_device_count": (".runtime.devices", "local_device_count"),
     "local_devices": (".runtime.devices", "local_devices"),
@@ -60,11 +72,14 @@ _NAMES: dict[str, tuple[str, str]] = {
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
     "programs_equal": (".ir.program", "programs_equal"),
+    "remat": (".tracer.autodiff.checkpoint", "checkpoint"),
     "reshard": (".tracer.sharding_functions", "reshard"),
     "set_mesh": (".tracer.mesh_context", "set_mesh"),
     "shard_map": (".tracer.shard_map", "shard_map"),
     "smap": (".tracer.shard_map", "smap"),
     "typeof": (".tracer.tracer", "typeof"),
+    "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
+    "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.vmap", "vmap"),
 }
 _MODULES = ("debug", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "random", "scipy",
@@ -97,6 +112,20 @@ if TYPE_CHECKING:
     from .runtime.devices import devices as devices
     from .runtime.devices import local_device_count as local_device_count
     from .runtime.devices import make_mesh as make_mesh
+    from .tracer.autodiff.checkpoint import checkpoint as checkpoint
+    from .tracer.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
+    from .tracer.autodiff.custom_jvp import custom_jvp as custom_jvp
+    from .tracer.autodiff.custom_vjp import custom_vjp as custom_vjp
+    from .tracer.autodiff.grad import grad as grad
+    from .tracer.autodiff.grad import jvp as jvp
+    from .tracer.autodiff.grad import linear_transpose as linear_transpose
+    from .tracer.autodiff.grad import linearize as linearize
+    from .tracer.autodiff.grad import value_and_grad as value_and_grad
+    from .tracer.autodiff.grad import vjp as vjp
+    from .tracer.autodiff.jacobian import hessian as hessian
+    from .tracer.autodiff.jacobian import jacfwd as jacfwd
+    from .tracer.autodiff.jacobian import jacobian as jacobian
+    from .tracer.autodiff.jacobian import jacrev as jacrev
     from .tracer.mesh_context import set_mesh as set_mesh
     from .tracer.shard_map import shard_map as shard_map
     from .tracer.sharding_functions import reshard as reshard

@@ -10,7 +10,7 @@ from ..partitioner.pipeline import Options
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
 from ..tracer import constants, sharding_functions
-from ..tracer.staging import trace_to_program
+from ..tracer.staging import record_mesh, trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
 from .transfer import device_put
@@ -26,7 +26,8 @@ class EagerInterpreter:
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
-               STATE.abstract_mesh, config.shardtrace_executor, config.jax_default_device)
+               STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_executor,
+               config.jax_default_device)
         executable = self._cache.get(key)
         if executable is None:
             for x in operands:
@@ -34,6 +35,8 @@ class EagerInterpreter:
                     x.builder._leaked(x)
 
             def one(*values: Any) -> list[Any]:
+                for mesh in STATE.eager_meshes:
+                    record_mesh(mesh)
                 results = op.bind(*values, **params)
                 return list(results) if op.multiple_results else [results]
 

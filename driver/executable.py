@@ -42,7 +42,7 @@ def leaf_key(x: Any) -> Any:
     return (typeof(x), placed_sharding(x))
 
 
-def stored_value(x: Any) -> Stored:
+def stored_value(x: Any) -> Any:
     """The value as executors take it."""
     if isinstance(x, ArrayImpl):
         return x.storage

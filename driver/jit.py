@@ -32,7 +32,7 @@ from ..tracer import tree
 from ..tracer.debug import observing
 from ..tracer.signature import Arguments
 from ..tracer.staging import current_builder, trace_to_program
-from ..tracer.tracer import typeof
+from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
 from .stages import Lowered, Traced
 
@@ -117,10 +117,11 @@ class Jitted:
         outer = current_builder()
         key = (in_tree, static, tuple(types), STATE.abstract_mesh, x64_enabled(),
                STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma)
-        if outer is None or key in self._traces:
-            found = self._traces.get(key)
-            if found is not None:
-                return found
+        if outer is not None and key not in self._traces:
+            key = (*key, "nested")
+        found = self._traces.get(key)
+        if found is not None:
+            return found
         names = names or self.arguments.leaf_names(args, kwargs)
         trees: list[Any] = []
 
@@ -137,7 +138,7 @@ class Jitted:
             program, captured = trace_to_program(
                 flat, types, name=_function_name(self._f), arg_names=names)
         found = (program, trees[-1], captured)
-        if not captured:
+        if not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
         return found
 

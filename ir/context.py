@@ -27,6 +27,8 @@ class ThreadState(threading.local):
     check_vma: whether types track over which Manual axes a value varies.
     overrides: configuration values of this thread's `with` blocks.
     on_equation: observers of traces (tracer/debug.py).
+    eager_meshes: concrete meshes on which ops run at once may live besides those of their operands,
+      while a transformation outside of jit is under way.
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
     mapped_mesh_axes: the Explicit mesh axes that split the dimensions that vmaps map over.
     """
@@ -38,6 +40,7 @@ class ThreadState(threading.local):
         self.overrides: dict[str, Any] = {}
         self.check_vma: bool = True        # False inside shard_map(..., check_vma=False)
         self.on_equation: list[Any] = []
+        self.eager_meshes: tuple[Mesh, ...] = ()
         self.named_axes: tuple[tuple[Any, int], ...] = ()
         self.mapped_mesh_axes: frozenset[str] = frozenset()
 

@@ -129,10 +129,10 @@ def _span_of(code: CodeType, lasti: int) -> tuple:
 
 
 @functools.lru_cache(maxsize=256)
-def _assigned_names(file: str) -> dict[tuple[int, int, int, int], str]:
+def _assigned_names(file: str) -> dict[tuple, str]:
     """Span of the right-hand side -> name, for every plain assignment in a file."""
     source = "".join(linecache.getlines(file))
-    names: dict[tuple[int, int, int, int], str] = {}
+    names: dict[tuple, str] = {}
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

@@ -137,7 +137,7 @@ class Op:
                 rule = make_rule(rule, operand_shapes, result_shapes)
             if len(self._rule_cache) > 50_000:
                 self._rule_cache.clear()
-            found = self._rule_cache[key] = rule
+            self._rule_cache[key] = found = rule  # type: ignore[assignment]
         return found
 
     def linear_sets(self, count: int, types: Sequence[ArrayType] = (),

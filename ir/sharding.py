@@ -16,6 +16,7 @@ import numpy as np
 
 from .base_sharding import Index, Shape, Sharding
 from .device import Device, check_memory_kind
+from .diagnostic import fail
 from .errors import IndivisibleError
 from .interning import InternTable
 from .mesh import AbstractMesh, Mesh
@@ -128,10 +129,13 @@ class NamedSharding(Sharding):
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         if len(aval_shape) < len(self.spec):
             hint = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
-            raise ValueError(
-                f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but "
-                f"was applied to a value of rank {len(aval_shape)}.{hint}"
-            )
+            shorter = PartitionSpec(*self.spec.partitions[:len(aval_shape)])
+            fail(ValueError,
+                 f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but "
+                 f"was applied to a value of rank {len(aval_shape)}.{hint}",
+                 code="spec-too-long",
+                 label=f"the value has shape {aval_shape}, the spec {len(self.spec)} entries",
+                 help=f"give the spec one entry per dimension at most, such as `{shorter}`")
 
     def dim_factors(self, ndim: int) -> tuple[int, ...]:
         """Number of tiles along each of `ndim` dimensions.
@@ -169,12 +173,15 @@ class NamedSharding(Sharding):
         factors = self.dim_factors(len(global_shape))
         for dim, (size, factor) in enumerate(zip(global_shape, factors, strict=True)):
             if size % factor:
-                raise IndivisibleError(
+                fail(
+                    IndivisibleError,
                     f"Sharding {self} implies that array axis {dim} is partitioned {factor} "
                     f"times, but the dimension size is {size} (full shape: {global_shape}, "
                     f"per-dimension tiling factors: {list(factors)} should evenly divide the "
-                    "shape)"
-                )
+                    "shape)", code="indivisible",
+                    label=f"{size} elements cannot be cut into {factor} equal blocks",
+                    help=f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave "
+                         "it whole in the spec")
         shape = tuple(s // f for s, f in zip(global_shape, factors, strict=True))
         return _remember(self._shard_shapes, global_shape, shape)
 

@@ -109,8 +109,8 @@ def _hash_positions(keys: np.ndarray, shape: Shape, whole: Shape | None,
         inner = (1,) * (keys.ndim - lead)
         low = low.reshape(low.shape[:lead] + inner + low.shape[lead:])
         high = high if high.size == 1 else high.reshape(low.shape)
-    words = (w.reshape(w.shape + (1,) * len(shape)) for w in split_words(keys))
-    out1, out2 = threefry2x32(*words, high, low)
+    key1, key2 = (w.reshape(w.shape + (1,) * len(shape)) for w in split_words(keys))
+    out1, out2 = threefry2x32(key1, key2, high, low)
     full = np.broadcast_shapes(out1.shape[:out1.ndim - len(shape)], keys.shape) + shape
     return (out1, out2) if out1.shape == full else (out1.reshape(full), out2.reshape(full))
 

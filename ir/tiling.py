@@ -7,12 +7,14 @@ specs on two meshes mean the same.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .diagnostic import error, fail
 from .errors import DuplicateSpecError
 from .mesh import AbstractMesh, AxisType, Mesh
 from .spec import (
@@ -143,9 +145,12 @@ def _check_axis(name: AxisName, mesh: Mesh | AbstractMesh, spec: PartitionSpec) 
         return
     base, _, size = parse_axis(name)
     if size is None or base not in mesh.shape:
-        raise ValueError(
-            f"Resource axis: {name} of {spec} is not found in mesh: {tuple(mesh.shape)}."
-        )
+        close = difflib.get_close_matches(str(name), [str(a) for a in mesh.shape], 1, 0.4)
+        fail(ValueError,
+             f"Resource axis: {name} of {spec} is not found in mesh: {tuple(mesh.shape)}.",
+             code="unknown-axis", label=f"the mesh has the axes {tuple(mesh.shape)}",
+             help=f"did you mean {close[0]!r}?" if close else
+             f"name one of {tuple(mesh.shape)}, or make a mesh with an axis {name!r}")
     axis_factor(name, mesh.shape)  # raises if the axis has no such part
 
 
@@ -163,12 +168,16 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             if a not in used[:i] and any(axes_overlap(a, b) for b in used[:i] + used[i + 1:])
         ]
         if repeated:
-            raise DuplicateSpecError(
+            raised = error(
+                DuplicateSpecError,
                 "A single NamedSharding spec specification can map every mesh axis to at most one "
                 f"positional dimension, but {spec} has duplicate entries for "
-                f"{_show_axes(repeated)}",
-                mesh=mesh, pspec=spec,
-            )
+                f"{_show_axes(repeated)}", code="axis-reused",
+                notes=("a device has one coordinate along an axis, so the axis can split one "
+                       "dimension",),
+                help="split one of the dimensions over another axis, or leave it whole (None)")
+            raised.mesh, raised.pspec = mesh, spec  # type: ignore[attr-defined]
+            raise raised
     for name in used:
         _check_axis(name, mesh, spec)
     if UNCONSTRAINED in spec.entries and AxisType.Auto not in mesh.axis_types:

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from .diagnostic import fail
 from .dtypes import long_name, short_name
 from .errors import IndivisibleError
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
@@ -129,7 +130,7 @@ class ArrayType:
 
     @property
     def mesh(self) -> AbstractMesh:
-        return self.sharding.mesh
+        return self.sharding.mesh  # type: ignore[return-value]
 
     @property
     def spec(self) -> PartitionSpec:
@@ -358,10 +359,13 @@ def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) ->
         for axis in axes:
             parts *= mesh.axis_size(axis)
         if n % parts:
-            raise IndivisibleError(
-                f"Sharding spec {axes} implies that array axis {dim} is partitioned {parts} "
-                f"times, but does not evenly divide the dimension size {n}. Got shape: {shape} "
-                f"and sharding {sharding}")
+            fail(IndivisibleError,
+                 f"Sharding spec {axes} implies that array axis {dim} is partitioned {parts} "
+                 f"times, but does not evenly divide the dimension size {n}. Got shape: {shape} "
+                 f"and sharding {sharding}", code="indivisible",
+                 label=f"{n} elements cannot be cut into {parts} equal blocks",
+                 help=f"pad dimension {dim} to {-(-n // parts) * parts} elements, or leave it "
+                      "whole in the spec")
 
 
 def same_type(a: ArrayType, b: ArrayType) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from ..ir.context import config
 from ..ir.device import Device
 from ..ir.device import process_index as current_process
+from ..ir.diagnostic import fail
 from ..ir.mesh import AxisType, Mesh
 
 PLATFORMS = ("cpu",)
@@ -120,8 +121,10 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
     if any(n < 0 for n in sizes):
         raise ValueError(f"Mesh axes cannot have negative sizes. Got mesh_shape {sizes}")
     if len(grid) < count:
-        raise ValueError(f"Number of devices {len(grid)} must be >= the product of mesh_shape "
-                         f"{sizes}")
+        fail(ValueError,
+             f"Number of devices {len(grid)} must be >= the product of mesh_shape {sizes}",
+             code="too-few-devices", label=f"the mesh needs {count} devices",
+             help=f"simulate more: `config.update('jax_num_cpu_devices', {count})`")
     if axis_types is None:
         default = config.read("default_axis_types")
         kind = AxisType.Explicit if default == "explicit" else AxisType.Auto

@@ -14,7 +14,7 @@ contains the collective: where it was forgotten, devices keep their own wrong va
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
@@ -38,6 +38,16 @@ def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
     return atoms.of_all(axis_names(eqn.op.collective.axes(eqn.params)))
 
 
+def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
+    """The equations, and those of the programs that they hold."""
+    for eqn in eqns:
+        yield eqn
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for program in held if isinstance(held, tuple) else (held,):
+                yield from every_equation(program.eqns)
+
+
 def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
     """Over which atoms each value differs, given those of parameters and constants."""
@@ -55,6 +65,10 @@ def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms:
                 found -= group
             else:
                 found |= group
+        elif eqn.op.subprograms:              # at most what the equations inside tell apart
+            for inner in every_equation((eqn,)):
+                if inner.op.name == "axis_index" or inner.op.collective is not None:
+                    found |= frozenset(collective_atoms(inner, atoms))
         for v in eqn.outvars:
             at[v] = found
     return at

@@ -21,11 +21,13 @@ from ..ir.spec import axis_factor
 from ..ir.types import ArrayType
 from . import ring
 from .axes import MeshAtoms, axis_names, linear_index
+from .control import split_collective
 from .meter import Meter, Traffic, Wire
 from .numerics import as_declared, evaluator, widened
+from .perdevice_control import CONTROL
 from .storage import Stored, frozen
 
-Buffers = list[np.ndarray]        # one a device, in mesh order
+Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
 
 COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
@@ -38,7 +40,11 @@ def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
 
 
 class PerDeviceRun:
-    """Runs a LOCAL program device by device. `meter` is what the latest run exchanged."""
+    """Runs a LOCAL program device by device. `meter` is what the latest run exchanged.
+
+    active: the devices at work, all but in a loop or branch whose predicate differs. splits: the
+    equation whose predicate parted them from others.
+    """
 
     def __init__(self, local: Program, mesh: AbstractMesh) -> None:
         self.program = local
@@ -47,9 +53,13 @@ class PerDeviceRun:
         self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
                             for c in np.ndindex(*sizes)]
         self.meter = Meter(len(self.coordinates))
+        self.active: dict[int, None] = {}
+        self.splits: Equation | None = None
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
         self.meter = Meter(len(self.coordinates))
+        self.active = dict.fromkeys(range(len(self.coordinates)))
+        self.splits = None
         program = self.program
         types = program.global_in or program.in_avals
         blocks = [self.scatter(x, t, v.aval) for x, t, v in
@@ -163,14 +173,18 @@ class PerDeviceRun:
         operand_types = [a.aval for a in eqn.invars]
         function = evaluator(op, 0, eqn.params, operand_types, types, shapes,
                              [t.shape for t in operand_types])
-        done = [function(*blocks) for blocks in zip(*operands, strict=True)] if operands else [
-            function() for _ in self.coordinates]
+        done = {d: function(*(x[d] for x in operands)) for d in self.active}
+        devices = range(len(self.coordinates))
         if op.multiple_results:
-            return [[np.asarray(r[k]) for r in done] for k in range(len(types))]
-        return [[np.asarray(r) for r in done]]
+            return [[np.asarray(done[d][k]) if d in done else None for d in devices]
+                    for k in range(len(types))]
+        return [[np.asarray(done[d]) if d in done else None for d in devices]]
 
     def control(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
-        """An equation that holds programs: a call."""
+        """An equation that holds programs: a loop, a branch, or a call."""
+        strategy = CONTROL.get(eqn.op.name)
+        if strategy is not None:
+            return strategy(self, eqn, operands)
         programs = eqn.params[eqn.op.subprograms[0]]
         if isinstance(programs, Program) and len(programs.invars) == len(operands):
             return self.run(programs, operands)
@@ -197,17 +211,28 @@ class PerDeviceRun:
         dtype = storage_dtype(out.aval.dtype)
         wire = Wire(len(blocks), eqn.invars[0].aval.dtype.itemsize)
         if op.arithmetic:
-            blocks = [widened(b) for b in blocks]
+            blocks = [b if b is None else widened(b) for b in blocks]
         parts = params.pop("axis_index_groups", None)
         results: list[Any] = [None] * len(blocks)
         for group in self.groups(axis_names(op.collective.axes(eqn.params))):
             members = [group] if parts is None else [[group[i] for i in p] for p in parts]
             for some in members:
+                here = [d for d in some if d in self.active]
+                if not here:
+                    continue
+                if len(here) < len(some):
+                    if op.name == "all_slice":       # nobody waits for anybody
+                        for d in here:
+                            results[d] = ring.own_block(some.index(d), blocks[d], len(some),
+                                                        params["dimension"])
+                        continue
+                    assert self.splits is not None
+                    raise split_collective(eqn, self.splits)
                 made = self.exchange(eqn, params, some, [blocks[d] for d in some], wire)
                 for d, block in zip(some, made, strict=True):
                     results[d] = block
         self.meter.traffic.append(Traffic(eqn, wire.received))
-        return [as_declared(b, dtype, out.aval.shape, op) for b in results]
+        return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int], blocks: Buffers,
                  wire: Wire) -> Buffers:

@@ -70,7 +70,7 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
                 continue
             _incompatible(function, a, first_named, devices, first)
         if wanted is None and isinstance(a.sharding, NamedSharding):
-            wanted = a.sharding.mesh
+            wanted = a.sharding.mesh  # type: ignore[assignment]
     candidates = [*meshes, *(s.mesh for s in others if isinstance(s, NamedSharding))]
     for mesh in candidates:
         if devices is None or (first_named is None and wanted is None):

@@ -19,11 +19,11 @@ from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import collectives, inplace
+from . import collectives, control, inplace
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
-from .folding import collective_atoms, folds, linear_set, variation
+from .folding import collective_atoms, every_equation, folds, linear_set, variation
 from .layout import Layout, array_shape, whole
 from .plan import Plan
 from .storage import Stored, settled
@@ -75,7 +75,7 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
     used = {name for lead in leads for name in lead}
     for t in (*program.global_in, *program.global_out):
         used.update(t.sharding.spec.axes(), t.sharding.spec.unreduced)
-    for eqn in flat.eqns:
+    for eqn in every_equation(flat.eqns):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -108,11 +108,16 @@ class Executable:
 
 
 class Planner(Workspace):
-    """Walks a program once and decides how each equation is computed."""
+    """Walks a program once and decides how each equation is computed.
+
+    mask: in a loop or branch whose `predicate` differs between devices, which devices are at work.
+    """
 
     def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
         self.flat = flat
+        self.mask: Value | None = None
+        self.predicate: Equation | None = None
         self.literals: dict[tuple[Any, bytes], Value] = {}
         self.folds: dict[Var, dict[str, frozenset[str]]] = {}
 
@@ -123,6 +128,14 @@ class Planner(Workspace):
         for var, t, lead in zip(flat.invars, _global_types(program.global_in, flat.invars), leads,
                                 strict=True):
             self.at[var] = self.argument(var.aval, t, lead)
+        self.follow()
+        results = [self.result(a, t) for a, t in
+                   zip(flat.outvars, _global_types(program.global_out, flat.outvars), strict=True)]
+        return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
+
+    def follow(self) -> None:
+        """Append the calls of all equations; the parameters have their values already."""
+        flat = self.flat
         for var, value in flat.consts:
             self.at[var] = self.constant(value, var.aval)
         known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
@@ -132,9 +145,10 @@ class Planner(Workspace):
             self.eqn = eqn
             self.equation(eqn)
         self.eqn = None
-        results = [self.result(a, t) for a, t in
-                   zip(flat.outvars, _global_types(program.global_out, flat.outvars), strict=True)]
-        return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
+
+    def nested(self, flat: FlatProgram) -> Planner:
+        """A planner for the program of a loop or branch."""
+        return Planner(flat, self.atoms)
 
     # -- values --------------------------------------------------------------------------------
     def argument(self, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Value:
@@ -273,4 +287,5 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 
 # Ops that are planned in their own way, by name.
-STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {"axis_index": _axis_index}
+STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
+    "axis_index": _axis_index, **control.STRATEGIES}

@@ -13,6 +13,7 @@ import optree
 
 from ..ir.context import STATE
 from ..ir.device import Device
+from ..ir.diagnostic import fail
 from ..ir.mesh import AxisType
 from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -96,8 +97,9 @@ def concrete_sharding(target: Device | Sharding | PartitionSpec,
     if isinstance(target, PartitionSpec):
         mesh = STATE.mesh
         if mesh.empty:
-            raise ValueError(f"Please set a mesh via `jax.set_mesh` if a PartitionSpec is passed "
-                             f"to {asked_by}")
+            fail(ValueError, "Please set a mesh via `jax.set_mesh` if a PartitionSpec is passed "
+                 f"to {asked_by}", code="no-mesh",
+                 help=f"pass `NamedSharding(mesh, {target})`, or enter `with set_mesh(mesh):`")
         return NamedSharding(mesh, target)
     if not target.is_concrete:
         raise ValueError(f"{asked_by} needs devices, and {target} is on an AbstractMesh. Use a "

@@ -62,7 +62,7 @@ def test_nothing_at_the_root_shadows_a_library() -> None:
         "from shardtrace.experimental.shard_map import shard_map",
         "from shardtrace.experimental import mesh_utils; mesh_utils.create_device_mesh",
         "from shardtrace.tree_util import tree_map, register_pytree_node_class",
-        "import shardtrace as st; st.tree.map, st.tree_util.tree_map, st.debug.print",
+        "import shardtrace as st; st.tree.map, st.tree_util.tree_map, st.debug.show_types",
         "import shardtrace as st; st.device_count(), st.local_device_count(), st.devices()",
         "import shardtrace as st; st.P, st.jit, st.typeof, st.make_mesh, st.set_mesh, st.shard_map",
         "import shardtrace as st; st.numpy.sin, st.lax.sin, st.nn.relu, st.random.key",

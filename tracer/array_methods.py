@@ -27,6 +27,7 @@ from .jnp import (
     reductions,
     searching,
     shaping,
+    sorted_search,
     sorting,
 )
 from .jnp import indexing as jnp_indexing
@@ -93,10 +94,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 def _round(number, ndigits=None):
     out = elementwise.round(number, decimals=ndigits or 0)
-    if ndigits is None and np.issubdtype(np.zeros(0, out.dtype).dtype, np.inexact) or (
-            ndigits is None and out.dtype.kind == "V"):
-        return arrays.astype(out, int)
-    return out
+    return arrays.astype(out, int) if ndigits is None else out
 
 
 def _iterate(self: Array) -> Iterator[Any]:
@@ -114,6 +112,9 @@ def _length(self: Array) -> int:
 
 
 def _contains(self, other):
+    if self.ndim != 1:
+        raise ValueError("Array.__contains__: search array must be one-dimensional, got "
+                         f"arr.shape={self.shape}.")
     return reductions.any(equal(self, other))
 
 
@@ -257,7 +258,7 @@ def _round_method(self, decimals=0, out=None):
 
 
 def _searchsorted(self, v, side="left", sorter=None, *, method="scan"):
-    return searching.searchsorted(self, v, side=side, sorter=sorter, method=method)
+    return sorted_search.searchsorted(self, v, side=side, sorter=sorter, method=method)
 
 
 def _sort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
@@ -333,8 +334,9 @@ def _view(self, dtype=None, type=None):
     for wide, part in ((np.dtype("complex64"), np.float32), (np.dtype("complex128"), np.float64)):
         if own == wide:
             pairs = lax.stack([lax.real(self), lax.imag(self)], self.ndim)
-            flat = lax.reshape(pairs, (*self.shape[:-1], 2 * self.shape[-1])) if self.ndim else pairs
-            return _view(flat, target)
+            if self.ndim:
+                pairs = lax.reshape(pairs, (*self.shape[:-1], 2 * self.shape[-1]))
+            return _view(pairs, target)
         if target == wide:
             flat = _view(self, part)
             if flat.shape[-1] % 2:

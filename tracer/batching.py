@@ -12,7 +12,7 @@ every batched value: what a rule leaves otherwise is resharded.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.context import STATE
@@ -96,9 +96,12 @@ def move_dim(x: Any, source: int, target: int) -> Any:
 
 
 def spread(x: Any, dim: int, axis: MappedAxis) -> Any:
-    """The unmapped value x repeated along a mapped dimension `dim`."""
+    """The unmapped value x repeated along a mapped dimension `dim`.
+
+    A value that knows of no mesh (a Python scalar, a numpy array) stays whole, as in JAX.
+    """
     t = typeof(x)
-    target = batched_type(t, dim, axis)
+    target = batched_type(t, dim, axis if t.mesh.axis_names else replace(axis, entry=()))
     out = tuple(d for d in range(t.ndim + 1) if d != dim)
     sharding = target.sharding if target.mesh.explicit_axes else None
     return OPS["broadcast_in_dim"].bind(x, shape=target.shape, broadcast_dimensions=out,

@@ -73,6 +73,5 @@ def concrete_value(x: Any, what: str) -> np.ndarray:
     what: the reason a value is needed, for the message.
     """
     if isinstance(x, Tracer):
-        x.builder  # noqa: B018 - a tracer always has one
         return x._concrete(what)
     return np.asarray(x)

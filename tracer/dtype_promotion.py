@@ -29,7 +29,6 @@ from ..ir.errors import TypePromotionError
 from ..ir.ops.convert import convert_element_type_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from .constants import is_array_like, unwrapped
-from .tracer import typeof
 
 Shape = tuple[int, ...]
 
@@ -249,7 +248,7 @@ def to_rank(x: Any, rank: int) -> Any:
 
 
 def promote_shapes(function: str, *args: Any) -> list[Any]:
-    """Operands with leading 1s to the highest rank; left as they are where all but scalars agree."""
+    """Operands with leading 1s to the highest rank; unchanged where all but scalars agree."""
     if len(args) < 2:
         return list(args)
     shapes = [shape_of(a) for a in args]
@@ -372,7 +371,7 @@ def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
 def static_shape(shape: Any, context: str = "") -> Shape:
     """A shape argument as a tuple of ints; one int is a shape of rank 1.
 
-    Raises TypeError where a size is traced or no integer, ValueError where it is negative.
+    Raises TypeError where a size is traced, no integer, or negative.
     """
     if not isinstance(shape, (tuple, list)):
         if hasattr(shape, "__index__") and not np.ndim(shape):
@@ -387,13 +386,9 @@ def static_shape(shape: Any, context: str = "") -> Shape:
             raise TypeError(
                 f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
                 + (f" {context}" if context else "")) from error
-        if n < 0:
-            raise ValueError(f"shape {tuple(shape)} has a negative dimension {n}"
-                             if context else
-                             f"Shapes must be 1D sequences of nonnegative integers, got {shape}.")
         sizes.append(n)
+    if sizes and min(sizes) < 0:
+        raise TypeError("broadcast_in_dim shape must have every element be nonnegative, got "
+                        f"{tuple(sizes)}.")
     return tuple(sizes)
 
-
-__all__ = [name for name in dir() if not name.startswith("_") and name not in (
-    "Any", "Array", "annotations", "np", "typeof", "warnings")]

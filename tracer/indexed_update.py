@@ -24,7 +24,6 @@ from ..ir.ops.scatter import (
     scatter_p,
     scatter_sub_p,
 )
-from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import rev_p
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
@@ -34,7 +33,7 @@ from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
 from .jnp.elementwise import divide as _divide
 from .jnp.elementwise import power as _power
-from .lax.creation import filled_as
+from .lax.indexed import applied
 from .out_sharding import canonicalize_sharding
 from .sharding_functions import auto_axes
 
@@ -136,14 +135,16 @@ class IndexUpdateRef:
 
     def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None,
               wrap_negative_indices=True):
-        """x with func applied to x[index], elementwise; once for positions that occur twice."""
-        x = self.array
-        # Which elements are meant: ones scattered into zeros, so that each counts once.
-        zeros = IndexUpdateRef(filled_as(shape_of(x), np.bool_(False)), self.index)
-        chosen = zeros.set(True, indices_are_sorted=indices_are_sorted,
-                           unique_indices=unique_indices, mode=mode,
-                           wrap_negative_indices=wrap_negative_indices)
-        return select_n_p.bind(chosen, x, convert(as_array(func(x)), dtype_name(x)))
+        """x with an elementwise func applied to x[index]; twice for positions that occur twice."""
+        x = as_array(self.array)
+        index = self.index if isinstance(self.index, tuple) else (self.index,)
+        single = unique_indices or all(
+            i is None or i is Ellipsis or isinstance(i, (int, slice)) for i in index)
+        zeros = IndexUpdateRef(lax.full_like(x, 0, dtype=np.int32), self.index)
+        times = zeros.add(np.int32(1), indices_are_sorted=indices_are_sorted,
+                          unique_indices=unique_indices, mode=mode,
+                          wrap_negative_indices=wrap_negative_indices)
+        return applied(func, x, times, single)
 
     def _update(self, op: Op, values: Any, indices_are_sorted: bool, unique_indices: bool,
                 mode: Any, out_sharding: Any, wrap: bool) -> Array:

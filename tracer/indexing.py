@@ -19,13 +19,13 @@ from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.dtypes import issubdtype
 from ..ir.errors import NonConcreteBooleanIndexError
+from ..ir.mesh import AbstractMesh
 from ..ir.ops.arithmetic import add_p, mul_p
 from ..ir.ops.creation import iota_p
 from ..ir.ops.dynamic_slicing import dynamic_slice_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p
 from ..ir.ops.slicing import slice_p
-from ..ir.mesh import AbstractMesh
 from ..ir.types import ArrayType
 from . import lax
 from .constants import PYTHON_SCALARS, as_array
@@ -95,9 +95,9 @@ def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
             continue
         if isinstance(i, _MaskPart):
             if i.size != shape[dim]:
-                raise IndexError(
-                    "boolean index did not match shape of indexed array in index "
-                    f"{dim}: got {i.mask_shape}, expected {tuple(shape[i_start(dim, i):][:len(i.mask_shape)])}")
+                expected = tuple(shape[i_start(dim, i):][:len(i.mask_shape)])
+                raise IndexError("boolean index did not match shape of indexed array in index "
+                                 f"{dim}: got {i.mask_shape}, expected {expected}")
             out.append(Position("array", i.positions))
         elif isinstance(i, slice):
             start, stop, step = i.indices(shape[dim])

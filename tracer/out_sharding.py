@@ -17,7 +17,7 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 
 def canonicalize_sharding(sharding: Any, fn_name: str, check_mesh_consistency: bool = True
                           ) -> NamedSharding | None:
-    """The sharding that `out_sharding=` of `fn_name` asks for, over an abstract mesh; None for None.
+    """What `out_sharding=` of `fn_name` asks for, over an abstract mesh; None for None.
 
     Raises TypeError for other objects, ValueError for a PartitionSpec without a context mesh, a
     sharding on another mesh than the context's, or an axis that is Auto or Manual.

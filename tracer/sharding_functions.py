@@ -14,22 +14,30 @@ from ..ir.context import STATE, abstract_mesh_context
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
+from ..ir.ops.call import jit_p
 from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, parse_axis, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .out_sharding import canonicalize_sharding
-from .staging import current_builder, record_mesh
+from .staging import current_builder, record_mesh, trace_to_program
 from .tracer import typeof
 
 EAGER_CALL: list[Callable[..., Any]] = []    # set by the driver: trace a function and run it
 
 
 def traced_or_run(name: str, f: Callable[..., Any], *args: Any) -> Any:
-    """`f(*args)` inside of a trace; outside, `f` traced under `name` and run on the arguments."""
-    if current_builder() is not None:
-        return f(*args)
-    return EAGER_CALL[0](name, f, *args)
+    """`f(*args)` inside of a trace; outside, `f` traced under `name` and run on the arguments.
+
+    Within a vmap whose ops run at once, `f` is traced and becomes one call.
+    """
+    builder = current_builder()
+    if builder is None:
+        return EAGER_CALL[0](name, f, *args)
+    if builder.at_once:
+        program, captured = trace_to_program(f, [typeof(x) for x in args], name=name)
+        return jit_p.bind(*captured, *args, name=name, jaxpr=program, inline=False)
+    return f(*args)
 
 
 def _is_sharding(x: Any) -> bool:
@@ -65,7 +73,8 @@ def _target(sharding: Any) -> NamedSharding:
         fail(TypeError, "`out_sharding` argument of reshard only supports instances of "
              f"`NamedSharding` or `PartitionSpec`. Got {sharding} of type: {type(sharding)}",
              code="not-a-sharding", help="write `P('X', None)`")
-    return canonicalize_sharding(sharding, "reshard", check_mesh_consistency=False)
+    target = canonicalize_sharding(sharding, "reshard", check_mesh_consistency=False)
+    return target  # type: ignore[return-value]
 
 
 def _reshard_one(x: Any, target: NamedSharding) -> Any:

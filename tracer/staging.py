@@ -152,6 +152,11 @@ class Builder:
              help="return the value from the traced function instead of keeping it in an outer "
                   "variable, list or attribute")
 
+    @property
+    def at_once(self) -> bool:
+        """Whether each op runs when it is bound, so that a mesh of its own is not kept in types."""
+        return False
+
     def value(self, var: Atom) -> Any:
         """The concrete value of a variable, where the builder knows it (see tracer/autodiff)."""
         return None

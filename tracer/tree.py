@@ -115,8 +115,8 @@ def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") ->
         return separator.join(str(k) for k in path)
     parts = []
     for k in path:
-        fields = dataclasses.astuple(k) if dataclasses.is_dataclass(k) else (k,)
-        parts.append(str(fields[0]))
+        parts.append(str(k).strip("[].'") if not dataclasses.is_dataclass(k)
+                     else str(next(iter(vars(k).values()))))
     return separator.join(parts)
 
 
@@ -264,7 +264,7 @@ def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _M
     return functools.reduce(function, leaves(tree, is_leaf), initializer)
 
 
-def transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None,
+def transpose(outer_treedef: PyTreeDef, inner_treedef: Any,
               pytree_to_transpose: Any) -> Any:
     """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
     return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)

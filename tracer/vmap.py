@@ -120,6 +120,15 @@ class VmapBuilder(Builder):
         """Whether ops that run at once must be told of a mesh that is named in the body."""
         return self.outer is None and any(m is not STATE.mesh for m in self.meshes)
 
+    @property
+    def at_once(self) -> bool:
+        return self.outer is None or getattr(self.outer, "at_once", False)
+
+    @property
+    def concrete(self) -> bool:
+        """Whether unmapped values are known (tracer/autodiff/recording.py)."""
+        return self.outer is None or getattr(self.outer, "concrete", False)
+
     def constant(self, x: Any) -> Array:
         """A constant is an unmapped value: the surrounding interpreter's."""
         outer, STATE.interpreter = STATE.interpreter, self.outer

@@ -1,1 +1,5 @@
-"""Public module `shardtrace.dtypes`: re-exports only."""
+"""Asking about dtypes, as in `jax.dtypes`."""
+from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.tracer.jnp import bfloat16, finfo, iinfo, issubdtype, result_type
+
+__all__ = ["bfloat16", "finfo", "iinfo", "issubdtype", "result_type"]

@@ -1,1 +1,4 @@
-"""What `jax.experimental` holds that programs on sharding import: `shard_map`, `mesh_utils`."""
+"""What programs on sharding import from `jax.experimental`: `shard_map` and `mesh_utils`."""
+from shardtrace.experimental import mesh_utils, shard_map
+
+__all__ = ["mesh_utils", "shard_map"]

@@ -47,7 +47,7 @@ def full_group(x: np.ndarray, lead: int, size: int) -> np.ndarray:
 def sum_group(x: np.ndarray, lead: int, size: int, **_: Any) -> np.ndarray:
     x = full_group(x, lead, size)
     if x.dtype == bool:
-        return x.any(axis=lead - 1, keepdims=True)
+        return np.any(x, axis=lead - 1, keepdims=True)
     return x.sum(axis=lead - 1, keepdims=True, dtype=x.dtype)
 
 

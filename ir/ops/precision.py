@@ -27,6 +27,38 @@ class Precision(enum.Enum):
 
 
 @register_param_type
+class DotAlgorithmPreset(enum.Enum):
+    """An algorithm by name: types of both factors, type of the sum, number of products if not one.
+
+    X3, X6, X9: float32 factors are split into three bfloat16 ones (or two TF32 ones), and so many
+    of the products between the parts are added.
+    """
+
+    DEFAULT = 0
+    ANY_F8_ANY_F8_F32 = 1
+    ANY_F8_ANY_F8_F32_FAST_ACCUM = 2
+    ANY_F8_ANY_F8_ANY = 3
+    ANY_F8_ANY_F8_ANY_FAST_ACCUM = 4
+    F16_F16_F16 = 5
+    F16_F16_F32 = 6
+    BF16_BF16_BF16 = 7
+    BF16_BF16_F32 = 8
+    BF16_BF16_F32_X3 = 9
+    BF16_BF16_F32_X6 = 10
+    BF16_BF16_F32_X9 = 11
+    TF32_TF32_F32 = 12
+    TF32_TF32_F32_X3 = 13
+    F32_F32_F32 = 14
+    F64_F64_F64 = 15
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@register_param_type
 class DotAlgorithm(NamedTuple):
     """An algorithm for a contraction, by the types and the number of products it is made of."""
 

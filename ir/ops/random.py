@@ -152,7 +152,8 @@ def _new_dims_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, s
 
 def _new_dims_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
                     **params: Any) -> tuple[list[Any], list[int]]:
-    return [_new_dims_op(params).bind(move_first(operands[0], dims[0]), **params)], [0]
+    keys = move_first(operands[0], dims[0])  # type: ignore[arg-type]
+    return [_new_dims_op(params).bind(keys, **params)], [0]
 
 
 def _new_dims_op(params: dict[str, Any]) -> Op:

@@ -18,8 +18,7 @@ MESH = auto(2, 4, names="xy")
 
 def scan(b, body, operands, *, consts=0, carry=1, length=4, reverse=False):
     return b.op("scan", *operands, jaxpr=body, num_consts=consts, num_carry=carry, length=length,
-                reverse=reverse, linear=(False,) * len(operands), unroll=1,
-                _split_transpose=False)
+                reverse=reverse, unroll=1)
 
 
 def run(program, specs, outs=None):

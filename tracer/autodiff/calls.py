@@ -11,7 +11,7 @@ from typing import Any
 
 from ...ir.ops.call import jit_p
 from ...ir.program import Program
-from .forward import jvp_program, split_program
+from .forward import jvp_program, split_program, weak_flags
 from .rules import PartialEvaluation, register
 from .transpose import is_linear, transpose_program
 
@@ -21,7 +21,7 @@ def call_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str,
     """Values and tangents of a call."""
     program: Program = params["jaxpr"]
     mask = tuple(t is not None for t in tangents)
-    pushed, out_mask = jvp_program(program, mask)
+    pushed, out_mask = jvp_program(program, mask, weak=weak_flags(tangents))
     results = jit_p.bind(*operands, *(t for t in tangents if t is not None),
                          **{**params, "jaxpr": pushed})
     count = len(program.outvars)
@@ -53,7 +53,7 @@ def call_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
     """A call of the transposed program."""
     linear = tuple(map(is_linear, operands))
     back, out_mask = transpose_program(params["jaxpr"], linear,
-                                       tuple(ct is not None for ct in cts))
+                                       tuple(ct is not None for ct in cts), weak=weak_flags(cts))
     results: Sequence[Any] = ()
     if any(out_mask):
         results = jit_p.bind(*(x for x in operands if not is_linear(x)),

@@ -9,11 +9,12 @@ from typing import Any
 from ...ir.context import STATE, interpreter_context
 from ...ir.diagnostic import fail
 from ...ir.program import Program
+from ...ir.types import ArrayType
 from .. import tree
-from ..tracer import Tracer, typeof
-from .forward import Forward
+from ..tracer import typeof
+from .forward import Forward, zero_tangent
 from .recording import Recording, record
-from .replay import as_operand, user_code
+from .replay import user_code
 
 
 def function_name(f: Any) -> str:
@@ -92,9 +93,7 @@ def run_rule(f: Callable[..., Sequence[Any]], operands: Sequence[Any], name: str
             return list(f(*operands))
     with interpreter_context(interpreter.outer), user_code():
         known = [None if interpreter.is_unknown(x) else x for x in operands]
-        given = [x for x in known if x is not None]
         program, recording = record(f, [typeof(x) for x in operands], name=name, values=known)
-        del given
     env = dict(recording.known())
     env.update(zip(program.invars[len(recording.captured_vars):], operands, strict=True))
     return interpreter.replay(program, env)
@@ -119,9 +118,30 @@ def refuse_closed_over(tangents: Sequence[Any], word: str, rule: str) -> None:
              f"{rule}.", code="closed-over-value")
 
 
-def operands_of(values: Sequence[Any]) -> list[Any]:
-    return [as_operand(x) for x in values]
+class SymbolicZero:
+    """A tangent or cotangent known to be zero, as rules with `symbolic_zeros=True` get it."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.aval.dtype
+
+    def instantiate(self) -> Any:
+        """Zeros of this type."""
+        return zero_tangent(self.aval)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
 
 
-def is_tracer(x: Any) -> bool:
-    return isinstance(x, Tracer)
+def shapes_text(treedef: Any, types: Sequence[ArrayType]) -> str:
+    """A pytree of short types, for messages."""
+    return str(tree.unflatten(treedef, [t.str_short() for t in types])).replace("'", "")

@@ -114,15 +114,29 @@ def _dependent(eqns: Sequence[Equation], found: set[Var]) -> set[Var]:
     return found
 
 
-def jvp_program(program: Program, mask: Mask, instantiate: bool | Mask = False
-                ) -> tuple[Program, Mask]:
+def weak_flags(values: Sequence[Any]) -> Mask:
+    """Which of the values that are not None have a weak type."""
+    return tuple(typeof(x).weak_type for x in values if x is not None)
+
+
+def with_weakness(types: Sequence[ArrayType], weak: Mask | None) -> list[ArrayType]:
+    """The types, weak where `weak` says so (None: as they are)."""
+    if weak is None:
+        return list(types)
+    return [t if t.weak_type == w else t.update(weak_type=w)
+            for t, w in zip(types, weak, strict=True)]
+
+
+def jvp_program(program: Program, mask: Mask, instantiate: bool | Mask = False,
+                weak: Mask | None = None) -> tuple[Program, Mask]:
     """The program of values and tangents, and which results have a tangent.
 
     Its parameters are those of `program`, then the tangents of those that `mask` names; its results
     those of `program`, then their tangents. instantiate: results that shall have one though it be
-    zero (True: all). The tangent of a value has the value's type.
+    zero (True: all). The tangent of a value has the value's type, but for weakness: `weak`, one
+    flag per tangent, says which of those given are weak.
     """
-    key = ("jvp", mask, instantiate)
+    key = ("jvp", mask, instantiate, weak)
     found = program.memo.get(key)
     if found is not None:
         return found
@@ -148,7 +162,7 @@ def jvp_program(program: Program, mask: Mask, instantiate: bool | Mask = False
         return outs + given
 
     types = program.in_avals
-    moving = [t for t, m in zip(types, mask, strict=True) if m]
+    moving = with_weakness([t for t, m in zip(types, mask, strict=True) if m], weak)
     new = stage(run, [*types, *moving], program)
     found = program.memo[key] = new, tuple(out_mask)
     return found
@@ -192,6 +206,11 @@ class Forward:
     def __init__(self, outer: Any, linear: LinearBuilder) -> None:
         self.outer, self.linear = outer, linear
 
+    @property
+    def builders(self) -> tuple[Any, ...]:
+        """What records here, for locations."""
+        return self.outer, self.linear
+
     def is_unknown(self, x: Any) -> bool:
         return isinstance(x, Tracer) and x.builder is self.linear
 
@@ -219,7 +238,7 @@ class Forward:
         return self.replay(program, env)
 
     def replay(self, program: Program, env: dict[Var, Any]) -> list[Any]:
-        with Replay("", self.outer, self.linear) as at:
+        with Replay("", self) as at:
             at.name_meshes(program)
             for eqn in live_equations(program.eqns, program.outvars):
                 if eqn.outvars and all(v in env for v in eqn.outvars):

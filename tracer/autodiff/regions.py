@@ -24,7 +24,7 @@ from ...ir.program import Program
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 from ..tracer import typeof
-from .forward import Split, jvp_program, split_program
+from .forward import Split, jvp_program, split_program, weak_flags
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register
 from .transpose import is_linear, transpose_program
@@ -46,7 +46,7 @@ def region_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     """Values and tangents of a region, in one region."""
     mask = tuple(t is not None for t in tangents)
     with _tracking(params):
-        body, out_mask = jvp_program(params["jaxpr"], mask)
+        body, out_mask = jvp_program(params["jaxpr"], mask, weak=weak_flags(tangents))
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     results = shard_map_p.bind(
         *operands, *(t for t in tangents if t is not None),
@@ -155,7 +155,8 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
     ct_specs = tuple(s.to_ct_spec() for s in _kept(out_specs, given))
     back_specs = tuple(s.to_ct_spec() for s in _kept(in_specs, linear))
     with _tracking(params):
-        body, out_mask = transpose_program(params["jaxpr"], linear, given)
+        body, out_mask = transpose_program(params["jaxpr"], linear, given,
+                                           weak=weak_flags(cts))
         if not params["check_vma"]:
             body = _untracked(body, params, ct_specs, _kept(back_specs, out_mask))
     results: Sequence[Any] = ()

@@ -114,7 +114,8 @@ class Replay:
 
     def __init__(self, word: str, *builders: Any) -> None:
         self.word = word
-        self.builders = [b for b in builders if isinstance(b, Builder)]
+        flat = [b for x in builders for b in getattr(x, "builders", (x,))]
+        self.builders = [b for b in flat if isinstance(b, Builder)]
 
     def __enter__(self) -> Replay:
         self.context = STATE.abstract_mesh

@@ -17,7 +17,7 @@ from ...ir.ops.derivatives import add_any, cotangent_type, zeros_like
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
-from .forward import Mask, zero_tangent
+from .forward import Mask, with_weakness, zero_tangent
 from .replay import Replay, live_equations, operand, process, stage
 from .rules import CALLS
 
@@ -115,14 +115,16 @@ def cotangent_like(ct: Any, t: ArrayType) -> Any:
 
 
 def transpose_program(program: Program, linear: Mask, given: Mask,
-                      instantiate: bool | Mask = False) -> tuple[Program, Mask]:
+                      instantiate: bool | Mask = False, weak: Mask | None = None
+                      ) -> tuple[Program, Mask]:
     """The program from the other operands and the cotangents of results to those of the linear
     operands, and which of these have one.
 
     linear: operands in which `program` is linear. given: results that have a cotangent.
     instantiate: linear operands (in order) that shall have one though it be zero (True: all).
+    weak: a flag per given cotangent, whether its type is weak (default: none is).
     """
-    key = ("transpose", linear, given, instantiate)
+    key = ("transpose", linear, given, instantiate, weak)
     found = program.memo.get(key)
     if found is not None:
         return found
@@ -145,7 +147,7 @@ def transpose_program(program: Program, linear: Mask, given: Mask,
 
     outer = [t for t, m in zip(program.in_avals, linear, strict=True) if not m]
     ct_types = [cotangent_type(a.aval) for a, g in zip(program.outvars, given, strict=True) if g]
-    new = stage(run, [*outer, *ct_types], program)
+    new = stage(run, [*outer, *with_weakness(ct_types, weak)], program)
     found = program.memo[key] = new, tuple(out_mask)
     return found
 

@@ -349,12 +349,10 @@ from .searching import (
     argwhere,
     choose,
     compress,
-    digitize,
     extract,
     flatnonzero,
     nonzero,
     piecewise,
-    searchsorted,
     select,
     where,
 )
@@ -392,6 +390,7 @@ from .shaping import (
     transpose,
 )
 from .signal import convolve, correlate, gradient, interp, unwrap
+from .sorted_search import digitize, searchsorted
 from .sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
 from .statistics import (
     bincount,
@@ -427,6 +426,7 @@ from .ufuncs import (
     negative,
     subtract,
 )
+from .vectorize import vectorize
 from .windows import bartlett, blackman, hamming, hanning, kaiser
 
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
@@ -445,7 +445,7 @@ __all__ = [
     "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not",
     "bitwise_or", "bitwise_right_shift", "bitwise_xor", "blackman", "block", "bool", "bool_",
     "broadcast_arrays", "broadcast_shapes", "broadcast_to", "c_", "can_cast", "cbrt", "cdouble",
-    "ceil", "character", "choose", "clip", "column_stack", "complex128", "complex64", "complex_",
+    "ceil", "character", "choose", "clip", "column_stack", "complex64", "complex128", "complex_",
     "complexfloating", "compress", "concat", "concatenate", "conj", "conjugate", "convolve", "copy",
     "copysign", "corrcoef", "correlate", "cos", "cosh", "count_nonzero", "cov", "cross", "csingle",
     "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "deg2rad", "degrees", "delete",
@@ -453,20 +453,20 @@ __all__ = [
     "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum",
     "einsum_path", "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims",
     "expm1", "extract", "eye", "fabs", "fft", "fill_diagonal", "finfo", "flatnonzero", "flexible",
-    "flip", "fliplr", "flipud", "float16", "float32", "float4_e2m1fn", "float64", "float6_e2m3fn",
-    "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
-    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float_", "float_power",
+    "flip", "fliplr", "flipud", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4",
+    "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "float32", "float64", "float_", "float_power",
     "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp", "from_dlpack",
     "frombuffer", "fromfile", "fromfunction", "fromiter", "frompyfunc", "fromstring", "full",
     "full_like", "gcd", "generic", "geomspace", "get_printoptions", "gradient", "greater",
     "greater_equal", "hamming", "hanning", "heaviside", "histogram", "histogram2d",
     "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo",
-    "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int16", "int2", "int32",
-    "int4", "int64", "int8", "int_", "integer", "interp", "intersect1d", "invert", "isclose",
+    "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int2", "int4", "int8",
+    "int16", "int32", "int64", "int_", "integer", "interp", "intersect1d", "invert", "isclose",
     "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf",
     "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser",
     "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
-    "load", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
+    "load", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logspace", "mask_indices", "matmul",
     "matrix_transpose", "matvec", "max", "maximum", "mean", "median", "meshgrid", "mgrid", "min",
     "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin",
@@ -484,9 +484,9 @@ __all__ = [
     "sort_complex", "spacing", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
     "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace",
     "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros",
-    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "ufunc", "uint", "uint16",
-    "uint2", "uint32", "uint4", "uint64", "uint8", "union1d", "unique", "unique_all",
+    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "ufunc", "uint", "uint2",
+    "uint4", "uint8", "uint16", "uint32", "uint64", "union1d", "unique", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index",
-    "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat", "vsplit",
-    "vstack", "where", "zeros", "zeros_like",
+    "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
+    "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]

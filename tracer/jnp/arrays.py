@@ -62,7 +62,7 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
     if isinstance(object, (list, tuple)):
         return _from_sequence(object, dtype)
     if isinstance(object, (bytes, str)):
-        dtype_of(object, x64_enabled())
+        dtype_of(np.asarray(object) if isinstance(object, (str, bytes)) else object, x64_enabled())
     if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):
         return _from(np.asarray(object), dtype, copy)
     if isinstance(object, (bytearray, memoryview)):

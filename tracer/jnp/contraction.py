@@ -1,6 +1,6 @@
 """Products of arrays: matmul, dot, inner, outer, tensordot, kron, cross.
 
-Each contraction is one `dot_general`, whose result has the dtype that the operands promote to. Where
+Each contraction is one `dot_general`; its result has the dtype that the operands promote to. Where
 contracted dimensions are sharded on both sides, say with `out_sharding=` what the result shall be.
 """
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ...ir.ops.reshape import reshape_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.transcendental import log_p
 from .. import lax
-from ..broadcasting import select_of, to_type
+from ..broadcasting import to_type
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import (
     BOOL,
@@ -42,7 +42,7 @@ from ..dtype_promotion import (
 from ..lax.creation import element, filled, filled_as, like
 from ..out_sharding import placement
 from ..tracer import Tracer
-from .elementwise import _literal, power
+from .elementwise import _literal, multiply_function, power
 from .reductions import to_shape
 
 _INT32 = np.dtype("int32")
@@ -297,12 +297,7 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     factor = convert(1 / np.log(10), compute)
     out = logspace(mul_p.bind(log_p.bind(low), factor), mul_p.bind(log_p.bind(high), factor), num,
                    endpoint=endpoint, base=10.0, dtype=compute, axis=0)
-    first_and_last = [(0, start), *([(num - 1, stop)] if endpoint else [])]
-    out = mul_p.bind(sign, out) if not shape else mul_p.bind(lax.expand_dims(sign, (0,)), out)
-    if num > 1:
-        rows = iota_p.bind(dtype=_INT32, shape=shape_of(out), dimension=0, sharding=None)
-        for row, value in first_and_last:
-            out = select_of(eq_p.bind(rows, np.int32(row)), out, to_shape(value, shape_of(out)))
+    out = multiply_function(sign, out)
     axis = canonical_axis(axis, len(shape) + 1)
     if axis:
         out = lax.transpose(out, [*range(1, axis + 1), 0, *range(axis + 1, len(shape) + 1)])

@@ -73,7 +73,6 @@ from ..dtype_promotion import (
     promote_pair,
     promote_pair_inexact,
     promote_shapes,
-    shape_of,
     to_inexact,
 )
 

@@ -288,7 +288,7 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     return matmul(left, right, precision="highest")
 
 
-# -- determinants and ranks --------------------------------------------------------------------------
+# -- determinants and ranks ------------------------------------------------------------------------
 
 def _lu_diagonal(a: Array) -> tuple[Array, Array]:
     """The diagonal of U, and whether the number of row exchanges is odd (0 or 1)."""
@@ -345,7 +345,7 @@ def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
 
 
 def cond(x, p=None):
-    """Condition numbers: the greatest by the least singular value, or norms of a and its inverse."""
+    """Condition numbers: the greatest by the least singular value, or norms of x and inverse."""
     (a,) = _inexact("cond", x)
     if a.ndim < 2:
         raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got {a.shape}")
@@ -481,7 +481,7 @@ def matrix_norm(x, /, *, keepdims=False, ord="fro"):
     return norm(x, ord, (-2, -1), keepdims)
 
 
-# -- products ----------------------------------------------------------------------------------------
+# -- products --------------------------------------------------------------------------------------
 
 def multi_dot(arrays, *, precision=None):
     """The matrix product of several arrays, in the order that takes the fewest operations."""
@@ -516,7 +516,8 @@ def multi_dot(arrays, *, precision=None):
 
 def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
     """Matrix product, see `jnp.matmul`."""
-    return contraction.matmul(x1, x2, precision=precision, preferred_element_type=preferred_element_type)
+    return contraction.matmul(x1, x2, precision=precision,
+                              preferred_element_type=preferred_element_type)
 
 
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import issubdtype
+from ...ir.ops.reduction import reduce_or_p
 from .. import lax
 from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes
+from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes, shape_of
+from ..lax.bodies import vary
+from ..tracer import typeof
 from .elementwise import absolute
 
 
@@ -24,19 +27,27 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:
 
 def gcd(x1, x2):
     """Greatest common divisor, by Euclid's algorithm."""
-    a, b = _integers("gcd", x1, x2)
-    return _euclid(a, b)
+    return _euclid(*_integers("gcd", x1, x2))
 
 
 def _euclid(a: Any, b: Any) -> Any:
-    """Each step takes a remainder; a number of n bits needs at most 1.45 n of them."""
+    """Remainders of all elements at once, until the last one is finished."""
     dtype = dtype_name(a)
-    zero, one = dtype.type(0), dtype.type(1)
-    for _ in range(int(np.ceil(1.4405 * dtype.itemsize * 8)) + 1):
-        done = lax.eq(b, zero)
-        rest = lax.rem(a, select_of(done, b, one))
-        a, b = select_of(done, b, a), select_of(done, rest, zero)
-    return as_array(a)
+    zero = dtype.type(0)
+    axes = typeof(a).varying | typeof(b).varying
+    dims = tuple(range(len(shape_of(a))))
+
+    def unfinished(pair: tuple[Any, Any]) -> Any:
+        return reduce_or_p.bind(lax.ne(pair[1], zero), axes=dims)
+
+    def step(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        a, b = pair
+        more = lax.ne(b, zero)
+        rest = lax.rem(a, select_of(more, dtype.type(1), b))
+        return select_of(more, a, b), select_of(more, zero, rest)
+
+    start = vary(convert(as_array(a), dtype), axes), vary(convert(as_array(b), dtype), axes)
+    return lax.while_loop(unfinished, step, start)[0]
 
 
 def lcm(x1, x2):

@@ -17,11 +17,13 @@ from ..dtype_promotion import (
     shape_of,
 )
 from ..indexed_update import IndexUpdateRef
+from ..lax.bodies import vary
+from ..lax.creation import filled_as
 from ..tracer import Tracer
 from . import linalg
 from .contraction import dot, outer
 from .creation import ones, vander, zeros
-from .elementwise import sqrt
+from .elementwise import add_function, multiply_function, sqrt
 from .indexing import diag
 from .joining import concatenate
 from .rearrange import trim_zeros
@@ -104,11 +106,15 @@ def polyval(p, x, *, unroll=16):
     check_arraylike("polyval", p, x)
     p, x = promote_dtypes_inexact(p, x)
     p, x = as_array(p), as_array(x)
-    out = lax.full_like(x, 0)
-    for i in range(p.shape[0]):
-        c = lax.index_in_dim(p, i, 0, keepdims=False)
-        out = add_p.bind(mul_p.bind(out, x), c)
-    return out
+    axes, tail = p.aval.varying | x.aval.varying, p.shape[1:]
+    shape = lax.broadcast_shapes(tail, x.shape)
+    start = vary(lax.full_like(x, 0) if shape == x.shape else filled_as(
+        shape, convert(0, x.dtype)), axes)
+
+    def step(y: Any, c: Any) -> tuple[Any, None]:
+        return add_function(multiply_function(y, x), c), None
+
+    return lax.scan(step, start, p, unroll=unroll)[0]
 
 
 def polyder(p, m=1):

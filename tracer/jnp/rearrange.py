@@ -19,7 +19,7 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..constants import as_array
+from ..constants import as_array, concrete_value
 from ..dtype_promotion import (
     BOOL,
     canonical_axes,
@@ -249,7 +249,7 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
             return _keep(x, np.delete(np.arange(n), where), axis)
     where = ravel(as_array(obj))
     if dtype_name(where) == BOOL:
-        return where.builder and where._concrete("delete")
+        return concrete_value(where, "delete")
     if not assume_unique_indices and where.size != 1:
         fail(ConcretizationTypeError,
              "jnp.delete: positions that are traced must be unique; say so with "

@@ -187,7 +187,7 @@ def all(a, axis=None, out=None, keepdims=False, *, where=None):
                    lambda d: True, as_bool=True)
 
 
-def any(a, axis=None, out=None, keepdims=False, *, where=None):  # noqa: F811
+def any(a, axis=None, out=None, keepdims=False, *, where=None):
     """Whether an element differs from zero."""
     return _reduce("any", reduce_or_p, a, axis, None, out, keepdims, None, where,
                    lambda d: False, as_bool=True)

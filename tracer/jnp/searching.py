@@ -15,7 +15,7 @@ from ...ir.errors import ConcretizationTypeError
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.comparison import lt_p, ne_p
 from ...ir.ops.creation import iota_p
-from ...ir.ops.reduction import argmax_p, reduce_sum_p
+from ...ir.ops.reduction import argmax_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
@@ -32,10 +32,9 @@ from ..dtype_promotion import (
     promote_dtypes,
     shape_of,
 )
-from ..lax.creation import filled_as
 from ..tracer import Tracer, typeof
 from .elementwise import _literal
-from .logic import isnan, truth
+from .logic import truth
 from .reductions import to_shape
 from .shaping import ravel
 
@@ -260,100 +259,3 @@ def take_rows(x: Array, places: Array, axis: int) -> Array:
         offset_dims=tuple(d for d in range(x.ndim) if d != axis), collapsed_slice_dims=(axis,),
         start_index_map=(axis,))
     return lax.gather(x, lax.expand_dims(places, (1,)), numbers, sizes)
-
-
-# -- sorted arrays ---------------------------------------------------------------------------------
-
-def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
-    """For each element of v the position in the sorted vector a where it would be inserted.
-
-    method: "scan" and "scan_unrolled" search by halves, "compare_all" compares with every element
-    (taken for sharded v, whose sharding it keeps), "sort" sorts both together.
-    """
-    check_arraylike("searchsorted", a, v)
-    if side not in ("left", "right"):
-        raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
-                         "['left', 'right'].")
-    if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
-        raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
-                         "['sort', 'scan', 'scan_unrolled', 'compare_all'].")
-    if len(shape_of(a)) != 1:
-        raise ValueError("a should be 1-dimensional")
-    a, v = (as_array(x) for x in promote_dtypes(a, v))
-    if sorter is not None:
-        a = take_rows(a, as_array(sorter), 0)
-    index = np.dtype("int32")
-    if not a.size:
-        return filled_as(v.shape, convert(0, index))
-    if any(v.aval.entries) or method == "compare_all":
-        return _compare_all(a, v, side, index)
-    if method == "sort":
-        return _by_sorting(a, v, side, index)
-    return _by_halves(a, v, side, index)
-
-
-def _before(a: Any, v: Any, side: str) -> Any:
-    """Whether an element of a belongs in front of one of v; NaN is greater than all."""
-    if side == "left":
-        less = lax.lt(a, v)
-        return lax.bitwise_or(less, lax.bitwise_and(isnan(v), lax.bitwise_not(isnan(a)))) \
-            if np.issubdtype(np.zeros(0, a.dtype).dtype, np.inexact) else less
-    less = lax.le(a, v)
-    return lax.bitwise_or(less, isnan(v)) if np.issubdtype(
-        np.zeros(0, a.dtype).dtype, np.inexact) else less
-
-
-def _compare_all(a: Array, v: Array, side: str, index: np.dtype) -> Array:
-    wide = lax.broadcast_in_dim(v, (*v.shape, a.size), tuple(range(v.ndim)))
-    row = lax.expand_dims(a, tuple(range(v.ndim))) if v.ndim else a
-    counts = convert(_before(row, wide, side), index)
-    return reduce_sum_p.bind(counts, axes=(v.ndim,), out_sharding=None)
-
-
-def _by_sorting(a: Array, v: Array, side: str, index: np.dtype) -> Array:
-    flat = lax.reshape(v, (v.size,))
-    both = lax.concatenate([flat, a] if side == "left" else [a, flat], 0)
-    places = iota_p.bind(dtype=index, shape=both.shape, dimension=0, sharding=None)
-    order = sort_p.bind(both, places, dimension=0, is_stable=True, num_keys=1)[1]
-    rank = sort_p.bind(order, places, dimension=0, is_stable=True, num_keys=1)[1]
-    own = lax.slice_in_dim(rank, 0, v.size) if side == "left" else lax.slice_in_dim(
-        rank, a.size, None)
-    # Less the elements of v that come before it.
-    order_v = sort_p.bind(flat, lax.slice_in_dim(places, 0, v.size), dimension=0, is_stable=True,
-                          num_keys=1)[1]
-    rank_v = sort_p.bind(order_v, lax.slice_in_dim(places, 0, v.size), dimension=0,
-                         is_stable=True, num_keys=1)[1]
-    return lax.reshape(lax.sub(own, rank_v), v.shape)
-
-
-def _by_halves(a: Array, v: Array, side: str, index: np.dtype) -> Array:
-    flat = lax.reshape(v, (v.size,))
-    low = filled_as(flat.shape, convert(0, index))
-    high = filled_as(flat.shape, convert(a.size, index))
-    for _ in range(int(a.size).bit_length()):
-        middle = lax.div(add_p.bind(low, high), convert(2, index))
-        middle_value = take_rows(a, lax.min(middle, convert(a.size - 1, index)), 0)
-        up = lax.bitwise_and(_before(middle_value, flat, side), lax.lt(low, high))
-        low, high = (choose_where(up, add_p.bind(middle, convert(1, index)), low),
-                     choose_where(up, high, middle))
-    return lax.reshape(low, v.shape)
-
-
-def digitize(x, bins, right=False, *, method=None):
-    """For each element of x the number of the bin that it lies in; bins ascend or descend."""
-    check_arraylike("digitize", x, bins)
-    edges = as_array(bins)
-    if edges.ndim != 1:
-        raise ValueError("digitize: bins must be a 1-dimensional array; got "
-                         f"{shape_of(bins)}")
-    side = "right" if not right else "left"
-    opposite = "left" if not right else "right"
-    how = {} if method is None else {"method": method}
-    if not edges.size:
-        return lax.full_like(x, 0, dtype=np.int32)
-    first = lax.index_in_dim(edges, 0, 0, keepdims=False)
-    last = lax.index_in_dim(edges, -1, 0, keepdims=False)
-    up = searchsorted(edges, x, side, **how)
-    down = lax.sub(np.int32(edges.size), searchsorted(lax.rev(edges, (0,)), x, opposite, **how))
-    return choose_where(lax.ge(last, first), up, down)
-

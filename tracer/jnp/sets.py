@@ -275,8 +275,9 @@ def intersect1d(ar1, ar2, assume_unique=False, return_indices=False, *, size=Non
     mask = isin(values, b)
     if n is not None:
         mask = lax.bitwise_and(mask, _fresh(values, first, n))
-    # The least common value fills up, or the least of all where there is none.
+    # The least common value fills up, or zero where there is none.
     least = reductions.min(select_of(mask, reductions.max(values), values))
+    least = select_of(reductions.any(mask), convert(0, values.dtype), least)
     out = _selected(values, mask, size, fill_value, least)
     if not return_indices:
         return out

@@ -26,7 +26,7 @@ from .elementwise import absolute, clip, remainder
 from .indexing import take
 from .joining import concatenate
 from .logic import logical_and_function
-from .searching import searchsorted
+from .sorted_search import searchsorted
 from .sorting import argsort
 
 # -- convolution -----------------------------------------------------------------------------------
@@ -168,7 +168,8 @@ def _gradient(a: Any, h: Any, axis: int) -> Any:
     if len(shape_of(h)) == 1:
         steps = convert(diff(h), a.dtype)
         if h.shape[0] != n:
-            raise ValueError("Spacing arrays must have the same length as the dimension of gradient")
+            raise ValueError("Spacing arrays must have the same length as the dimension of "
+                             "gradient")
         left, right = lax.slice_in_dim(steps, 0, n - 2), lax.slice_in_dim(steps, 1, n - 1)
         total = lax.add(left, right)
         weights = [neg_p.bind(div_p.bind(right, mul_p.bind(left, total))),

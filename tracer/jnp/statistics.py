@@ -42,8 +42,8 @@ from .indexing import diag
 from .joining import concatenate
 from .logic import isnan
 from .reductions import to_shape
-from .searching import searchsorted
 from .shaping import moveaxis, ravel
+from .sorted_search import searchsorted
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
@@ -365,7 +365,7 @@ def histogram(a, bins=10, range=None, weights=None, density=None):
 
 
 def histogramdd(sample, bins=10, range=None, weights=None, density=None):
-    """How many points (rows of sample) lie in each cell of a grid, and the edges along each side."""
+    """How many points (rows of sample) lie in each cell of a grid, and the edges per side."""
     if weights is None:
         check_arraylike("histogramdd", sample)
         (sample,) = promote_dtypes_inexact(sample)

@@ -14,7 +14,7 @@ from .. import lax
 from ..dtype_promotion import canonical_axes, canonical_axis, check_arraylike, shape_of
 
 
-class ufunc:  # noqa: N801 - named as numpy names it
+class ufunc:
     """A function of arrays that works elementwise.
 
     func: the function. nin, nout: numbers of operands and results. identity: neutral element of
@@ -66,8 +66,20 @@ class ufunc:  # noqa: N801 - named as numpy names it
         if self.nout != 1:
             raise ValueError(f"{method} only supported for functions returning a single value")
 
-    def _slices(self, a: Any, axis: int) -> list[Any]:
-        return [lax.index_in_dim(a, i, axis, keepdims=False) for i in range(shape_of(a)[axis])]
+    def _scanned(self, x: Any, axis: int) -> tuple[Any, Any]:
+        """All elements along a dimension combined, and (dimension 0) what the second, third, ...
+        gave; in the dtype of the first combination."""
+        first = lax.index_in_dim(x, 0, axis, keepdims=False)
+
+        def step(y: Any, item: Any) -> tuple[Any, Any]:
+            y = self._func(y, item)
+            return y, y
+
+        rest = _moved(lax.slice_in_dim(x, 1, None, axis=axis), axis, 0)
+        return lax.scan(step, first, rest)
+
+    def _folded(self, x: Any, axis: int) -> Any:
+        return self._scanned(x, axis)[0]
 
     def reduce(self, a, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=None):
         """All elements along a dimension (all of them for axis=None) combined into one."""
@@ -91,15 +103,11 @@ class ufunc:  # noqa: N801 - named as numpy names it
             x = lax.select(lax.broadcast_like(where, x), x, lax.full_like(x, neutral))
         axes = tuple(range(len(shape))) if axis is None else canonical_axes(axis, len(shape))
         for d in sorted(axes, reverse=True):
-            parts = self._slices(x, d)
-            if not parts and self.identity is None and initial is None:
+            if not shape[d] and self.identity is None and initial is None:
                 raise ValueError(f"zero-size array to reduction operation {self.__name__} which "
                                  "has no identity")
-            start = parts.pop(0) if parts else lax.full_like(
-                lax.squeeze(x, ()), self.identity, shape=shape[:d] + shape[d + 1:])
-            for part in parts:
-                start = self._func(start, part)
-            x = start
+            x = self._folded(x, d) if shape_of(x)[d] else lax.full_like(
+                x, self.identity, shape=shape[:d] + shape[d + 1:])
         if initial is not None:
             x = self._func(x, initial)
         return lax.expand_dims(x, axes) if keepdims else x
@@ -114,10 +122,11 @@ class ufunc:  # noqa: N801 - named as numpy names it
             return self._accumulate(a, axis=axis, **({} if dtype is None else {"dtype": dtype}))
         x = a if dtype is None else lax.convert_element_type(a, dtype)
         axis = canonical_axis(axis, len(shape_of(x)))
-        parts = self._slices(x, axis)
-        for i in range(1, len(parts)):
-            parts[i] = self._func(parts[i - 1], parts[i])
-        return lax.concatenate([lax.expand_dims(p, (axis,)) for p in parts], axis) if parts else x
+        if not shape_of(x)[axis]:
+            return x
+        first = lax.slice_in_dim(x, 0, 1, axis=axis)
+        rest = self._scanned(x, axis)[1]
+        return lax.concatenate([first, _moved(rest, 0, axis)], axis)
 
     def outer(self, A, B, /):
         """The function of each pair of an element of A and one of B."""
@@ -152,6 +161,13 @@ class ufunc:  # noqa: N801 - named as numpy names it
             part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=axis)
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, axis)
+
+
+def _moved(x: Any, source: int, target: int) -> Any:
+    """x with one dimension moved to another place."""
+    order = [d for d in range(len(shape_of(x))) if d != source]
+    order.insert(target, source)
+    return lax.transpose(x, order) if order != sorted(order) else x
 
 
 def lax_at(a: Any, indices: Any) -> Any:

@@ -1,18 +1,24 @@
 """lax: functions that are nearly ops, with JAX's names and signatures.
 
-Nothing is promoted or broadcast here but scalars; jnp does that. Control flow and collectives are
-in modules of their own.
+Nothing is promoted or broadcast here but scalars; jnp does that. Control flow is in `loops`,
+`branches` and `mapping`; the collectives are in `parallel`.
 """
 from __future__ import annotations
 
+from ...ir.ops.indexing import ScatterDimensionNumbers
 from . import linalg
+from .branches import cond, switch
 from .contraction import (
     DotAlgorithm,
+    DotAlgorithmPreset,
     DotDimensionNumbers,
     Precision,
+    RaggedDotDimensionNumbers,
     batch_matmul,
     dot,
     dot_general,
+    ragged_dot,
+    ragged_dot_general,
 )
 from .conversion import (
     bitcast_convert_type,
@@ -115,7 +121,24 @@ from .elementwise import (
     tanh,
 )
 from .fft import FftType, fft
+from .indexed import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    gather,
+    index_take,
+    scatter,
+    scatter_add,
+    scatter_apply,
+    scatter_max,
+    scatter_min,
+    scatter_mul,
+    scatter_sub,
+)
+from .loops import fori_loop, scan, while_loop
+from .mapping import associative_scan, map
 from .reduction import (
+    approx_max_k,
+    approx_min_k,
     argmax,
     argmin,
     cumlogsumexp,
@@ -157,24 +180,13 @@ from .shape import (
 )
 from .sharding import with_sharding_constraint
 from .slicing import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    ScatterDimensionNumbers,
     dynamic_index_in_dim,
     dynamic_slice,
     dynamic_slice_in_dim,
     dynamic_update_index_in_dim,
     dynamic_update_slice,
     dynamic_update_slice_in_dim,
-    gather,
     index_in_dim,
-    index_take,
-    scatter,
-    scatter_add,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
     slice,
     slice_in_dim,
 )
@@ -183,30 +195,32 @@ from .window_reductions import reduce_window, reduce_window_shape_tuple
 
 __all__ = [
     "AccuracyMode", "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "DotAlgorithm",
-    "DotDimensionNumbers", "FftType", "GatherDimensionNumbers", "GatherScatterMode", "Precision",
-    "RoundingMethod", "ScatterDimensionNumbers", "Tolerance", "abs", "acos", "acosh", "add",
-    "argmax", "argmin", "asin", "asinh", "atan", "atan2", "atanh", "batch_matmul", "bessel_i0e",
-    "bessel_i1e", "betainc", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or",
-    "bitwise_xor", "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes",
-    "broadcast_to_rank", "broadcasted_iota", "cbrt", "ceil", "clamp", "clz", "collapse", "complex",
-    "concatenate", "conj", "conv", "conv_dimension_numbers", "conv_general_dilated",
-    "conv_general_dilated_patches", "conv_general_permutations", "conv_general_shape_tuple",
-    "conv_shape_tuple", "conv_transpose", "conv_transpose_shape_tuple",
-    "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp", "cummax",
-    "cummin", "cumprod", "cumsum", "digamma", "div", "dot", "dot_general", "dtype",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty", "eq", "erf", "erf_inv", "erfc",
-    "exp", "exp2", "expand_dims", "expm1", "fft", "floor", "full", "full_like", "gather", "ge",
-    "gt", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim", "index_take",
-    "integer_pow", "iota", "is_finite", "le", "lgamma", "linalg", "log", "log1p", "logistic", "lt",
-    "max", "min", "mul", "mulhi", "ne", "neg", "nextafter", "optimization_barrier", "pad",
-    "padtype_to_pads", "polygamma", "population_count", "pow", "random_gamma_grad", "real",
-    "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
-    "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_window_shape_tuple",
-    "reduce_xor", "rem", "reshape", "rev", "round", "rsqrt", "scatter", "scatter_add",
-    "scatter_max", "scatter_min", "scatter_mul", "scatter_sub", "select", "select_n",
-    "shape_as_value", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
-    "sinh", "slice", "slice_in_dim", "sort", "sort_key_val", "split", "sqrt", "square", "squeeze",
-    "stack", "stop_gradient", "sub", "tan", "tanh", "tile", "top_k", "transpose", "unstack",
-    "with_sharding_constraint", "zeta",
+    "DotAlgorithmPreset", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers",
+    "GatherScatterMode", "Precision", "RaggedDotDimensionNumbers", "RoundingMethod",
+    "ScatterDimensionNumbers", "Tolerance", "abs", "acos", "acosh", "add", "approx_max_k",
+    "approx_min_k", "argmax", "argmin", "asin", "asinh", "associative_scan", "atan", "atan2",
+    "atanh", "batch_matmul", "bessel_i0e", "bessel_i1e", "betainc", "bitcast_convert_type",
+    "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "broadcast", "broadcast_in_dim",
+    "broadcast_like", "broadcast_shapes", "broadcast_to_rank", "broadcasted_iota", "cbrt", "ceil",
+    "clamp", "clz", "collapse", "complex", "concatenate", "cond", "conj", "conv",
+    "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_patches",
+    "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose",
+    "conv_transpose_shape_tuple", "conv_with_general_padding", "convert_element_type", "cos",
+    "cosh", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "digamma", "div", "dot",
+    "dot_general", "dtype", "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim", "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty",
+    "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expand_dims", "expm1", "fft", "floor",
+    "fori_loop", "full", "full_like", "gather", "ge", "gt", "igamma", "igamma_grad_a", "igammac",
+    "imag", "index_in_dim", "index_take", "integer_pow", "iota", "is_finite", "le", "lgamma",
+    "linalg", "log", "log1p", "logistic", "lt", "map", "max", "min", "mul", "mulhi", "ne", "neg",
+    "nextafter", "optimization_barrier", "pad", "padtype_to_pads", "polygamma", "population_count",
+    "pow", "ragged_dot", "ragged_dot_general", "random_gamma_grad", "real", "reciprocal", "reduce",
+    "reduce_and", "reduce_max", "reduce_min", "reduce_or", "reduce_precision", "reduce_prod",
+    "reduce_sum", "reduce_window", "reduce_window_shape_tuple", "reduce_xor", "rem", "reshape",
+    "rev", "round", "rsqrt", "scan", "scatter", "scatter_add", "scatter_apply", "scatter_max",
+    "scatter_min", "scatter_mul", "scatter_sub", "select", "select_n", "shape_as_value",
+    "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "slice",
+    "slice_in_dim", "sort", "sort_key_val", "split", "sqrt", "square", "squeeze", "stack",
+    "stop_gradient", "sub", "switch", "tan", "tanh", "tile", "top_k", "transpose", "unstack",
+    "while_loop", "with_sharding_constraint", "zeta",
 ]

@@ -22,7 +22,7 @@ NONE: frozenset[str] = frozenset()
 class Body(NamedTuple):
     """A traced function: its program, the values it closes over, and its result's structure."""
     program: Program
-    captured: list[Tracer]
+    captured: list[Any]
     out_tree: tree.PyTreeDef
 
     @property
@@ -110,23 +110,28 @@ def pruned(program: Program) -> Program:
     return program.replace(eqns=[e for e in program.eqns if not found.isdisjoint(e.outvars)])
 
 
-def with_common_captures(bodies: Sequence[Body]) -> tuple[list[Program], list[Tracer]]:
+def with_common_captures(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
     """Programs of alternatives, all taking what any of them closes over, and these values."""
-    union: dict[Var, Tracer] = {}
+    union: dict[Any, Any] = {}
     for body in bodies:
         for outer in body.captured:
-            union.setdefault(outer.variable, outer)
+            union.setdefault(_identity(outer), outer)
     programs = []
     for body in bodies:
-        own = {outer.variable: var for outer, var in
+        own = {_identity(outer): var for outer, var in
                zip(body.captured, body.program.invars, strict=False)}
-        params = [own[v] if v in own else Var(t.aval, v.name) for v, t in union.items()]
-        repeated = {var: own[outer.variable] for outer, var in
+        params = [own[key] if key in own else Var(typeof(x)) for key, x in union.items()]
+        repeated = {var: own[_identity(outer)] for outer, var in
                     zip(body.captured, body.program.invars, strict=False)
-                    if own[outer.variable] is not var}
+                    if own[_identity(outer)] is not var}
         program = _renamed(body.program, repeated) if repeated else body.program
         programs.append(program.replace(invars=[*params, *body.own_params], arg_names=()))
     return programs, list(union.values())
+
+
+def _identity(x: Any) -> Any:
+    """What two captured values have in common if they are one: tracers of one variable do."""
+    return x.variable if isinstance(x, Tracer) else id(x)
 
 
 def _renamed(program: Program, names: dict[Var, Var]) -> Program:

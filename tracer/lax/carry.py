@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostic import Label, fail
+from ...ir.location import capture
 from ...ir.program import Atom, Program
 from ...ir.types import ArrayType, same_type
 from .. import tree
@@ -91,7 +92,7 @@ def _made(program: Program, atom: Atom, text: str) -> tuple[Label, ...]:
 def _made_outside(x: Any, text: str) -> tuple[Label, ...]:
     if isinstance(x, Tracer):
         for eqn in x.builder.eqns:
-            if x.variable in eqn.outvars:
+            if x.variable in eqn.outvars and str(eqn.location) != str(capture()):
                 return (Label(eqn.location, text),)
     return ()
 

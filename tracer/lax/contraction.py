@@ -12,7 +12,8 @@ import numpy as np
 from ...ir.context import config, x64_enabled
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.contraction import dot_general_p
-from ...ir.ops.precision import DotAlgorithm, Precision
+from ...ir.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision
+from ...ir.ops.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
 
@@ -37,11 +38,12 @@ def _no_precision(p: Any) -> NoReturn:
     raise ValueError(
         "Precision argument must be one of:\n- None,\n- a string in "
         f"{[*_NAMES, None]},\n- a lax.Precision value,\n- a tuple of two lax.Precision values or "
-        f"strings,\n- a lax.DotAlgorithm.\nGot {p!r}")
+        "strings,\n- a lax.DotAlgorithmPreset or the name of one of these presets,\n- a "
+        f"lax.DotAlgorithm value;\nbut got {p!r}.")
 
 
 def canonicalize_precision(precision: Any) -> Any:
-    """A precision argument as None, a pair of Precision, or a DotAlgorithm.
+    """A precision argument as None, a pair of Precision, or an algorithm (a preset or not).
 
     None means the setting `jax_default_matmul_precision`.
     """
@@ -49,8 +51,10 @@ def canonicalize_precision(precision: Any) -> Any:
         precision = config.jax_default_matmul_precision
         if precision is None:
             return None
-    if isinstance(precision, DotAlgorithm):
+    if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):
         return precision
+    if isinstance(precision, str) and precision in DotAlgorithmPreset.__members__:
+        return DotAlgorithmPreset[precision]
     if isinstance(precision, (tuple, list)):
         if len(precision) != 2:
             _one_precision(precision)
@@ -126,3 +130,38 @@ def batch_matmul(lhs, rhs, precision=None):
         raise ValueError(f"Arguments to batch_matmul must have same ndim, got {len(a)}, {len(b)}")
     batch = tuple(range(len(a) - 2))
     return dot_general(lhs, rhs, (((len(a) - 1,), (len(b) - 2,)), (batch, batch)), precision)
+
+
+_RAGGED_ROWS = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
+
+
+def ragged_dot(lhs, rhs, group_sizes, precision=None, preferred_element_type=None,
+               group_offset=None, out_sharding=None):
+    """Consecutive groups of the rows of lhs [m, k], each times its own matrix of rhs [g, k, n].
+
+    group_sizes: integers [g]. Rows beyond their sum give zeros.
+    """
+    return ragged_dot_general(lhs, rhs, group_sizes, _RAGGED_ROWS, precision,
+                              preferred_element_type, group_offset, out_sharding)
+
+
+def ragged_dot_general(lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision=None,
+                       preferred_element_type=None, group_offset=None, out_sharding=None):
+    """`dot_general` with one dimension of lhs divided into groups of the given sizes.
+
+    ragged_dot_dimension_numbers: which one, and the dimension of rhs that numbers the groups.
+    """
+    numbers = ragged_dot_dimension_numbers
+    sharding = None
+    if out_sharding is not None:
+        (contract, _), (batch, _) = numbers.dot_dimension_numbers
+        ndim = (len(shape_of(lhs)) + len(shape_of(rhs)) - 2 * len(contract) - len(batch)
+                - len(numbers.rhs_group_dimensions))
+        if set(numbers.lhs_ragged_dimensions) & set(contract):
+            ndim += 1
+        sharding = output_sharding(out_sharding, "ragged_dot_general", ndim)
+    return ragged_dot_general_p.bind(
+        lhs, rhs, group_sizes, ragged_dot_dimension_numbers=numbers,
+        precision=canonicalize_precision(precision),
+        preferred_element_type=element_type(preferred_element_type), group_offset=group_offset,
+        out_sharding=sharding)

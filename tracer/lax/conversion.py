@@ -1,4 +1,4 @@
-"""Functions of lax that change the dtype, or nothing but how derivatives or compilers see a value."""
+"""Functions of lax that change the dtype, or how derivatives or compilers see a value."""
 from __future__ import annotations
 
 import warnings

@@ -9,7 +9,7 @@ from ...ir.array import Array
 from ...ir.context import STATE, x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype
 from ...ir.op import OPS
-from ...ir.ops.creation import iota_p
+from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.sharding import NamedSharding
 from ..constants import as_array, is_concrete, put_on_device
@@ -117,10 +117,12 @@ def _varying_like(result: Array, x: Any) -> Array:
 
 
 def empty(shape, dtype, *, out_sharding=None):
-    """An array whose values mean nothing (here: zeros)."""
+    """An array whose values mean nothing (executors give zeros)."""
     shape = static_shape(shape)
-    dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "empty")
-    return filled_as(shape, element(0, dtype), output_sharding(out_sharding, "empty", len(shape)))
+    sharding = output_sharding(out_sharding, "empty", len(shape))
+    if isinstance(dtype, ExtendedDType):
+        return filled_as(shape, element(0, dtype), sharding)
+    return empty_p.bind(shape=shape, dtype=user_dtype(dtype, "empty"), out_sharding=sharding)
 
 
 def iota(dtype, size):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.ops.arithmetic import add_p, div_p
+from ...ir.ops.arithmetic import add_p, div_p, mul_p
 from ...ir.ops.comparison import ge_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.linalg import (
@@ -21,12 +21,14 @@ from ...ir.ops.linalg import (
     schur_p,
     svd_p,
 )
+from ...ir.ops.padding import pad_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
 from ...ir.ops.triangular import triangular_solve_p
 from ...ir.ops.tridiagonal import tridiagonal_solve_p
 from ..broadcasting import to_type
 from ..dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
+from .contraction import dot_general
 from .creation import full_like
 from .elementwise import conj
 from .shape import transpose
@@ -55,6 +57,7 @@ class SvdAlgorithm(enum.Enum):
     QR = "QR"
     JACOBI = "Jacobi"
     POLAR = "polar"
+    DIVIDE_AND_CONQUER = "divide_and_conquer"
 
 
 def _adjoint(x: Any) -> Any:
@@ -162,3 +165,65 @@ def triangular_solve(a, b, *, left_side=False, lower=False, transpose_a=False, c
 def tridiagonal_solve(dl, d, du, b, *, perturb_singular=False):
     """x with A x = b for a tridiagonal matrix given by its three diagonals."""
     return tridiagonal_solve_p.bind(dl, d, du, b, perturb_singular=bool(perturb_singular))
+
+
+# -- composed of others ----------------------------------------------------------------------------
+
+def symmetric_product(a_matrix, c_matrix, *, alpha=1.0, beta=0.0, symmetrize_output=False):
+    """alpha a a^T + beta c. symmetrize_output has no effect: both triangles are computed."""
+    a, c = promote_dtypes_inexact(a_matrix, c_matrix)
+    dtype, n = dtype_name(a), len(shape_of(a))
+    if shape_of(c)[-2:] != (shape_of(a)[-2],) * 2:
+        raise ValueError(f"symmetric_product: c_matrix must be square, of the number of rows of "
+                         f"a_matrix; got {shape_of(c)} for {shape_of(a)}")
+    batch = tuple(range(n - 2))
+    product = dot_general(a, a, (((n - 1,), (n - 1,)), (batch, batch)))
+    return add_p.bind(mul_p.bind(convert(alpha, dtype), product),
+                      mul_p.bind(convert(beta, dtype), c))
+
+
+def cholesky_update(r_matrix, w_vector):
+    """The upper triangular factor R of r^T r + w w^T, for an upper triangular matrix r."""
+    r, w = promote_dtypes_inexact(r_matrix, w_vector)
+    if len(shape_of(w)) != 1 or shape_of(r) != shape_of(w) * 2:
+        raise ValueError("Rank-1 update to Cholesky decomposition takes a square matrix and a "
+                         f"vector of the same size as input. Got shapes {shape_of(r)} and "
+                         f"{shape_of(w)} instead")
+    square = dot_general(r, r, (((0,), (0,)), ((), ())))
+    outer = dot_general(w, w, (((), ()), ((), ())))
+    return transpose(cholesky(add_p.bind(square, outer), symmetrize_input=False), (1, 0))
+
+
+def ormqr(a, taus, c, *, left=True, transpose=False):
+    """Q c (c Q unless left), for the whole orthogonal matrix Q that `geqrf` stores; or by Q^H."""
+    a, taus, c = promote_dtypes_inexact(a, taus, c)
+    shape = shape_of(a)
+    n = len(shape)
+    extra = [(0, 0, 0)] * (n - 1) + [(0, shape[-2] - shape[-1], 0)]
+    q = householder_product_p.bind(
+        pad_p.bind(a, convert(0, dtype_name(a)), padding_config=tuple(extra)), taus)
+    q = _adjoint(q) if transpose else q
+    batch = tuple(range(n - 2))
+    x, y = (q, c) if left else (c, q)
+    return dot_general(x, y, (((n - 1,), (n - 2,)), (batch, batch)))
+
+
+def qdwh(x, *, is_hermitian=False, max_iterations=None, eps=None, dynamic_shape=None):
+    """The polar decomposition x = U H, U with orthonormal columns and H positive semidefinite.
+
+    Returns U, H, the number of iterations (0: it is found by singular values) and whether it was
+    found. Raises ValueError where x is no matrix with at least as many rows as columns.
+    """
+    shape = shape_of(x)
+    if len(shape) != 2 or shape[0] < shape[1]:
+        raise ValueError(f"The input `x` of shape {shape} has to be a matrix with at least as many "
+                         "rows as columns.")
+    if dynamic_shape is not None:
+        raise NotImplementedError("qdwh: dynamic_shape is not supported")
+    u, s, vh = svd(x, full_matrices=False)
+    product = (((1,), (0,)), ((), ()))
+    scaled = mul_p.bind(broadcast_in_dim_p.bind(
+        convert(s, dtype_name(vh)), shape=shape_of(vh), broadcast_dimensions=(0,), sharding=None),
+        vh)
+    return (dot_general(u, vh, product), dot_general(_adjoint(vh), scaled, product), np.int32(0),
+            np.bool_(True))

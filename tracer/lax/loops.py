@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import optree
 
-from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype, lattice_result_type
@@ -277,7 +276,7 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
     if dtype is None:
         raise TypeError("lower and upper arguments to fori_loop must have equal types, got "
                         f"{low.name} and {high.name}")
-    bounds = _known(lower), _known(upper)
+    bounds = _bound(lower), _bound(upper)
     if None not in bounds:
         first, end = bounds
 
@@ -307,13 +306,10 @@ def _one(i: Any) -> Any:
     return 1 if typeof(i).weak_type else np.ones((), typeof(i).dtype)[()]
 
 
-def _known(x: Any) -> int | None:
+def _bound(x: Any) -> int | None:
     """The value of a loop bound where there is one while tracing."""
     if isinstance(x, Tracer):
+        x = x._known()
+    if x is None or np.shape(x):
         return None
-    if isinstance(x, Array) or isinstance(x, np.ndarray):
-        return int(np.asarray(x)) if not np.shape(x) else None
-    try:
-        return int(x)
-    except TypeError:
-        return None
+    return int(x)

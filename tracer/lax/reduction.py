@@ -9,6 +9,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
+from ...ir.ops.arithmetic import neg_p
 from ...ir.ops.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
 from ...ir.ops.reduce import reduce_p
 from ...ir.ops.reduction import (
@@ -258,3 +259,28 @@ def top_k(operand, k, *, axis=-1):
     return values, positions
 
 
+def approx_max_k(operand, k, reduction_dimension=-1, recall_target=0.95,
+                 reduction_input_size_override=-1, aggregate_to_topk=True):
+    """The k greatest elements along a dimension and their positions; here all of them are found.
+
+    recall_target, reduction_input_size_override: hints that an exact search does not need.
+    """
+    return _exact_k(operand, k, reduction_dimension, recall_target, aggregate_to_topk)
+
+
+def approx_min_k(operand, k, reduction_dimension=-1, recall_target=0.95,
+                 reduction_input_size_override=-1, aggregate_to_topk=True):
+    """The k least elements along a dimension and their positions, see `approx_max_k`."""
+    values, positions = _exact_k(neg_p.bind(operand), k, reduction_dimension, recall_target,
+                                 aggregate_to_topk)
+    return neg_p.bind(values), positions
+
+
+def _exact_k(operand: Any, k: int, dimension: int, recall: float, aggregate: bool) -> tuple:
+    if not issubdtype(dtype_name(operand), np.floating):
+        raise ValueError("operand must be a floating type")
+    if not 0 < recall <= 1:
+        raise ValueError(f"recall_target out of range (0, 1]: {recall}")
+    if not aggregate:
+        raise NotImplementedError("aggregate_to_topk=False: an exact search has no larger result")
+    return top_k(operand, k, axis=dimension)

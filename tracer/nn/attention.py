@@ -95,8 +95,8 @@ def _check(query: Array, key: Array, value: Array) -> None:
         raise ValueError("dot_product_attention: shapes must be (B, T, N, H), (B, S, K, H) and "
                          f"(B, S, K, H), got {query.shape}, {key.shape} and {value.shape}")
     if heads % key.shape[2]:
-        raise ValueError(f"The number of query heads must be a multiple of key/value heads, but got "
-                         f"{heads} vs {key.shape[2]}")
+        raise ValueError("The number of query heads must be a multiple of key/value heads, but "
+                         f"got {heads} vs {key.shape[2]}")
 
 
 def _four_dims(x: Any, name: str) -> Array | None:

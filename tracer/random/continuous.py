@@ -14,6 +14,7 @@ from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
 from .. import jnp, lax
 from ..dtype_promotion import broadcast_shapes, convert, shape_of, static_shape
+from ..jnp.searching import choose_where
 from ..out_sharding import canonicalize_sharding
 from .drawing import (
     Shape,
@@ -36,7 +37,7 @@ _ONE = np.float32(1)
 def sample_normal(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     if not issubdtype(dtype, np.complexfloating):
         return _real_normal(key, shape, dtype)
-    real_dtype = np.zeros((), dtype).real.dtype
+    real_dtype = np.dtype(f"float{4 * dtype.itemsize}")
     re, im = (convert(_real_normal(k, shape, real_dtype), dtype) for k in split_off(key))
     return (re + 1j * im) / dtype.type(np.sqrt(2))
 
@@ -251,7 +252,7 @@ def sample_gumbel(key: Array, *, shape: Shape, dtype: np.dtype, mode: str) -> Ar
         return _finest_gumbel(key, shape)
     both = plain_uniform(key, (2, *shape), dtype)
     high, low = (lax.index_in_dim(both, i, keepdims=False) for i in (0, 1))
-    x = jnp.where(high >= 0.5, high, high + 2 ** (-finfo(dtype).nmant) * low + tiny)
+    x = choose_where(high >= 0.5, high, high + 2 ** (-finfo(dtype).nmant) * low + tiny)
     return -lax.log(-lax.log1p(-x))
 
 
@@ -264,9 +265,9 @@ def _finest_gumbel(key: Array, shape: Shape) -> Array:
     # The two's complement of the 64 bits: 1 - x of a number above one half.
     negated_low = lax.bitwise_not(low)
     negated_high = lax.bitwise_not(high) + convert(lax.eq(negated_low, u32(0xFFFFFFFF)), u32)
-    x = _fraction_of_words(jnp.where(below_half, high, negated_high),
-                           jnp.where(below_half, low, negated_low + u32(1)))
-    return jnp.where(below_half, -lax.log(-lax.log1p(-x)), -lax.log(-lax.log(x)))
+    x = _fraction_of_words(choose_where(below_half, high, negated_high),
+                           choose_where(below_half, low, negated_low + u32(1)))
+    return choose_where(below_half, -lax.log(-lax.log1p(-x)), -lax.log(-lax.log(x)))
 
 
 def _fraction_of_words(high: Array, low: Array) -> Array:
@@ -274,12 +275,12 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
     u32, info = np.uint32, finfo(np.float32)
     high_zeros, low_zeros = lax.clz(high), lax.clz(low)
     no_high = lax.eq(high_zeros, u32(32))
-    carried = jnp.where(no_high, lax.shift_left(low, low_zeros),
+    carried = choose_where(no_high, lax.shift_left(low, low_zeros),
                         lax.shift_right_logical(low, u32(32) - high_zeros))
     mantissa = lax.shift_right_logical(lax.bitwise_or(lax.shift_left(high, high_zeros), carried),
                                        u32(32 - info.nmant - 1))
     mantissa = lax.bitwise_and(mantissa, u32((1 << info.nmant) - 1))
-    zeros = jnp.where(no_high, u32(32) + low_zeros, high_zeros)
+    zeros = choose_where(no_high, u32(32) + low_zeros, high_zeros)
     exponent = lax.shift_left(u32(-info.minexp) - zeros, u32(info.nmant))
     exponent = lax.bitwise_and(exponent, u32((1 << 30) - (1 << (info.nmant - 1))))
     return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)

@@ -26,6 +26,7 @@ from ..dtype_promotion import (
     static_shape,
     user_dtype,
 )
+from ..jnp.searching import choose_where
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_keys, split_off
 from .uniform import plain_uniform
@@ -87,9 +88,9 @@ def sample_poisson(key: Array, rate: Array, *, dtype: np.dtype) -> Array:
     small = lax.ne(rate, rate) | (rate < 10)
     rounds = dtype.type(iinfo(dtype).max)
     # Where the other method is used, a rate at which this one ends soon.
-    products = _poisson_by_products(key, jnp.where(small, rate, 0.0), dtype, rounds)
-    rejection = _poisson_by_rejection(key, jnp.where(small, 1e5, rate), dtype, rounds)
-    return jnp.where(rate == 0, 0, lax.select(small, products, rejection))
+    products = _poisson_by_products(key, choose_where(small, rate, 0.0), dtype, rounds)
+    rejection = _poisson_by_rejection(key, choose_where(small, 1e5, rate), dtype, rounds)
+    return choose_where(rate == 0, 0, lax.select(small, products, rejection))
 
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
@@ -191,17 +192,17 @@ def sample_binomial(key: Array, count: Any, p: Any, *, shape: Shape | None, dtyp
     no_count = lax.ne(count, count) | (count < 0.0)
     infinite = lax.eq(count, count.dtype.type(np.inf))
     no_p, negative = lax.ne(q, q), q < 0.0
-    q = jnp.where(no_p | negative, 0.01, q)
+    q = choose_where(no_p | negative, 0.01, q)
     few = no_count | (count * q <= 10.0)
     count = lax.floor(count)
     rounds = dtype.type(finfo(dtype).max)
-    by_gaps = _binomial_by_gaps(key, jnp.where(few, count, 0.0), q, dtype, rounds)
-    by_rejection = _binomial_by_rejection(key, jnp.where(few, 1e4, count),
-                                          jnp.where(few, 0.5, q), dtype, rounds)
+    by_gaps = _binomial_by_gaps(key, choose_where(few, count, 0.0), q, dtype, rounds)
+    by_rejection = _binomial_by_rejection(key, choose_where(few, 1e4, count),
+                                          choose_where(few, 0.5, q), dtype, rounds)
     out = lax.select(few, by_gaps, by_rejection)
     invalid = negative | no_p | no_count
-    out = jnp.where(invalid, dtype.type(np.nan), out)
-    out = jnp.where(infinite & ~invalid, dtype.type(np.inf), out)
+    out = choose_where(invalid, dtype.type(np.nan), out)
+    out = choose_where(infinite & ~invalid, dtype.type(np.inf), out)
     return lax.select(below_half | no_count | no_p | infinite, out, convert(count, dtype) - out)
 
 
@@ -226,7 +227,7 @@ def sample_multinomial(key: Array, n: Any, p: Any, *, shape: Shape, dtype: np.dt
 
     p = jnp.moveaxis(p, -1, 0)
     remaining = lax.cumsum(p, 0, reverse=True)
-    ratios = p / jnp.where(remaining == 0, 1, remaining)
+    ratios = p / choose_where(remaining == 0, 1, remaining)
     keys = split_keys(key, ratios.shape[0])
     counts = jnp.moveaxis(lax.scan(one, n, (ratios, keys), unroll=unroll)[1], 0, -1)
     return counts if dtype is None else convert(counts, dtype)

@@ -24,6 +24,7 @@ from ..dtype_promotion import (
     shape_of,
     static_shape,
 )
+from ..jnp.searching import choose_where
 from ..out_sharding import canonicalize_sharding
 from .continuous import gumbel, gumbel_mode, sample_gumbel
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_shape, sampled_sharding
@@ -174,7 +175,7 @@ def sample_geometric(key: Array, p: Any, *, shape: Shape, dtype: np.dtype) -> Ar
     p, = promote_dtypes_inexact(p)
     p = jnp.asarray(p)
     u = plain_uniform(key, shape, p.dtype)
-    u = jnp.where(u == 0, 1, u)
+    u = choose_where(u == 0, 1, u)
     failure = jnp.broadcast_to(lax.log1p(-p), shape)
     return convert(lax.floor(lax.div(lax.log(u), failure)) + 1, dtype)
 

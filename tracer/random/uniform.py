@@ -23,6 +23,7 @@ from ..dtype_promotion import (
     static_shape,
     user_dtype,
 )
+from ..jnp.searching import choose_where
 from ..out_sharding import canonicalize_sharding
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, partitionable, split_off
@@ -114,8 +115,8 @@ def sample_randint(key: Array, minval: Any, maxval: Any, *, shape: Shape, dtype:
     # Two draws, because one modulo a span that does not divide 2**width is visibly uneven.
     upper, lower = (raw_bits(k, width, shape) for k in split_off(key))
     span = convert(high - low, unsigned)
-    span = jnp.where(high <= low, unsigned.type(1), span)
-    span = jnp.where(beyond & (high > low), lax.add(span, unsigned.type(1)), span)
+    span = choose_where(high <= low, unsigned.type(1), span)
+    span = choose_where(beyond & (high > low), lax.add(span, unsigned.type(1)), span)
     factor = lax.rem(unsigned.type(2 ** (width // 2)), span)
     factor = lax.rem(lax.mul(factor, factor), span)
     offset = lax.add(lax.mul(lax.rem(upper, span), factor), lax.rem(lower, span))

@@ -1,0 +1,346 @@
+"""Loops and branches of the simulated executor: bodies are planned once, and run as plans.
+
+What a loop carries has one layout from its start to its end, found by planning the body until it
+gives back what it was given; so an iteration is the body's calls and nothing else. A predicate that
+is the same on all devices is a Python bool. Where it differs (in a shard_map), all devices compute
+and those on which it is false keep what they had; a *mask* of the devices at work goes along into
+loops and branches inside, so that a device that is done neither prolongs a loop nor is waited for.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.diagnostic import Label, error
+from ..ir.keys import storage_dtype
+from ..ir.program import Equation, Program
+from ..ir.types import array_type
+from .axes import MeshAtoms
+from .flatten import FlatProgram
+from .folding import collective_atoms
+from .layout import Atoms, Layout, array_shape
+from .plan import Plan
+from .workspace import Value
+
+Arrays = list[Any]
+Guard = Callable[[Any], None]
+_BOOL = array_type((), np.dtype(np.bool_))
+_OWN = frozenset({"all_slice"})        # each device has what it takes: nothing is exchanged
+
+
+class Inner:
+    """A program inside, planned for operands in given layouts.
+
+    mask: the axes over which a predicate lets some devices run it and others not; its plan then has
+    the mask as first argument. results: its values, in the layouts that they were computed in.
+    """
+
+    def __init__(self, p: Any, program: Program, operands: Sequence[Value],
+                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None) -> None:
+        flat = program.memo.get("flat")
+        if flat is None:
+            flat = program.memo["flat"] = FlatProgram(program)
+        self.planner = q = p.nested(flat)
+        if mask:
+            q.mask, q.predicate = Value(_BOOL, Layout(mask, ()), q.plan.input()), predicate
+        for var, x, layout in zip(flat.invars, operands, layouts, strict=True):
+            same = x.uniform if layout is x.layout else ()
+            q.at[var] = Value(var.aval, layout, q.plan.input(), same)
+        q.follow()
+        self.results: list[Value] = [q.value_of(a) for a in flat.outvars]
+        self.guard = guard(flat, p.atoms, mask, predicate)
+
+    def finish(self, layouts: Sequence[Layout]) -> Plan:
+        """The plan, giving its results in these layouts."""
+        q = self.planner
+        return q.plan.finish([q.view(x, t.stack, t.split)
+                              for x, t in zip(self.results, layouts, strict=True)])
+
+
+def plain(layout: Layout) -> Layout:
+    return Layout(layout.stack, layout.split)
+
+
+def joined(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
+    """A layout for a value that comes in both."""
+    if got.atoms <= have.atoms:
+        return have
+    if have.atoms <= got.atoms:
+        return plain(got)
+    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split)
+
+
+def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
+    """The layout with these axes stacked."""
+    rest = layout.without(set(axes))
+    return Layout(atoms.sort({*rest.stack, *axes}), rest.split)
+
+
+def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
+             ) -> list[Layout]:
+    """Layouts of a carry that was planned in `layouts` and came back in `made`.
+
+    At first an arrangement that the body prefers is taken over: one copy before the loop instead
+    of one an iteration.
+    """
+    return [plain(b) if first and a.atoms == b.atoms else joined(a, b, atoms)
+            for a, b in zip(layouts, made, strict=True)]
+
+
+# -- masks -----------------------------------------------------------------------------------------
+
+def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
+          ) -> Guard | None:
+    """A check that no collective of the program has a part of its group at work only."""
+    if not mask or predicate is None:
+        return None
+    found: list[tuple[Equation, tuple[int, ...]]] = []
+    for eqn in flat.eqns:
+        if eqn.op.collective is not None and eqn.op.name not in _OWN:
+            group = set(collective_atoms(eqn, atoms))
+            dims = tuple(i for i, a in enumerate(mask) if a in group)
+            if dims:
+                found.append((eqn, dims))
+    if not found:
+        return None
+
+    def check(active: Any) -> None:
+        for eqn, dims in found:
+            if (active.any(axis=dims) != active.all(axis=dims)).any():
+                raise split_collective(eqn, predicate)
+
+    return check
+
+
+def split_collective(eqn: Equation, predicate: Equation) -> Exception:
+    """The error for a collective that a part of its group would wait in for ever."""
+    assert eqn.op.collective is not None
+    axes = ", ".join(eqn.op.collective.axes(eqn.params))
+    return error(
+        RuntimeError, f"`{eqn.op.name}` exchanges over {axes}, but the predicate of "
+        f"`{predicate.op.name}` at {predicate.location} lets only some devices of a group along "
+        f"{axes} reach it: on hardware they would wait for the others for ever",
+        code="split-collective", location=eqn.location, label="not all members come here",
+        others=(Label(predicate.location, f"this `{predicate.op.name}` goes different ways"),),
+        help=(f"make the predicate equal along {axes}, for example `lax.pmax(pred, {axes!r})`",
+              f"or exchange before the `{predicate.op.name}`"))
+
+
+def _mask_dims(mask: Atoms, layout: Layout, ndim: int, atoms: MeshAtoms) -> tuple[int, ...]:
+    """Shape in which a mask lies beside an array of this layout."""
+    here = set(mask)
+    return (*(atoms.size[a] if a in here else 1 for a in layout.stack), *(1,) * ndim)
+
+
+def _selected(mask: Any, new: Arrays, old: Arrays, shapes: Sequence[tuple[int, ...]]) -> Arrays:
+    if mask.all():
+        return new
+    return [np.where(mask.reshape(shape), n, o)
+            for n, o, shape in zip(new, old, shapes, strict=True)]
+
+
+def _outer_mask(p: Any) -> tuple[Atoms, Equation | None, list[int]]:
+    """Axes, predicate and slot of the mask that holds where an equation stands."""
+    if p.mask is None:
+        return (), None, []
+    return p.mask.layout.stack, p.predicate, [p.mask.slot]
+
+
+# -- scan ------------------------------------------------------------------------------------------
+
+def plan_scan(p: Any, eqn: Equation) -> None:
+    """Append a scan: one call that runs the body's plan for each item."""
+    params, atoms = eqn.params, p.atoms
+    nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
+    operands = [p.value_of(a) for a in eqn.invars]
+    mask, predicate, mask_slot = _outer_mask(p)
+    fixed = [x.layout for x in operands[:nc]]
+    whole, items, depths = [], [], []
+    for x in operands[nc + nk:]:
+        stack = atoms.sort({*x.layout.stack, *x.layout.split[0]})
+        whole.append(p.view(x, stack, ((), *x.layout.split[1:])))
+        items.append(Layout(stack, x.layout.split[1:]))
+        depths.append(len(stack))
+    layouts = [plain(x.layout) for x in operands[nc:nc + nk]]
+    first = True
+    while True:
+        inner = Inner(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate)
+        grown = _settled(layouts, [r.layout for r in inner.results[:nk]], atoms, first)
+        if grown == layouts:
+            break
+        layouts, first = grown, False
+    outs = [plain(r.layout) for r in inner.results[nk:]]
+    plan, check = inner.finish([*layouts, *outs]), inner.guard
+    made = [Layout(t.stack, ((), *t.split)) for t in outs]
+    types = [v.aval for v in eqn.outvars[nk:]]
+    shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
+    dtypes = [storage_dtype(v.dtype) for v in types]
+    out_depths = [len(t.stack) for t in made]
+    order = range(length - 1, -1, -1) if params["reverse"] else range(length)
+    masks = len(mask_slot)
+
+    def run(*arrays: Any) -> Arrays:
+        head = arrays[:masks + nc]
+        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
+        xs = arrays[masks + nc + nk:]
+        ys = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        if check is not None:
+            check(arrays[0])
+        for i in order:
+            here = [x[(slice(None),) * depth + (i, ...)]
+                    for x, depth in zip(xs, depths, strict=True)]
+            results = plan.run([*head, *carry, *here])
+            carry = results[:nk]
+            for y, depth, value in zip(ys, out_depths, results[nk:], strict=True):
+                y[(slice(None),) * depth + (i,)] = value
+        return [*carry, *ys]
+
+    slots = [*mask_slot, *(x.slot for x in operands[:nc]),
+             *(p.view(x, t.stack, t.split) for x, t in
+               zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
+    results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
+        p.bind(var, layout, slot)
+
+
+# -- while -----------------------------------------------------------------------------------------
+
+def plan_while(p: Any, eqn: Equation) -> None:
+    """Append a while: a call that runs the plans of test and body in turn."""
+    params, atoms = eqn.params, p.atoms
+    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    operands = [p.value_of(a) for a in eqn.invars]
+    outer, predicate, mask_slot = _outer_mask(p)
+    fixed = [x.layout for x in operands[:nt + nb]]
+    layouts = [plain(x.layout) for x in operands[nt + nb:]]
+    mask: Atoms = outer
+    splits = False
+    first = True
+    while True:
+        blamed = eqn if splits else predicate
+        test = Inner(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
+                     [*fixed[:nt], *layouts], mask, blamed)
+        body = Inner(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask, blamed)
+        grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
+        deciding = test.results[0].layout.atoms
+        if deciding:
+            splits = True
+            more = atoms.sort({*mask, *deciding})
+            grown = [stacked(t, more, atoms) for t in grown]
+        else:
+            more = mask
+        if grown == layouts and more == mask:
+            break
+        layouts, mask, first = grown, more, False
+    ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
+    step = body.finish(layouts)
+    run = _differing_while if splits else _common_while
+    function = run(ask, step, test.guard, body.guard, nt, nb, len(mask_slot),
+                   atoms.sizes(mask),
+                   [_mask_dims(mask, t, v.aval.ndim, atoms)
+                    for t, v in zip(layouts, eqn.outvars, strict=True)])
+    if mask_slot and mask != outer:
+        mask_slot = [p.view(p.mask, mask, ())]
+    slots = [*mask_slot, *(x.slot for x in operands[:nt + nb]),
+             *(p.view(x, t.stack, t.split) for x, t in
+               zip(operands[nt + nb:], layouts, strict=True))]
+    results = p.plan.call_several(function, slots, len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+        p.bind(var, layout, slot)
+
+
+def _common_while(test: Plan, body: Plan, test_guard: Guard | None, body_guard: Guard | None,
+                  nt: int, nb: int, masks: int, sizes: Any, shapes: Any) -> Callable[..., Arrays]:
+    """All devices go on, or none."""
+    def run(*arrays: Any) -> Arrays:
+        mask, rest = arrays[:masks], arrays[masks:]
+        for check in (test_guard, body_guard):
+            if check is not None:
+                check(mask[0])
+        carry: Sequence[Any] = rest[nt + nb:]
+        while test.run([*mask, *rest[:nt], *carry])[0]:
+            carry = body.run([*mask, *rest[nt:nt + nb], *carry])
+        return list(carry)
+
+    return run
+
+
+def _differing_while(test: Plan, body: Plan, test_guard: Guard | None, body_guard: Guard | None,
+                     nt: int, nb: int, masks: int, sizes: tuple[int, ...],
+                     shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
+    """Until no device is left; those that are done keep their carry."""
+    def run(*arrays: Any) -> Arrays:
+        rest = arrays[masks:]
+        active = arrays[0] if masks else np.ones(sizes, np.bool_)
+        carry: Arrays = list(rest[nt + nb:])
+        while True:
+            if test_guard is not None:
+                test_guard(active)
+            active = active & test.run([active, *rest[:nt], *carry])[0]
+            if not active.any():
+                return carry
+            if body_guard is not None:
+                body_guard(active)
+            new = body.run([active, *rest[nt:nt + nb], *carry])
+            carry = _selected(active, new, carry, shapes)
+
+    return run
+
+
+# -- cond ------------------------------------------------------------------------------------------
+
+def plan_cond(p: Any, eqn: Equation) -> None:
+    """Append a cond: a call that runs the plan of the branch taken, or of each that is."""
+    atoms = p.atoms
+    index, *operands = [p.value_of(a) for a in eqn.invars]
+    outer, predicate, mask_slot = _outer_mask(p)
+    splits = bool(index.layout.atoms)
+    mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
+    inners = [Inner(p, b, operands, [x.layout for x in operands], mask,
+                    eqn if splits else predicate) for b in eqn.params["branches"]]
+    layouts = [plain(r.layout) for r in inners[0].results]
+    for inner in inners[1:]:
+        layouts = [joined(a, r.layout, atoms)
+                   for a, r in zip(layouts, inner.results, strict=True)]
+    if splits:
+        layouts = [stacked(t, mask, atoms) for t in layouts]
+    plans, guards = [i.finish(layouts) for i in inners], [i.guard for i in inners]
+    masks, last = len(mask_slot), len(plans) - 1
+    sizes = atoms.sizes(mask)
+    shapes = [_mask_dims(mask, t, v.aval.ndim, atoms)
+              for t, v in zip(layouts, eqn.outvars, strict=True)]
+
+    def one(*arrays: Any) -> Arrays:
+        i = min(max(int(arrays[masks]), 0), last)
+        check = guards[i]
+        if check is not None:
+            check(arrays[0])
+        return plans[i].run([*arrays[:masks], *arrays[masks + 1:]])
+
+    def each(*arrays: Any) -> Arrays:
+        active = arrays[0] if masks else np.ones(sizes, np.bool_)
+        chosen = np.clip(arrays[masks], 0, last)
+        results: Arrays | None = None
+        for i, (plan, check) in enumerate(zip(plans, guards, strict=True)):
+            mine = active & (chosen == i)
+            if not mine.any() and (results is not None or i < last):
+                continue
+            if check is not None:
+                check(mine)
+            new = plan.run([mine, *arrays[masks + 1:]])
+            results = new if results is None else _selected(mine, new, results, shapes)
+        return results or []
+
+    if mask_slot and mask != outer:
+        mask_slot = [p.view(p.mask, mask, ())]
+    choice = p.view(index, mask, ()) if splits else index.slot
+    results = p.plan.call_several(each if splits else one,
+                                  [*mask_slot, choice, *(x.slot for x in operands)],
+                                  len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+        p.bind(var, layout, slot)
+
+
+STRATEGIES = {"scan": plan_scan, "while": plan_while, "cond": plan_cond}

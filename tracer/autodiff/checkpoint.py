@@ -1,0 +1,291 @@
+"""checkpoint (remat): keep a function's inputs for its derivative, and compute the rest again.
+
+The derivative of a `checkpoint` equation is one, of the derivative. When it is split, the known
+part computes results only, and the linear part gets the known operands and computes again what it
+needs of the known part; a policy may name intermediate values to keep after all. Policies are
+called as JAX's are, `policy(op, *operand_types, **params) -> bool`.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.op import OPS, Op
+from ...ir.ops.custom import checkpoint_p, name_p
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from .. import tree
+from ..signature import Arguments
+from ..staging import trace_to_program
+from ..tracer import typeof
+from .custom import function_name
+from .forward import Split, jvp_program, split_program, weak_flags, without_dead_equations
+from .replay import evaluate, live_equations, stage
+from .rules import PartialEvaluation, register
+from .transpose import is_linear, transpose_program
+
+Policy = Callable[..., Any]
+
+
+# -- policies --------------------------------------------------------------------------------------
+
+def everything_saveable(*_: Any, **__: Any) -> bool:
+    """Keep every value, as without checkpoint."""
+    return True
+
+
+def nothing_saveable(*_: Any, **__: Any) -> bool:
+    """Keep no value: the default."""
+    return False
+
+
+@dataclass(frozen=True)
+class _Dots:
+    without_batch: bool = False
+
+    def __call__(self, op: Op, *_: Any, **params: Any) -> bool:
+        if op.name == "dot_general":
+            return not self.without_batch or not any(params["dimension_numbers"][1])
+        return op.name == "conv_general_dilated" and not self.without_batch
+
+
+@dataclass(frozen=True)
+class _Names:
+    names: frozenset[str]
+    keep: bool
+
+    def __call__(self, op: Op, *_: Any, **params: Any) -> bool:
+        return op is name_p and (params["name"] in self.names) == self.keep
+
+
+class checkpoint_policies:
+    """What `policy=` may be: functions (op, *operand types, **params) -> keep the results?"""
+
+    everything_saveable = staticmethod(everything_saveable)
+    nothing_saveable = staticmethod(nothing_saveable)
+    dots_saveable = checkpoint_dots = _Dots()
+    dots_with_no_batch_dims_saveable = checkpoint_dots_with_no_batch_dims = _Dots(True)
+
+    @staticmethod
+    def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
+        """Keep the values that `checkpoint_name` gave one of these names."""
+        return _Names(frozenset(names_which_can_be_saved), True)
+
+    @staticmethod
+    def save_any_names_but_these(*names_not_to_save: str) -> Policy:
+        """Keep the named values, but for these names."""
+        return _Names(frozenset(names_not_to_save), False)
+
+    @staticmethod
+    def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
+        """Keep every value, named or not, as JAX's policy of this name does."""
+        return everything_saveable
+
+    @staticmethod
+    def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
+        """Keep what either keeps. Raises ValueError if one does not answer with a bool."""
+        def both(op: Op, *types: Any, **params: Any) -> bool:
+            a, b = policy_1(op, *types, **params), policy_2(op, *types, **params)
+            if not (isinstance(a, bool) and isinstance(b, bool)):
+                raise ValueError(
+                    "The return value of the policies should be a boolean. Got:"
+                    f" {a} and {b}. Please write a custom policy function directly,"
+                    " rather than using this helper function.")
+            return a or b
+        return both
+
+
+def checkpoint_name(x: Any, name: str) -> Any:
+    """x (any pytree), its values called `name` for policies."""
+    return tree.map(lambda leaf: name_p.bind(leaf, name=name), x)
+
+
+# -- the function ----------------------------------------------------------------------------------
+
+def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True,
+               policy: Policy | None = None, static_argnums: Any = (),
+               static_argnames: str | Iterable[str] = (), concrete: bool = False) -> Any:
+    """`fun`, whose derivative computes intermediate values again instead of keeping them.
+
+    policy: which to keep after all, see `checkpoint_policies`. prevent_cse: let no pass see that
+    they are computed twice. static_argnums, static_argnames: arguments that are no arrays.
+    """
+    if fun is None:
+        return functools.partial(checkpoint, prevent_cse=prevent_cse, policy=policy,
+                                 static_argnums=static_argnums, static_argnames=static_argnames)
+    if concrete:
+        raise NotImplementedError("The 'concrete' option to jax.checkpoint is not supported: use "
+                                  "static_argnums")
+    if not callable(fun):
+        raise TypeError(f"Expected a callable value, got {fun}")
+    arguments = Arguments(fun, static_argnums, static_argnames, (), ())
+
+    @functools.wraps(fun)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        moving, moving_kwargs, static = arguments.split(args, kwargs)
+        leaves, treedef = tree.flatten((moving, moving_kwargs))
+        trees: list[Any] = []
+
+        def flat(*values: Any) -> list[Any]:
+            inner = tree.unflatten(treedef, values)
+            full, named = arguments.merge(*inner, static)
+            outs, out_tree = tree.flatten(fun(*full, **named))
+            trees.append(out_tree)
+            return outs
+
+        program, captured = trace_to_program(flat, [typeof(x) for x in leaves],
+                                             name=function_name(fun))
+        if program.consts:
+            captured = [x for _, x in program.consts]
+            program = program.replace(invars=[*program.constvars, *program.invars], consts=())
+        outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
+                                 differentiated=False, policy=policy)
+        return tree.unflatten(trees[-1], outs)
+
+    return wrapped
+
+
+# -- the rules of the equation ---------------------------------------------------------------------
+
+def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+         ) -> tuple[list[Any], list[Any]]:
+    program: Program = params["jaxpr"]
+    pushed, out_mask = jvp_program(program, tuple(t is not None for t in tangents),
+                                   weak=weak_flags(tangents))
+    results = checkpoint_p.bind(*operands, *(t for t in tangents if t is not None),
+                                **{**params, "jaxpr": pushed})
+    count = len(program.outvars)
+    rest = iter(results[count:])
+    return list(results[:count]), [next(rest) if m else None for m in out_mask]
+
+
+def _split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[str, Any]
+           ) -> list[Any]:
+    """Known results now, keeping what the policy says; the rest computes what it needs again."""
+    unknown = tuple(evaluation.is_unknown(x) for x in operands)
+    policy = params["policy"] or nothing_saveable
+    program: Program = params["jaxpr"]
+    if params["policy"] is not None and policy is not nothing_saveable:
+        program = without_calls(program)
+    plan = _recomputation(program, unknown, policy)
+    known = [x for x, u in zip(operands, unknown, strict=True) if not u]
+    results = evaluate(plan.known, known)
+    residuals = [known[i] if kind == "operand" else results[i] for kind, i in plan.residuals]
+    waiting: list[Any] = []
+    if any(plan.out_unknown):
+        waiting = evaluation.linear.process(
+            checkpoint_p, [*residuals, *(x for x, u in zip(operands, unknown, strict=True) if u)],
+            {**params, "jaxpr": plan.linear, "differentiated": True})
+    first, second = iter(results), iter(waiting)
+    return [next(second) if u else next(first) for u in plan.out_unknown]
+
+
+def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) -> Split:
+    """As `split_program`, with the equations that make residuals moved to the second part.
+
+    What stays a residual: known operands, and results of equations that the policy keeps.
+    """
+    key = ("recompute", unknown, policy)
+    found = program.memo.get(key)
+    if found is not None:
+        return found
+    split = split_program(program, unknown)
+    known, linear = split.known, split.linear
+    count = sum(not u for u in split.out_unknown)
+    wanted: list[Atom] = [known.invars[i] if kind == "operand" else known.outvars[i]
+                          for kind, i in split.residuals]
+    producer: dict[Var, Equation] = {v: e for e in known.eqns for v in e.outvars}
+    sources: dict[Var, None] = {}            # operands and kept values, in order of need
+    again: set[int] = set()
+    waiting = [a for a in wanted if isinstance(a, Var)]
+    while waiting:
+        v = waiting.pop(0)
+        eqn = producer.get(v)
+        if eqn is None or policy(eqn.op, *(a.aval for a in eqn.invars), **eqn.params):
+            sources.setdefault(v)
+        elif id(eqn) not in again:
+            again.add(id(eqn))
+            waiting += [a for a in eqn.invars if isinstance(a, Var)]
+    constants = {v: x for v, x in known.consts}
+    given = [v for v in sources if v not in constants]
+    positions = {v: i for i, v in enumerate(known.invars)}
+    saved = [v for v in given if v not in positions]
+    first = known.replace(outvars=[*known.outvars[:count], *saved])
+    first = without_dead_equations(first)
+    redo = Program(known.name, given, [e for e in known.eqns if id(e) in again], wanted,
+                   consts=known.consts, mesh=known.mesh, level=known.level)
+    tail = linear.in_avals[len(wanted):]
+
+    def run(*args: Any) -> list[Any]:
+        residuals = evaluate(redo, args[:len(given)])
+        return evaluate(linear, [*residuals, *args[len(given):]])
+
+    second = stage(run, [*(v.aval for v in given), *tail], linear)
+    places = tuple(("operand", positions[v]) if v in positions
+                   else ("result", count + saved.index(v)) for v in given)
+    found = program.memo[key] = Split(first, second, split.out_unknown, places)
+    return found
+
+
+def without_calls(program: Program) -> Program:
+    """The program with `jit` equations replaced by those of the programs they call."""
+    if not any(e.op.name == "jit" for e in program.eqns):
+        return program
+    found = program.memo.get("without_calls")
+    if found is None:
+        def run(*args: Any) -> list[Any]:
+            env: dict[Any, Any] = dict(zip(program.invars, args, strict=True))
+            env.update(program.consts)
+            for eqn in live_equations(program.eqns, program.outvars):
+                values = [_read(a, env) for a in eqn.invars]
+                if eqn.op.name == "jit":
+                    outs = evaluate(without_calls(eqn.params["jaxpr"]), values)
+                else:
+                    single = Program(program.name, [v for v in dict.fromkeys(
+                        a for a in eqn.invars if isinstance(a, Var))], [eqn], eqn.outvars,
+                        mesh=program.mesh)
+                    outs = evaluate(single, [env[v] for v in single.invars])
+                env.update(zip(eqn.outvars, outs, strict=True))
+            return [_read(a, env) for a in program.outvars]
+
+        found = program.memo["without_calls"] = stage(run, program.in_avals, program)
+    return found
+
+
+def _read(atom: Atom, env: dict[Any, Any]) -> Any:
+    return atom.val if isinstance(atom, Literal) else env[atom]
+
+
+def _transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    linear = tuple(map(is_linear, operands))
+    back, out_mask = transpose_program(params["jaxpr"], linear,
+                                       tuple(ct is not None for ct in cts), weak=weak_flags(cts))
+    results: Sequence[Any] = ()
+    if any(out_mask):
+        values = [x for x in operands if not is_linear(x)]
+        if params["prevent_cse"]:
+            back = _behind_barrier(back, len(values))
+        results = checkpoint_p.bind(*values, *(ct for ct in cts if ct is not None),
+                                    **{**params, "jaxpr": back})
+    found, has = iter(results), iter(out_mask)
+    return [next(found) if m and next(has) else None for m in linear]
+
+
+def _behind_barrier(program: Program, count: int) -> Program:
+    """The program with its first `count` operands behind an optimization barrier.
+
+    What is computed from them again is then no common subexpression of the first computation.
+    """
+    if not count:
+        return program
+    found = program.memo.get("barrier")
+    if found is None:
+        def run(*args: Any) -> list[Any]:
+            values = OPS["optimization_barrier"].bind(*args[:count])
+            return evaluate(program, [*values, *args[count:]])
+        found = program.memo["barrier"] = stage(run, program.in_avals, program)
+    return found
+
+
+register("checkpoint", jvp=_jvp, split=_split, transpose=_transpose)

@@ -1,0 +1,149 @@
+"""A function and its derivative at a point, on flat values: what the user's functions share."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.array import Array
+from ...ir.context import STATE
+from ...ir.mesh import Mesh
+from ...ir.op import OPS
+from ...ir.ops.derivatives import has_tangent
+from ...ir.program import Program, Var
+from .. import tree
+from ..staging import Builder
+from ..tracer import Tracer, typeof
+from . import calls, custom_jvp, custom_vjp, regions
+from .custom import function_name
+from .forward import Linear, Mask, linearize_program, push_program
+from .recording import Recording, record
+from .replay import Scalar, as_operand, operand
+
+RULES = (calls, custom_jvp, custom_vjp, regions)     # importing them enters their rules
+
+
+@dataclass(frozen=True)
+class Point:
+    """A function recorded at a point.
+
+    results: its first ones, `count`, are differentiated, the others are auxiliary.
+    out_tree, aux_tree: of the two parts. aux: leaves of the second, results or plain objects.
+    """
+    program: Program
+    recording: Recording
+    env: dict[Var, Any]
+    count: int
+    out_tree: Any
+    aux_tree: Any
+    aux: list[Any]
+
+    @property
+    def meshes(self) -> tuple[Mesh, ...]:
+        return tuple(self.recording.meshes)
+
+    def auxiliary(self, outs: Sequence[Any]) -> Any:
+        """The auxiliary data, traced leaves replaced by their values."""
+        values = iter(outs[self.count:])
+        return tree.unflatten(self.aux_tree, [
+            finished(next(values)) if isinstance(x, Tracer) else x for x in self.aux])
+
+
+def differentiable(f: Callable[..., Any], primals: Sequence[Any], in_tree: Any, *,
+                   has_aux: bool = False, word: str = "GradTracer") -> Point:
+    """Record `f` on flat primals (see `as_operand`); `in_tree` is that of its argument tuple."""
+    notes: dict[str, Any] = {}
+
+    def flat(*values: Any) -> list[Any]:
+        result = f(*tree.unflatten(in_tree, values))
+        aux: Any = ()
+        if has_aux:
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
+                raise TypeError(
+                    "expected function with aux output to return a two-element tuple, but got "
+                    f"type {type(result)} with value {result!r}")
+            result, aux = result
+        outs, notes["out_tree"] = tree.flatten(result)
+        for x in outs:
+            _check_result(x, f)
+        notes["aux"], notes["aux_tree"] = tree.flatten(aux)
+        notes["count"] = len(outs)
+        return [*outs, *(x for x in notes["aux"] if isinstance(x, Tracer))]
+
+    program, recording = record(flat, [typeof(x) for x in primals], name=function_name(f),
+                                values=primals, word=word)
+    env = dict(recording.known())
+    return Point(program, recording, env, notes["count"], notes["out_tree"], notes["aux_tree"],
+                 notes["aux"])
+
+
+def _check_result(x: Any, f: Any) -> None:
+    try:
+        typeof(x)
+    except TypeError:
+        code = getattr(f, "__code__", None)
+        where = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
+        raise TypeError(f"function {function_name(f)}{where} returned a value of type {type(x)}, "
+                        "which is not a valid JAX type") from None
+
+
+def _mask(point: Point, moving: Sequence[bool]) -> Mask:
+    captured = len(point.program.invars) - len(moving)
+    return (False,) * captured + tuple(moving)
+
+
+def linearized(point: Point, moving: Sequence[bool]) -> tuple[list[Any], Linear, Mask]:
+    """(results, the linear map from tangents to those of results, which results move)."""
+    asked = [i < point.count for i in range(len(point.program.outvars))]
+    with named_meshes(point.meshes):
+        return linearize_program(point.program, point.env, _mask(point, moving), asked)
+
+
+def pushed(point: Point, tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """(results, tangents of the differentiated ones); tangents are None where zero."""
+    program, env = point.program, dict(point.env)
+    captured = len(program.invars) - len(tangents)
+    found = {v: t for v, t in zip(program.invars[captured:], tangents, strict=True)
+             if t is not None}
+    wanted = program.outvars[:point.count]
+    with named_meshes(point.meshes):
+        push_program(program, env, found, wanted, STATE.interpreter)
+    return ([operand(a, env) for a in program.outvars],
+            [found.get(a) if isinstance(a, Var) else None for a in wanted])
+
+
+@contextmanager
+def named_meshes(meshes: Sequence[Mesh]):
+    """Let constants that a derivative makes outside of jit live on these meshes."""
+    saved = STATE.eager_meshes
+    interpreter = STATE.interpreter
+    if isinstance(interpreter, Builder):
+        interpreter.meshes.extend(m for m in meshes if m not in interpreter.meshes)
+    else:
+        STATE.eager_meshes = (*saved, *(m for m in meshes if m not in saved))
+    try:
+        yield
+    finally:
+        STATE.eager_meshes = saved
+
+
+# -- values at the border --------------------------------------------------------------------------
+
+def flat_operands(values: Sequence[Any]) -> list[Any]:
+    """Arguments as rules take them; raises TypeError for what is no array."""
+    for x in values:
+        typeof(x)
+    return [as_operand(x) for x in values]
+
+
+def finished(x: Any) -> Any:
+    """A value as the user gets it: an array, or a tracer where something is being traced."""
+    if isinstance(x, Array) and not isinstance(x, Scalar):
+        return x
+    if not has_tangent(x.dtype) and x.dtype.kind == "V":
+        return x                              # float0: a numpy array, as in JAX
+    interpreter = STATE.interpreter
+    if isinstance(interpreter, Builder):
+        return Tracer(interpreter, interpreter.atom(x))  # type: ignore[arg-type]
+    return OPS["copy"].bind(x)

@@ -1,0 +1,324 @@
+"""Derivatives as users ask for them: grad, value_and_grad, vjp, jvp, linearize, linear_transpose.
+
+Names, arguments and messages are JAX's. Each records the function, runs it forward, and gives the
+results their trees back; what happens in between is in differentiate.py.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import issubdtype
+from ...ir.op import LinearOperand
+from ...ir.ops.derivatives import full_like, has_tangent
+from ...ir.types import ArrayType, same_type
+from .. import tree
+from ..staging import trace_to_program
+from ..tracer import typeof
+from .checks import (
+    check_callable,
+    check_cotangents,
+    check_linear_tangents,
+    check_reverse_input,
+    check_reverse_output,
+    check_scalar,
+    check_tangents,
+)
+from .custom import function_name
+from .differentiate import (
+    differentiable,
+    finished,
+    flat_operands,
+    linearized,
+    named_meshes,
+    pushed,
+)
+from .forward import Linear, Mask, zero_tangent
+from .replay import Scalar, evaluate
+from .transpose import backward, zero_cotangent
+
+# -- forward ---------------------------------------------------------------------------------------
+
+def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
+        has_aux: bool = False) -> Any:
+    """(fun(*primals), its derivative in the direction `tangents`), and aux if `has_aux`.
+
+    tangents: of the primals' types, float0 for integers; their shardings are not compared. Raises
+    TypeError and ValueError as JAX does.
+    """
+    check_callable(fun)
+    if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
+        raise TypeError("primal and tangent arguments to jax.jvp must be tuples or lists; found "
+                        f"{type(primals).__name__} and {type(tangents).__name__}.")
+    flat, in_tree = tree.flatten(tuple(primals))
+    given, tangent_tree = tree.flatten(tuple(tangents))
+    if in_tree != tangent_tree:
+        raise TypeError("primal and tangent arguments to jax.jvp must have the same tree "
+                        f"structure; primals have tree structure {in_tree} whereas tangents have "
+                        f"tree structure {tangent_tree}.")
+    check_tangents(flat, given)
+    point = differentiable(fun, flat_operands(flat), in_tree, has_aux=has_aux, word="JVPTracer")
+    moving = [x if has_tangent(typeof(p).dtype) else None
+              for p, x in zip(flat, given, strict=True)]
+    outs, found = pushed(point, [None if x is None else flat_operands([x])[0] for x in moving])
+    with named_meshes(point.meshes):
+        found = [zero_tangent(x) if t is None else t
+                 for x, t in zip(outs, found, strict=False)]
+        answer = (tree.unflatten(point.out_tree, map(finished, outs[:point.count])),
+                  tree.unflatten(point.out_tree, map(finished, found)))
+        return (*answer, point.auxiliary(outs)) if has_aux else answer
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
+    """(fun(*primals), the linear function that maps tangents of primals to those of the result).
+
+    The linear function does not run `fun` again. With has_aux a third item, the auxiliary data.
+    """
+    check_callable(fun)
+    flat, in_tree = tree.flatten(primals)
+    values = flat_operands(flat)
+    point = differentiable(fun, values, in_tree, has_aux=has_aux)
+    types = [typeof(x) for x in values]
+    moving = [has_tangent(t.dtype) for t in types]
+    outs, linear, moved = linearized(point, moving)
+    with named_meshes(point.meshes):
+        results = [finished(x) for x in outs[:point.count]]
+        aux = point.auxiliary(outs) if has_aux else None
+    apply = Linearized(linear, in_tree, point.out_tree, types,
+                       [typeof(x) for x in results], moved, point.meshes)
+    answer = tree.unflatten(point.out_tree, results), apply
+    return (*answer, aux) if has_aux else answer
+
+
+class Linearized:
+    """The derivative of a function at a point: tangents of arguments -> tangents of results."""
+
+    def __init__(self, linear: Linear, in_tree: Any, out_tree: Any, types: Sequence[ArrayType],
+                 out_types: Sequence[ArrayType], moved: Mask, meshes: Sequence[Any]) -> None:
+        self.linear, self.in_tree, self.out_tree = linear, in_tree, out_tree
+        self.types, self.out_types, self.moved, self.meshes = types, out_types, moved, meshes
+
+    @property
+    def jaxpr(self) -> Any:
+        """The linear program: residuals, then tangents."""
+        return self.linear.program
+
+    def __call__(self, *tangents: Any) -> Any:
+        flat, given = tree.flatten(tangents)
+        if given != self.in_tree:
+            raise TypeError(f"expected {self.in_tree}, got {given}")
+        check_linear_tangents(self.types, flat)
+        moving = [x for t, x in zip(self.types, flat, strict=True) if has_tangent(t.dtype)]
+        with named_meshes(self.meshes):
+            outs = iter(evaluate(self.linear.program,
+                                 [*self.linear.residuals, *flat_operands(moving)]))
+            found = [next(outs) if m else zero_tangent(t)
+                     for t, m in zip(self.out_types, self.moved, strict=True)]
+            return tree.unflatten(self.out_tree, map(finished, found))
+
+
+# -- reverse ---------------------------------------------------------------------------------------
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
+        reduce_axes: Sequence[Any] = ()) -> Any:
+    """(fun(*primals), the function that maps a cotangent of the result to those of the primals).
+
+    A cotangent has its value's type with unreduced and reduced axes swapped; the function refuses
+    others (ValueError). With has_aux a third item, the auxiliary data.
+    """
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to vjp is deprecated")
+    check_callable(fun)
+    flat, in_tree = tree.flatten(primals)
+    values = flat_operands(flat)
+    point = differentiable(fun, values, in_tree, has_aux=has_aux)
+    types = [typeof(x) for x in values]
+    outs, linear, moved = linearized(point, [has_tangent(t.dtype) for t in types])
+    with named_meshes(point.meshes):
+        results = [finished(x) for x in outs[:point.count]]
+        aux = point.auxiliary(outs) if has_aux else None
+    pull = VJP(function_name(fun), linear, in_tree, point.out_tree, types,
+               [typeof(x) for x in results], moved, point.meshes)
+    answer = tree.unflatten(point.out_tree, results), pull
+    return (*answer, aux) if has_aux else answer
+
+
+class VJP:
+    """The transposed derivative of a function at a point."""
+
+    def __init__(self, name: str, linear: Linear, in_tree: Any, out_tree: Any,
+                 types: Sequence[ArrayType], out_types: Sequence[ArrayType], moved: Mask,
+                 meshes: Sequence[Any]) -> None:
+        self.name, self.linear, self.in_tree, self.out_tree = name, linear, in_tree, out_tree
+        self.types, self.out_types, self.moved, self.meshes = types, out_types, moved, meshes
+
+    @property
+    def jaxpr(self) -> Any:
+        """The linear program that is transposed: residuals, then tangents."""
+        return self.linear.program
+
+    def __call__(self, out_ct: Any, *extra_args: Any) -> Any:
+        if extra_args:
+            raise TypeError(
+                f"The function returned by `jax.vjp` applied to {self.name} was called with "
+                f"{len(extra_args) + 1} arguments, but functions returned by `jax.vjp` must be "
+                "called with a single argument corresponding to the single value returned by the "
+                "function being differentiated (even if that returned value is a tuple or other "
+                "container).")
+        cts, given = tree.flatten(out_ct)
+        if given != self.out_tree:
+            raise ValueError(
+                "unexpected tree structure.\n\nThe argument to a VJP function returned by "
+                "`jax.vjp` must match the pytree structure of the differentiated function "
+                f"{self.name}.\n\nBut the tree structures differ: the result has {self.out_tree}, "
+                f"the argument {given}.")
+        check_cotangents(self.out_types, cts)
+        kept = [ct for ct, m in zip(cts, self.moved, strict=True) if m]
+        moving = [has_tangent(t.dtype) for t in self.types]
+        program, residuals = self.linear.program, self.linear.residuals
+        with named_meshes(self.meshes):
+            found = backward(program, [*residuals, *(None for m in moving if m)],
+                             flat_operands(kept))
+            rest = iter(found[len(residuals):])
+            back = [next(rest) if m else None for m in moving]
+            return tree.unflatten(self.in_tree, [
+                finished(zero_cotangent(t) if ct is None else ct)
+                for t, ct in zip(self.types, back, strict=True)])
+
+
+def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
+         holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = ()
+         ) -> Callable[..., Any]:
+    """A function that computes the gradient of `fun`, which returns a number.
+
+    argnums: the arguments to differentiate by; a sequence gives a tuple of gradients, each of its
+      argument's type (unreduced and reduced swapped). has_aux: fun returns (number, aux), the
+      gradient function (gradient, aux). holomorphic: arguments and result are complex. allow_int:
+      accept integer arguments; their gradients are float0.
+    Raises TypeError as JAX does for other results and arguments.
+    """
+    value_and = value_and_grad(fun, argnums, has_aux=has_aux, holomorphic=holomorphic,
+                               allow_int=allow_int, reduce_axes=reduce_axes)
+
+    @functools.wraps(fun, updated=())
+    def grad_f(*args: Any, **kwargs: Any) -> Any:
+        answer, g = value_and(*args, **kwargs)
+        return (g, answer[1]) if has_aux else g
+
+    return grad_f
+
+
+def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
+                   has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
+                   reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
+    """As `grad`; the function returns (value, gradient), or ((value, aux), gradient)."""
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to grad is deprecated")
+    check_callable(fun)
+    argnums = index_or_indices(argnums)
+
+    @functools.wraps(fun, updated=())
+    def value_and_grad_f(*args: Any, **kwargs: Any) -> Any:
+        partial, moving = by_argnums(fun, argnums, args, kwargs)
+        for leaf in tree.leaves(moving):
+            check_reverse_input("grad", holomorphic, allow_int, leaf)
+        value, pull, *aux = vjp(partial, *moving, has_aux=has_aux)
+        check_scalar(value)
+        for leaf in tree.leaves(value):
+            check_reverse_output("grad", holomorphic, leaf)
+        with named_meshes(pull.meshes):
+            found = pull(tree.map(_one, value))
+        g = found[0] if isinstance(argnums, int) else found
+        return ((value, *aux) if has_aux else value), g
+
+    return value_and_grad_f
+
+
+def _one(x: Any) -> Any:
+    """The cotangent 1 of a number."""
+    t = typeof(x)
+    if t.weak_type or not (t.varying or t.mesh.axis_names):
+        return Scalar(np.asarray(1, t.dtype)[()], t)
+    return full_like(LinearOperand(t), 1)
+
+
+def index_or_indices(argnums: Any) -> int | tuple[int, ...]:
+    """argnums as an int or a tuple of ints."""
+    if isinstance(argnums, (list, tuple)):
+        return tuple(n.__index__() for n in argnums)
+    return argnums.__index__()
+
+
+def by_argnums(fun: Callable[..., Any], argnums: int | tuple[int, ...], args: Sequence[Any],
+               kwargs: dict[str, Any]) -> tuple[Callable[..., Any], list[Any]]:
+    """(fun of the arguments `argnums` alone, these arguments). Raises as JAX does if one lacks."""
+    wanted = (argnums,) if isinstance(argnums, int) else argnums
+    count, most = len(args), max(wanted, default=-1)
+    if most >= count:
+        raise TypeError(f"differentiating with respect to {argnums=} requires at least {most + 1} "
+                        "positional arguments to be passed by the caller, but got only "
+                        f"{count} positional arguments.")
+    if any(n < -count for n in wanted):
+        raise ValueError(f"argnums={argnums} is out of range for {count} positional arguments")
+    places = [n % count for n in wanted]
+
+    @functools.wraps(fun, updated=())
+    def partial(*moving: Any) -> Any:
+        full = list(args)
+        for place, x in zip(places, moving, strict=True):
+            full[place] = x
+        return fun(*full, **kwargs)
+
+    return partial, [args[n] for n in places]
+
+
+# -- linear functions ------------------------------------------------------------------------------
+
+def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequence[Any] = ()
+                     ) -> Callable[[Any], Any]:
+    """The transpose of a function that is linear in its arguments.
+
+    primals: arrays or ShapeDtypeStructs; only their types count. The result maps a cotangent of
+    the function's result to a tuple of those of its arguments.
+    """
+    if reduce_axes:
+        raise NotImplementedError("reduce_axes argument to transpose is deprecated")
+    flat, in_tree = tree.flatten(primals)
+    types = [typeof(x) for x in flat]
+    trees: list[Any] = []
+
+    def run(*values: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, values)))
+        trees.append(out_tree)
+        return outs
+
+    program, captured = trace_to_program(run, types, name=function_name(fun))
+    out_types = program.out_avals
+    dtypes = [t.dtype for t in (*types, *out_types)]
+    if not (all(issubdtype(d, np.inexact) for d in dtypes)
+            or all(issubdtype(d, np.integer) for d in dtypes)):
+        raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], "
+                        "and integer -> integer functions, but got "
+                        f"{[t.dtype for t in types]} -> {[t.dtype for t in out_types]}.")
+
+    def transposed(out_cotangent: Any) -> Any:
+        cts, given = tree.flatten(out_cotangent)
+        if given != trees[-1]:
+            raise TypeError("cotangent tree does not match function output, expected "
+                            f"{trees[-1]} but got {given}")
+        if not all(same_type(t, typeof(ct)) for t, ct in zip(out_types, cts, strict=True)):
+            raise TypeError("cotangent type does not match function output, expected "
+                            f"{list(out_types)} but got {cts}")
+        found = backward(program, [*captured, *(None for _ in types)], flat_operands(cts))
+        return tree.unflatten(in_tree, [
+            finished(_zeros(t) if ct is None else ct)
+            for t, ct in zip(types, found[len(captured):], strict=True)])
+
+    return transposed
+
+
+def _zeros(t: ArrayType) -> Any:
+    return full_like(LinearOperand(t), 0)

@@ -1,0 +1,164 @@
+"""Functions of lax that read and write at many positions: gather, and the family of scatter.
+
+Positions are integer arrays whose last dimension holds one position; dimension numbers say which
+dimensions of the operand it is about.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import iinfo, issubdtype
+from ...ir.ops.comparison import gt_p, lt_p
+from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from ...ir.ops.joining import concatenate_p
+from ...ir.ops.reduction import reduce_max_p
+from ...ir.ops.scatter import (
+    scatter_add_p,
+    scatter_max_p,
+    scatter_min_p,
+    scatter_mul_p,
+    scatter_p,
+    scatter_sub_p,
+)
+from ...ir.ops.select import select_n_p
+from ..constants import as_array
+from ..dtype_promotion import convert, dtype_name, shape_of
+from .creation import full_like
+from .loops import fori_loop
+from .shape import broadcast, expand_dims
+
+_INT32 = np.dtype("int32")
+
+
+def gather_fill_value(dtype: Any) -> Any:
+    """What a gather outside of its operand gives: NaN, or the extreme value of an integer type."""
+    if issubdtype(dtype, np.inexact):
+        return np.nan
+    if issubdtype(dtype, np.signedinteger):
+        return int(iinfo(dtype).min)
+    if issubdtype(dtype, np.unsignedinteger):
+        return int(iinfo(dtype).max)
+    if dtype == np.dtype(bool):
+        return True
+    return int(np.iinfo("uint32").max)
+
+
+def gather(operand, start_indices, dimension_numbers, slice_sizes, *, unique_indices=False,
+           indices_are_sorted=False, mode=None, fill_value=None):
+    """Slices of operand at the positions in the last dimension of start_indices.
+
+    mode: what happens outside of operand, see `GatherScatterMode`; None promises that nothing is
+    there. fill_value: for the mode that fills; by default NaN, or an extreme value for integers.
+    """
+    mode = (GatherScatterMode.PROMISE_IN_BOUNDS if mode is None
+            else GatherScatterMode.from_any(mode))
+    if mode is GatherScatterMode.FILL_OR_DROP:
+        if fill_value is None:
+            fill_value = gather_fill_value(dtype_name(operand))
+    else:
+        fill_value = None
+    return gather_p.bind(operand, start_indices, dimension_numbers=dimension_numbers,
+                         slice_sizes=tuple(map(int, slice_sizes)),
+                         unique_indices=bool(unique_indices),
+                         indices_are_sorted=bool(indices_are_sorted), mode=mode,
+                         fill_value=fill_value)
+
+
+def _scatter(op: Any, operand: Any, indices: Any, updates: Any, dimension_numbers: Any,
+             indices_are_sorted: bool, unique_indices: bool, mode: Any) -> Any:
+    mode = (GatherScatterMode.FILL_OR_DROP if mode is None
+            else GatherScatterMode.from_any(mode))
+    return op.bind(operand, indices, updates, dimension_numbers=dimension_numbers,
+                   indices_are_sorted=bool(indices_are_sorted),
+                   unique_indices=bool(unique_indices), mode=mode)
+
+
+def scatter(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+            unique_indices=False, mode=None):
+    """operand with the slices at these positions replaced by updates."""
+    return _scatter(scatter_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_add(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with updates added to the slices at these positions."""
+    return _scatter(scatter_add_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_sub(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with updates subtracted from the slices at these positions."""
+    return _scatter(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_mul(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the slices at these positions multiplied by updates."""
+    return _scatter(scatter_mul_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_min(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the minimum of updates and the slices at these positions."""
+    return _scatter(scatter_min_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_max(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+                unique_indices=False, mode=None):
+    """operand with the maximum of updates and the slices at these positions."""
+    return _scatter(scatter_max_p, operand, scatter_indices, updates, dimension_numbers,
+                    indices_are_sorted, unique_indices, mode)
+
+
+def scatter_apply(operand, scatter_indices, func, dimension_numbers, *, update_shape=(),
+                  indices_are_sorted=False, unique_indices=False, mode=None):
+    """operand with an elementwise function applied to the slices at these positions.
+
+    To elements that several positions name it is applied several times. update_shape: what the
+    shape of updates would be, see `scatter`.
+    """
+    zeros = full_like(operand, 0, dtype=_INT32)
+    ones = broadcast(np.int32(1), tuple(update_shape))
+    times = scatter_add(zeros, scatter_indices, ones, dimension_numbers,
+                        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+                        mode=mode)
+    return applied(func, operand, times, unique_indices)
+
+
+def applied(func: Any, x: Any, times: Any, once: bool) -> Any:
+    """x with func applied to each element so many times. once: no count is above 1."""
+    dtype = dtype_name(x)
+
+    def where(more: Any, x: Any) -> Any:
+        return select_n_p.bind(more, x, convert(as_array(func(x)), dtype))
+
+    zero = np.int32(0)
+    if once:
+        return where(gt_p.bind(times, zero), x)
+    most = reduce_max_p.bind(times, axes=tuple(range(len(shape_of(times)))))
+    return fori_loop(zero, most, lambda i, x: where(lt_p.bind(i, times), x), x)
+
+
+def index_take(src, idxs, axes):
+    """Elements of src at idxs[i] along axes[i], for i-th index arrays of rank 1."""
+    axes = tuple(axes)
+    if not axes:
+        return src
+    columns = [expand_dims(i, (1,)) for i in idxs]
+    indices = columns[0] if len(columns) == 1 else concatenate_p.bind(*columns, dimension=1)
+    sizes = list(shape_of(src))
+    for a in axes:
+        sizes[a] = 1
+    offsets = tuple(range(1, len(sizes) + 1))
+    numbers = GatherDimensionNumbers(offset_dims=offsets, collapsed_slice_dims=(),
+                                     start_index_map=axes)
+    return gather(src, indices, numbers, sizes)
+
+
