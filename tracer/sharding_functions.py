@@ -201,7 +201,8 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
                 results = f(*inner_args, **inner_kwargs)
             leaves, out_tree = tree.flatten(results)
             trees.append(out_tree)
-            return [OPS["reshard"].bind(x, dst_sharding=_without(typeof(x), mesh, names))
+            opened = names - frozenset(mesh.explicit_axes)
+            return [OPS["reshard"].bind(x, dst_sharding=_without(typeof(x), mesh, opened))
                     for x in leaves]
 
         results = traced_or_run(getattr(f, "__name__", "explicit_axes"), run, *flat)
