@@ -1,1 +1,1 @@
-"""The `shardtrace` command and its reports."""
+"""The `shardtrace` command: argument parsing and printing only."""

@@ -19,7 +19,6 @@ from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, empty_abstract_mesh
 from ..ir.op import OPS, Op
-from ..ir.ops.call import jit_p
 from ..ir.ops.derivatives import batch_first, move_first
 from ..ir.ops.rules import insert_axes
 from ..ir.ops.sharding import insert_dim
@@ -113,7 +112,7 @@ def to_dim(x: Any, source: int | None, target: int, axis: MappedAxis) -> Any:
     return spread(x, target, axis) if source is None else move_dim(x, source, target)
 
 
-def _typed(x: Any, dim: int | None, t: ArrayType, axis: MappedAxis) -> Any:
+def typed(x: Any, dim: int | None, t: ArrayType, axis: MappedAxis) -> Any:
     """A result, with the sharding that the unbatched type and the mapped axis give it."""
     want = t if dim is None else batched_type(t, dim, axis)
     if want.mesh.explicit_axes and typeof(x).sharding is not want.sharding:
@@ -165,7 +164,7 @@ def batch_op(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
                     code="not-batchable")
     else:
         results, out = _default(axis, op, operands, dims, params, types)
-    return [_typed(x, d, t, axis) for x, d, t in zip(results, out, types, strict=True)], list(out)
+    return [typed(x, d, t, axis) for x, d, t in zip(results, out, types, strict=True)], list(out)
 
 
 def _default(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
@@ -230,11 +229,6 @@ def batch_program(axis: MappedAxis, program: Program, types: Sequence[ArrayType]
     mesh: the context mesh of its types (default: the current one).
     The captured values are the first operands of the new program, in front of its own.
     """
-    context = STATE.abstract_mesh if mesh is None else mesh
-    key = ("batch", axis, tuple(types), tuple(dims), tuple(wanted), context, STATE.check_vma)
-    found = program.memo.get(key)
-    if found is not None:
-        return found
     out_dims: list[int | None] = []
 
     def run(*operands: Any) -> list[Any]:
@@ -245,21 +239,37 @@ def batch_program(axis: MappedAxis, program: Program, types: Sequence[ArrayType]
             if place != ANYWHERE and place != d:
                 if place is None:
                     raise ValueError(f"result {i} of `{program.name}` is mapped")
-                results[i] = (to_dim(x, d, place, axis), place)
-                out_dims[i] = place
+                x = typed(to_dim(x, d, place, axis), place, program.out_avals[i], axis)
+                results[i], out_dims[i] = (x, place), place
         return [x for x, _ in results]
 
-    new, captured = trace_to_program(run, types, name=program.name, arg_names=program.arg_names,
+    key = ("batch", axis, tuple(dims), tuple(wanted))
+    return traced_once(program, key, run, types, out_dims, mesh=mesh, capture_type=capture_type)
+
+
+def traced_once(program: Program, key: tuple[Any, ...], f: Callable[..., list[Any]],
+                types: Sequence[ArrayType], details: Any, *, mesh: AbstractMesh | None = None,
+                capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
+                ) -> tuple[Program, list[Any], Any]:
+    """The program of f, which is made out of `program`: (program, captured values, details).
+
+    Made once for the key, the types and the context; `details` is what f tells besides.
+    """
+    context = STATE.abstract_mesh if mesh is None else mesh
+    key = (*key, tuple(types), context, STATE.check_vma)
+    found = program.memo.get(key)
+    if found is not None:
+        return found
+    new, captured = trace_to_program(f, types, name=program.name, arg_names=program.arg_names,
                                      mesh=context, capture_type=capture_type)
-    meshes = new.memo.get("meshes", ())
     own = not captured
     if new.consts:        # only an outermost program has constants: this one is called by another
-        captured = [x for _, x in new.consts]
+        meshes, captured = new.memo.get("meshes", ()), [x for _, x in new.consts]
         new = new.replace(invars=[*new.constvars, *new.invars], consts=())
         new.memo["meshes"] = meshes
     if own:
-        program.memo[key] = (new, captured, out_dims)
-    return new, captured, out_dims
+        program.memo[key] = (new, captured, details)
+    return new, captured, details
 
 
 def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Dims
@@ -319,12 +329,17 @@ def uses_axis(axis: MappedAxis, op: Op, params: dict[str, Any]) -> bool:
 
 # -- calls, and ops that speak of shardings --------------------------------------------------------
 
-@rule("jit")
-def _batch_jit(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Sequence[ArrayType],
-               *, jaxpr: Program, **params: Any) -> Batched:
-    """One call stays one call, of the batched program."""
-    program, captured, out = batch_program(axis, jaxpr, [typeof(x) for x in operands], dims)
-    return jit_p.bind(*captured, *operands, jaxpr=program, **params), out
+def _call(name: str) -> None:
+    @rule(name)
+    def batch(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Sequence[ArrayType],
+              *, jaxpr: Program, **params: Any) -> Batched:
+        """One call stays one call, of the batched program."""
+        program, captured, out = batch_program(axis, jaxpr, [typeof(x) for x in operands], dims)
+        return OPS[name].bind(*captured, *operands, jaxpr=program, **params), out
+
+
+_call("jit")
+_call("checkpoint")
 
 
 @rule("reshard")

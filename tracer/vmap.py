@@ -1,10 +1,9 @@
 """vmap: a function of one example made into a function of a stack of them.
 
-The function is called once, on tracers of one example. Each op that touches a mapped value is bound
-at once, batched (batching.py), in the interpreter that surrounds the vmap: that may run it, record
-it, or be another vmap. What does not depend on a mapped value goes there as it is, so outside of
-jit unmapped arguments, and all that is computed from them, are concrete: Python control flow and
-printing work on them. Messages are JAX's.
+The function is called once, on tracers of one example (mapped.py); ops on them are bound batched
+(batching.py). Outside of jit unmapped arguments, and all that is computed from them, are concrete:
+Python control flow and printing work on them. Here is what surrounds that: which dimension of which
+argument is mapped, and JAX's checks and messages about it.
 Source: JAX's `jax.vmap`.
 """
 from __future__ import annotations
@@ -15,180 +14,22 @@ import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import numpy as np
-
-from ..ir.array import Array
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
-from ..ir.infer import infer
-from ..ir.location import UNKNOWN, Location, capture
-from ..ir.mesh import Mesh
-from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op
-from ..ir.program import Atom, Var
-from ..ir.types import ArrayType
-from . import batching_collectives, batching_regions, tree
-from .batching import MappedAxis, batch_op, element_type, to_dim, uses_axis
-from .constants import as_array
-from .sharding_functions import EAGER_CALL
-from .staging import Builder, canonical_value, cast_operands, record_mesh
-from .tracer import Tracer, typeof
+from . import (
+    batching_collectives,
+    batching_control,
+    batching_custom,
+    batching_regions,
+    tree,
+)
+from .batching import MappedAxis, to_dim
+from .lax.mapping import VMAP
+from .mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
+from .tracer import typeof
 
-_REGISTERED = (batching_collectives, batching_regions)     # their rules are entered on import
+_RULES = (batching_collectives, batching_control, batching_custom, batching_regions)  # on import
 
-
-class _BatchedVar(Var):
-    """A variable of one example: `value` holds all of them, along its dimension `dim`.
-
-    Where dim is None, value is the one value for all.
-    """
-
-    __slots__ = ("dim", "location", "op", "value")
-
-    def __init__(self, aval: ArrayType, value: Any, dim: int | None, *, name: str | None = None,
-                 op: Op | None = None, location: Location = UNKNOWN) -> None:
-        super().__init__(aval, name)
-        self.value, self.dim = value, dim
-        self.op, self.location = op, location
-
-
-class VmapBuilder(Builder):
-    """The interpreter of a vmapped function's body."""
-
-    __slots__ = ("axis", "casting", "outer")
-
-    def __init__(self, name: str, outer: Interpreter | None, axis: MappedAxis) -> None:
-        super().__init__(name, outer)
-        self.outer, self.axis = outer, axis
-        self.casting = False
-        if self.parent is not None:
-            self.meshes = self.parent.meshes      # a mesh named in the body is named outside
-
-    # -- the interpreter -----------------------------------------------------------------------
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        """Bind an op in the surrounding interpreter, batched where an operand is mapped."""
-        variables = [x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
-                     for x in operands]
-        if (all(v.dim is None for v in variables)
-                and not uses_axis(self.axis, op, params)):
-            out = self._outside(op, [v.value for v in variables], params)
-            return [Tracer(self, self.atom(x)) for x in out] if self.casting else out
-        context = STATE.abstract_mesh
-        types = op.infer_cache.get(
-            (tuple(v.aval for v in variables), tuple(params.items()), context))
-        if types is None:
-            variables = self._cast(op, variables)
-            types = infer(op, tuple(v.aval for v in variables), params, context)
-        location = self.location or capture()
-        parent, outer = self.parent, STATE.interpreter
-        saved = parent.location if parent else None
-        STATE.interpreter = _OnMeshes(self.meshes) if self._names_meshes() else self.outer
-        if parent is not None:
-            parent.location = location.under("batch")
-        try:
-            values, dims = batch_op(self.axis, op, [v.value for v in variables],
-                                    [v.dim for v in variables], params, types)
-        finally:
-            STATE.interpreter = outer
-            if parent is not None:
-                parent.location = saved
-        return [x if d is None and not self.casting else
-                Tracer(self, _BatchedVar(t, x, d, op=op, location=location))
-                for x, d, t in zip(values, dims, types, strict=True)]
-
-    def _cast(self, op: Op, variables: list[Any]) -> list[Any]:
-        saved, self.casting = self.casting, True
-        try:
-            return cast_operands(self, op, variables)
-        finally:
-            self.casting = saved
-
-    def _outside(self, op: Op, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        parent, outer = self.parent, STATE.interpreter
-        saved = parent.location if parent else None
-        interpreter = _OnMeshes(self.meshes) if self._names_meshes() else self.outer
-        STATE.interpreter = interpreter
-        if parent is not None and self.location is not None:
-            parent.location = self.location
-        try:
-            return (interpreter or DEFAULT_INTERPRETER[0]).process(op, values, params)
-        finally:
-            STATE.interpreter = outer
-            if parent is not None:
-                parent.location = saved
-
-    def _names_meshes(self) -> bool:
-        """Whether ops that run at once must be told of a mesh that is named in the body."""
-        return self.outer is None and any(m is not STATE.mesh for m in self.meshes)
-
-    @property
-    def at_once(self) -> bool:
-        return self.outer is None or getattr(self.outer, "at_once", False)
-
-    @property
-    def concrete(self) -> bool:
-        """Whether unmapped values are known (tracer/autodiff/recording.py)."""
-        return self.outer is None or getattr(self.outer, "concrete", False)
-
-    def constant(self, x: Any) -> Array:
-        """A constant is an unmapped value: the surrounding interpreter's."""
-        outer, STATE.interpreter = STATE.interpreter, self.outer
-        try:
-            return as_array(x)
-        finally:
-            STATE.interpreter = outer
-
-    # -- operands ------------------------------------------------------------------------------
-    def atom(self, x: Any) -> Any:
-        if isinstance(x, Tracer):
-            if x.builder is self:
-                return x.variable
-            if not self._encloses(x.builder):
-                self._leaked(x)
-            return _BatchedVar(x.aval, x, None)
-        aval = typeof(x)
-        if isinstance(x, (np.ndarray, np.generic)) and x.dtype != aval.dtype:
-            x = canonical_value(x)
-        return _BatchedVar(aval, x, None)
-
-    def value(self, var: Atom) -> Any:
-        if isinstance(var, _BatchedVar) and var.dim is None:
-            x = var.value
-            return x.builder.value(x.variable) if isinstance(x, Tracer) else x
-        return None
-
-    def shown(self, tracer: Tracer) -> str:
-        var: Any = tracer.variable
-        return f"VmapTracer(aval={tracer.aval}, batched={typeof(var.value)})"
-
-    def describe(self, var: Var) -> str:
-        if isinstance(var, _BatchedVar) and var.op is not None:
-            text = var.location.text()
-            shown = f"`{text}` " if text else ""
-            return f"the result of {shown}({var.op.name}) at {var.location}, {var.aval}"
-        return super().describe(var)
-
-
-class _OnMeshes:
-    """The interpreter that runs ops at once, on the devices of meshes that the program names."""
-
-    def __init__(self, meshes: Sequence[Mesh]) -> None:
-        self.meshes = tuple(meshes)
-
-    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        def run(*values: Any) -> list[Any]:
-            for m in self.meshes:
-                record_mesh(m)
-            results = op.bind(*values, **params)
-            return list(results) if op.multiple_results else [results]
-
-        STATE.interpreter = None
-        try:
-            return EAGER_CALL[0](op.name, run, *operands)
-        finally:
-            STATE.interpreter = self
-
-
-# -- the API ---------------------------------------------------------------------------------------
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
          axis_name: Hashable | None = None, axis_size: int | None = None,
@@ -240,23 +81,11 @@ def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     dims = [*_prefix("vmap in_axes", in_axes, args), *[0] * len(tree.leaves(kwargs))]
     size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
     axis = _mapped_axis(leaves, dims, size, axis_name, spmd)
-    outer = STATE.interpreter
-    name = getattr(fun, "__name__", type(fun).__name__)
-    builder = VmapBuilder(name, outer, axis)
-    inputs = [x if d is None else _argument(builder, x, d)
-              for x, d in zip(leaves, dims, strict=True)]
-    names, split = STATE.named_axes, STATE.mapped_mesh_axes
-    STATE.interpreter = builder
-    STATE.mapped_mesh_axes = split | frozenset(axis.entry)
-    if axis_name is not None:
-        STATE.named_axes = (*names, (axis_name, size))
-    try:
-        inner_args, inner_kwargs = tree.unflatten(treedef, inputs)
-        results = fun(*inner_args, **inner_kwargs)
-    finally:
-        STATE.interpreter = outer
-        STATE.named_axes, STATE.mapped_mesh_axes = names, split
-    return _results(builder, results, out_axes)
+    builder = VmapBuilder(getattr(fun, "__name__", type(fun).__name__), STATE.interpreter, axis)
+    inner_args, inner_kwargs = tree.unflatten(treedef, [
+        x if d is None else mapped_argument(builder, x, d)
+        for x, d in zip(leaves, dims, strict=True)])
+    return _results(builder, call_mapped(builder, fun, *inner_args, **inner_kwargs), out_axes)
 
 
 def _prefix(what: str, axes: Any, full: Any) -> list[Any]:
@@ -265,16 +94,6 @@ def _prefix(what: str, axes: Any, full: Any) -> list[Any]:
     except tree.PrefixError as e:
         raise ValueError(f"{what} specification must be a tree prefix of the corresponding value; "
                          f"\n  Mismatch details (1 found):\n  {e}") from None
-
-
-def _argument(builder: VmapBuilder, x: Any, dim: int) -> Tracer:
-    t = typeof(x)
-    if isinstance(x, (np.ndarray, np.generic)):
-        x = canonical_value(x)
-    dim %= t.ndim
-    var = _BatchedVar(element_type(t, dim), x, dim)
-    builder.args.append(var)
-    return Tracer(builder, var)
 
 
 def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
@@ -287,10 +106,7 @@ def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
         except TypeError:
             raise TypeError(f"Output from batched function {x!r} with type {type(x)} is not a "
                             "valid JAX type") from None
-        dim = None
-        if isinstance(x, Tracer) and x.builder is builder:
-            var: Any = x.variable
-            x, dim = var.value, var.dim
+        x, dim = unmapped(builder, x)
         if place is None:
             if dim is not None:
                 where = tree.keystr(path) if isinstance(out_axes, (tuple, list, dict)) else ""
@@ -398,3 +214,6 @@ def _leaf_names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
         names.append(f"argument {parameters[i]}{tree.keystr(path[1:])}" if i < len(parameters)
                      else f"args{tree.keystr(path)}")
     return names + [f"kwargs{tree.keystr(path)}" for path, _ in tree.leaves_with_path(kwargs)]
+
+
+VMAP[:] = [vmap]

@@ -57,7 +57,7 @@ checkpoint_p = defop(
 
 
 def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("can't apply forward-mode differentiation (jvp) to a custom_vjp function.")
+    raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
 
 
 custom_lin_p = defop(

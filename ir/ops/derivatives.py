@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..diagnostic import fail
-from ..dtypes import issubdtype, tangent_dtype
+from ..context import x64_enabled
+from ..dtypes import canonicalize_dtype, dtype_of, issubdtype, tangent_dtype
 from ..op import OPS, Op
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
@@ -42,13 +43,19 @@ def type_of(x: Any) -> ArrayType:
     aval = getattr(x, "aval", None)
     if aval is not None:
         return aval
+    if isinstance(x, (bool, int, float, complex)) and not isinstance(x, np.generic):
+        return array_type((), canonicalize_dtype(dtype_of(x)[0], x64_enabled()), True)
     x = np.asarray(x)
     return array_type(x.shape, x.dtype)
 
 
 def const(value: Any, like: Any) -> Any:
-    """The scalar `value` in the dtype of `like` (a value or a type)."""
-    return np.asarray(value, like.dtype)[()]
+    """The scalar `value` in the dtype of `like` (a value or a type), weak if that is."""
+    scalar = np.asarray(value, like.dtype)[()]
+    t = like if isinstance(like, ArrayType) else type_of(like)
+    if t.weak_type and type_of(scalar.item()).dtype == t.dtype:
+        return scalar.item()
+    return scalar
 
 
 def is_complex(x: Any) -> bool:

@@ -16,6 +16,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import random
 from shardtrace.ir.context import config
+from shardtrace.ir.parse import parse_program
 from shardtrace.nn import initializers
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -82,7 +83,31 @@ def test_every_row_of_a_mapped_draw_is_that_of_its_key() -> None:
                                       random.key_data(random.fold_in(keys[0], i)))
 
 
+@pytest.mark.parametrize("draw", [
+    "lambda k, a: random.gamma(k, a)", "lambda k, a: random.gamma(k, a, (3,))",
+    "lambda k, a: random.permutation(k, 5)", "lambda k, a: random.beta(k, a, 2.0)",
+    "lambda k, a: random.categorical(k, jnp.arange(4) * a)",
+    "lambda k, a: random.key_data(random.split(k))",
+])
+def test_mapped_samplers_do_what_a_loop_does(draw: str) -> None:
+    f = eval(draw, scope())
+    keys, parameters = random.split(random.key(4), 3), jnp.array([0.5, 1.0, 4.0])
+    together = st.vmap(f)(keys, parameters)
+    shared = st.vmap(lambda a: f(keys[0], a))(parameters)
+    for i in range(3):
+        np.testing.assert_allclose(together[i], f(keys[i], parameters[i]), rtol=1e-6)
+        if np.shape(shared) == np.shape(together):
+            np.testing.assert_allclose(shared[i], f(keys[0], parameters[i]), rtol=1e-6)
+
+
+# Recorded from JAX 0.10.2: d/da of the gamma numbers of key 11.
+GAMMA_GRADS = [2.90713, 0.763328, 1.496256, 0.7169309, 0.9716628]
+
+
 def test_gamma_numbers_have_a_derivative() -> None:
+    a = jnp.array([0.1, 0.5, 1.0, 3.0, 50.0])
+    grads = st.grad(lambda a: random.gamma(random.key(11), a).sum())(a)
+    np.testing.assert_allclose(grads, GAMMA_GRADS, rtol=5e-6)
     key = random.key(3)
     grad = st.grad(lambda a: random.gamma(key, a, (200,)).mean())(4.0)
     assert abs(float(grad) - 1) < 0.1             # the mean of gamma numbers is `a`
@@ -216,6 +241,42 @@ def test_auto_axes_reach_the_bits() -> None:
     key = random.key(0)
     assert "random_bits_block" in f.lower(key).compile().as_text()
     np.testing.assert_array_equal(f(key), random.normal(key, (8, 4)) * 2)
+
+
+def test_the_checking_executor_draws_the_same(mesh: Any) -> None:
+    f = st.jit(lambda k: random.normal(k, (8, 4), out_sharding=P("X", "Y")))
+    g = st.jit(lambda k: random.gamma(k, 2.5, (8,), out_sharding=P("Y")))
+    key = random.key(9)
+    expected = np.asarray(f(key)), np.asarray(g(key))
+    with config.override(shardtrace_executor="per_device"):
+        f.clear_cache()
+        g.clear_cache()
+        np.testing.assert_array_equal(f(key), expected[0])
+        np.testing.assert_array_equal(g(key), expected[1])
+
+
+def test_devices_of_shard_map_draw_with_their_own_keys(mesh: Any) -> None:
+    key = random.key(3)
+
+    def block(k: Any) -> Any:
+        return random.normal(random.fold_in(k, st.lax.axis_index("Y")), (1, 3))
+
+    drawn = st.jit(st.shard_map(block, in_specs=P(), out_specs=P("Y")))(key)
+    for i in range(4):
+        np.testing.assert_array_equal(np.asarray(drawn)[i:i + 1],
+                                      random.normal(random.fold_in(key, i), (1, 3)))
+    with pytest.raises(TypeError, match="watch out for key-reuse problems"):
+        st.jit(st.shard_map(random.gamma, in_specs=(P(), P("X")), out_specs=P("X")))(
+            key, st.reshard(jnp.ones(8), P("X")))
+
+
+def test_programs_with_keys_are_text(mesh: Any) -> None:
+    captured = random.key(7)
+    f = st.jit(lambda k: random.uniform(k, (8,), out_sharding=P("X")) + random.gamma(
+        random.fold_in(captured, 2), 2.0))
+    traced = f.trace(random.key(0))
+    for program in (traced.jaxpr, traced.lower().compile().program):
+        assert str(parse_program(str(program))) == str(program)
 
 
 TYPES = [

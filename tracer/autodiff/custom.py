@@ -8,6 +8,7 @@ from typing import Any
 
 from ...ir.context import STATE, interpreter_context
 from ...ir.diagnostic import fail
+from ...ir.errors import UnexpectedTracerError
 from ...ir.program import Program
 from ...ir.types import ArrayType
 from .. import tree
@@ -110,7 +111,7 @@ def run_known(f: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[
 def refuse_closed_over(tangents: Sequence[Any], word: str, rule: str) -> None:
     """Raise JAX's error where a custom function is differentiated by what it closes over."""
     if any(t is not None for t in tangents):
-        fail(TypeError,
+        fail(UnexpectedTracerError,
              f"Detected differentiation of a {word} function with respect to a closed-over value. "
              f"That isn't supported because the {rule} only specifies how to differentiate the "
              f"{word} function with respect to explicit input parameters. Try passing the "

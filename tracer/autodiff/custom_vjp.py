@@ -264,7 +264,7 @@ def _lin_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
 
 
 def _lin_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]) -> Any:
-    raise TypeError("can't apply forward-mode differentiation (jvp) to a custom_vjp function.")
+    raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
 
 
 register("custom_vjp_call", jvp=_jvp, split=inline_split("call_jaxpr"),

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...ir.array import Array
 from ...ir.context import STATE
+from ...ir.dtypes import float0
 from ...ir.mesh import Mesh
 from ...ir.op import OPS
-from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Program, Var
 from .. import tree
 from ..staging import Builder
@@ -66,7 +66,7 @@ def differentiable(f: Callable[..., Any], primals: Sequence[Any], in_tree: Any, 
             result, aux = result
         outs, notes["out_tree"] = tree.flatten(result)
         for x in outs:
-            _check_result(x, f)
+            typeof(x)                 # raises TypeError for what is no array
         notes["aux"], notes["aux_tree"] = tree.flatten(aux)
         notes["count"] = len(outs)
         return [*outs, *(x for x in notes["aux"] if isinstance(x, Tracer))]
@@ -76,16 +76,6 @@ def differentiable(f: Callable[..., Any], primals: Sequence[Any], in_tree: Any, 
     env = dict(recording.known())
     return Point(program, recording, env, notes["count"], notes["out_tree"], notes["aux_tree"],
                  notes["aux"])
-
-
-def _check_result(x: Any, f: Any) -> None:
-    try:
-        typeof(x)
-    except TypeError:
-        code = getattr(f, "__code__", None)
-        where = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
-        raise TypeError(f"function {function_name(f)}{where} returned a value of type {type(x)}, "
-                        "which is not a valid JAX type") from None
 
 
 def _mask(point: Point, moving: Sequence[bool]) -> Mask:
@@ -141,7 +131,7 @@ def finished(x: Any) -> Any:
     """A value as the user gets it: an array, or a tracer where something is being traced."""
     if isinstance(x, Array) and not isinstance(x, Scalar):
         return x
-    if not has_tangent(x.dtype) and x.dtype.kind == "V":
+    if x.dtype == float0:
         return x                              # float0: a numpy array, as in JAX
     interpreter = STATE.interpreter
     if isinstance(interpreter, Builder):

@@ -202,7 +202,9 @@ def copysign(x1, x2, /):
     x1, x2 = promote_args_inexact("copysign", x1, x2)
     if LEVEL[dtype_name(x1)] == 3:
         raise TypeError("copysign does not support complex-valued inputs")
-    return select_of(signbit(x2), abs_p.bind(x1), neg_p.bind(abs_p.bind(x1)))
+    sign = signbit(x2)
+    negative = neg_p.bind(abs_p.bind(x1))
+    return select_of(sign, abs_p.bind(x1), negative)
 
 
 def modf(x, /, out=None):
@@ -210,7 +212,8 @@ def modf(x, /, out=None):
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.modf is not supported.")
     (x,) = promote_args_inexact("modf", x)
-    whole = select_n_p.bind(ge_p.bind(x, _literal(0, x)), ceil_p.bind(x), floor_p.bind(x))
+    positive, down = ge_p.bind(x, _literal(0, x)), floor_p.bind(x)
+    whole = select_n_p.bind(positive, ceil_p.bind(x), down)
     return sub_p.bind(x, whole), whole
 
 
@@ -268,11 +271,10 @@ def spacing(x, /):
         raise ValueError("jnp.spacing is not defined for complex inputs.")
     (x,) = promote_args_inexact("spacing", x)
     x = as_array(x)
-    infinity = convert(np.inf, dtype_name(x))
-    away = select_of(signbit(x), infinity, neg_p.bind(lax.full_like(x, np.inf)))
-    away = lax.broadcast_like(away, x)
-    out = sub_p.bind(nextafter_p.bind(x, away), x)
-    return select_of(lax.is_finite(x), lax.full_like(x, np.nan), out)
+    dtype = x.dtype
+    gap = sub_p.bind(nextafter_p.bind(x, copysign(convert(np.inf, dtype), x)), x)
+    least = copysign(convert(finfo(dtype).smallest_subnormal, dtype), x)
+    return select_of(eq_p.bind(gap, convert(0, dtype)), gap, least)
 
 
 def fmax_or_fmin(op: Callable[..., Any], x1: Any, x2: Any) -> Any:

@@ -127,9 +127,11 @@ sinh = _inexact("sinh", sinh_p, "Hyperbolic sine.")
 sqrt = _inexact("sqrt", sqrt_p, "Square root.")
 tan = _inexact("tan", tan_p, "Tangent.")
 tanh = _inexact("tanh", tanh_p, "Hyperbolic tangent.")
-arccos, arcsin, arcsinh, arctan, arctanh = (
-    _named(lambda x, /, _f=f: _f(x), f"arc{f.__name__[1:]}", f.__doc__ or "")
-    for f in (acos, asin, asinh, atan, atanh))
+arccos = _inexact("arccos", acos_p, "Inverse cosine.")
+arcsin = _inexact("arcsin", asin_p, "Inverse sine.")
+arcsinh = _inexact("arcsinh", asinh_p, "Inverse hyperbolic sine.")
+arctan = _inexact("arctan", atan_p, "Inverse tangent.")
+arctanh = _inexact("arctanh", atanh_p, "Inverse hyperbolic tangent.")
 negative_function = _same("negative", neg_p, "-x.")
 sign = _same("sign", sign_p, "-1, 0 or 1; x / abs(x) for complex x.")
 
@@ -207,7 +209,8 @@ def trunc(x):
     dtype = dtype_name(x)
     if LEVEL[dtype] < 2:
         return as_array(x)
-    return select_n_p.bind(lt_p.bind(x, _literal(0, x)), floor_p.bind(x), ceil_p.bind(x))
+    negative, up = lt_p.bind(x, _literal(0, x)), ceil_p.bind(x)
+    return select_n_p.bind(negative, floor_p.bind(x), up)
 
 
 def _literal(value: Any, x: Any) -> Any:
@@ -283,8 +286,8 @@ def log2(x, /):
     if LEVEL[dtype_name(x)] == 3:
         value = log_p.bind(x)
         two = log_p.bind(real_dtype(dtype_name(x)).type(2))
-        return complex_p.bind(div_p.bind(real_p.bind(value), two),
-                              div_p.bind(imag_p.bind(value), two))
+        real, imag = real_p.bind(value), imag_p.bind(value)
+        return complex_p.bind(div_p.bind(real, two), div_p.bind(imag, two))
     return div_p.bind(log_p.bind(x), log_p.bind(_literal(2, x)))
 
 
@@ -295,8 +298,8 @@ def log10(x, /):
     value = log_p.bind(x)
     if LEVEL[dtype_name(x)] == 3:
         part = real_dtype(dtype_name(x)).type(factor)
-        return complex_p.bind(mul_p.bind(real_p.bind(value), part),
-                              mul_p.bind(imag_p.bind(value), part))
+        real, imag = real_p.bind(value), imag_p.bind(value)
+        return complex_p.bind(mul_p.bind(real, part), mul_p.bind(imag, part))
     return mul_p.bind(value, _literal(factor, x))
 
 
@@ -386,8 +389,8 @@ def floor_divide(x1, x2, /):
         quotient = div_p.bind(x1, x2)
         differ = ne_p.bind(sign_p.bind(x1), sign_p.bind(x2))
         inexact = ne_p.bind(rem_p.bind(x1, x2), _literal(0, quotient))
-        lower = sub_p.bind(quotient, _literal(1, quotient))
-        return select_n_p.bind(and_p.bind(differ, inexact), quotient, lower)
+        below = and_p.bind(differ, inexact)
+        return select_n_p.bind(below, quotient, sub_p.bind(quotient, _literal(1, quotient)))
     if LEVEL[dtype] == 3:
         raise TypeError("floor_divide does not support complex-valued inputs")
     return _float_divmod(x1, x2)[0]
@@ -460,11 +463,7 @@ def power(x1, x2, /):
     if type(x2) is int:
         x1 = convert(x1, int_default())
         return integer_pow_p.bind(x1, y=x2)
-    own1, own2 = dtype_name(x1), dtype_name(x2)
-    if LEVEL[own1] >= 2 and LEVEL[own2] == 1 and isinstance(x2, Array):
-        x1, x2 = promote_shapes("power", x1, x2)
-        return pow_p.bind(x1, x2)
-    if LEVEL[own1] < 2 and LEVEL[own2] < 2:
+    if LEVEL[dtype_name(x1)] < 2 and LEVEL[dtype_name(x2)] < 2:
         x1, x2 = promote_args_numeric("power", x1, x2)
         return _integer_power(x1, x2)
     x1, x2 = promote_args_numeric("power", x1, x2)
@@ -479,8 +478,8 @@ def _integer_power(x1: Any, x2: Any) -> Any:
     result = select_n_p.bind(base_zero, lax.full_like(base_zero, one, dtype),
                              lax.full_like(base_zero, zero, dtype))
     for step in range(6):
-        odd = ne_p.bind(and_p.bind(x2, one), zero)
-        result = select_of(odd, result, mul_p.bind(result, x1))
+        bit, more = and_p.bind(x2, one), mul_p.bind(result, x1)
+        result = select_of(ne_p.bind(bit, zero), result, more)
         if step < 5:
             x1 = mul_p.bind(x1, x1)
             x2 = shift_right_logical_p.bind(x2, one)
@@ -522,8 +521,9 @@ def _logaddexp(x1: Any, x2: Any, power_op: Op, scale: float | None) -> Any:
         half = np.pi if scale is None else np.pi * scale
         return complex_p.bind(real_p.bind(out), _wrap_between(imag_p.bind(out), half))
     delta = sub_p.bind(x1, x2)
+    undefined, total = ne_p.bind(delta, delta), add_p.bind(x1, x2)
     inner = log1p_scaled(neg_p.bind(abs_p.bind(delta)))
-    return select_n_p.bind(ne_p.bind(delta, delta), add_p.bind(top, inner), add_p.bind(x1, x2))
+    return select_n_p.bind(undefined, add_p.bind(top, inner), total)
 
 
 def _wrap_between(x: Any, half: float) -> Any:

@@ -151,11 +151,12 @@ def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
     dtype = np.zeros(0, dtype_name(a)).real.dtype
     rtol = rtol if isinstance(rtol, Array) else convert(rtol, dtype)
     atol = atol if isinstance(atol, Array) else convert(atol, dtype)
+    finite, distance = isfinite(b), absolute(sub_p.bind(a, b))
     bound = add_p.bind(*promote_pair("isclose", atol, mul_p.bind(
         *promote_pair("isclose", rtol, absolute(b)))))
-    close = less_equal(absolute(sub_p.bind(a, b)), bound)
-    close = and_p.bind(isfinite(b), close)
-    out = or_p.bind(eq_p.bind(a, b), close)
+    near = less_equal(distance, bound)
+    same = eq_p.bind(a, b)
+    out = or_p.bind(same, and_p.bind(finite, near))
     if equal_nan is False:
         return out
     both_nan = and_p.bind(ne_p.bind(a, a), ne_p.bind(b, b))

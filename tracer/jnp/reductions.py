@@ -125,8 +125,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
                              f"{shape_of(initial)}")
         assert combine is not None
         x = combine.bind(convert(initial, compute), x)
-    x = convert(x, result)
-    return with_kept(x, len(shape), axes, keepdims)
+    return convert(with_kept(x, len(shape), axes, keepdims), result)
 
 
 def promoted_integer(dtype: Any) -> Any:
@@ -340,10 +339,7 @@ def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
         dtype = user_dtype(dtype, name)
         if LEVEL[own] == 3 and LEVEL[dtype] != 3:
             raise ValueError(f"jax.numpy.{name} does not yet support real dtype parameters when "
-                             "computing the variance of an array of complex values. The semantics "
-                             "of numpy.var seem unclear in this case. Please comment on "
-                             "https://github.com/jax-ml/jax/issues/2283 if this behavior is "
-                             "important to you.")
+                             "computing the variance of an array of complex values.")
         compute = dtype
         if LEVEL[dtype] < 2:
             raise ValueError(f"{name}: dtype must be a float or complex type, got {dtype}")

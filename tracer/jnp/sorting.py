@@ -141,5 +141,5 @@ def argpartition(a, kth, axis=-1):
     n = x.shape[-1]
     order = argsort(x, axis=-1, stable=True)
     low = lax.slice_in_dim(order, 0, k + 1, axis=-1)
-    high = lax.slice_in_dim(order, k + 1, n, axis=-1)
+    high = lax.sort(lax.slice_in_dim(order, k + 1, n, axis=-1))
     return _from_last(lax.concatenate([low, high], x.ndim - 1), axis)

@@ -101,8 +101,8 @@ def log_sigmoid(x):
 def elu(x, alpha=1.0):
     """x above 0, alpha (exp(x) - 1) below."""
     (x,) = promote_args_inexact("elu", x)
-    safe = choose_where(greater(x, 0), 0.0, x)
-    return choose_where(greater(x, 0), x, multiply_function(alpha, expm1(safe)))
+    positive, safe = greater(x, 0), choose_where(greater(x, 0), 0.0, x)
+    return choose_where(positive, x, multiply_function(alpha, expm1(safe)))
 
 
 def selu(x):
@@ -178,8 +178,9 @@ def squareplus(x, b=4):
 def log1mexp(x):
     """log(1 - exp(-x)) for x > 0, accurate at both ends."""
     (x,) = promote_args_inexact("log1mexp", x)
+    near = less(x, float(np.log(2.0)))
     small = log(negative_function(expm1(negative_function(x))))
     large = log1p(negative_function(exp(negative_function(x))))
-    return choose_where(less(x, float(np.log(2.0))), small, large)
+    return choose_where(near, small, large)
 
 

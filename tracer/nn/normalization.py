@@ -52,9 +52,9 @@ def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
 def softmax(x, axis=-1, where=None):
     """exp(x) divided by its sum over dimensions. where: which elements take part; others give 0."""
     check_arraylike("softmax", x)
-    unnormalized = exp(subtract_function(
-        x if where is None else choose_where(where, x, -np.inf),
-        lax.stop_gradient(_greatest(x, axis, where))))
+    top = _greatest(x, axis, where)
+    masked = x if where is None else choose_where(where, x, -np.inf)
+    unnormalized = exp(subtract_function(masked, lax.stop_gradient(top)))
     result = divide(unnormalized, reductions.sum(unnormalized, axis=axis, where=where,
                                                  keepdims=True))
     return result if where is None else choose_where(where, result, 0)
@@ -144,8 +144,9 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None,
         else:
             squares = reductions.mean(square(x), axis, keepdims=True, where=where)
             variance = clip(subtract_function(squares, square(mean)), min=0)
+    centered = subtract_function(x, mean)
     scale = lax.rsqrt(*promote_args_inexact("standardize", _sum(variance, epsilon)))
-    return multiply_function(subtract_function(x, mean), scale)
+    return multiply_function(centered, scale)
 
 
 def _sum(a: Any, b: Any) -> Any:

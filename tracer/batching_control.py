@@ -1,0 +1,207 @@
+"""Batching of loops and branches: each stays one equation, where that is possible.
+
+A carry is mapped if it starts so or becomes so: which ones is a fixed point over the body. A `while`
+whose test differs from index to index runs until no index wants to go on, the others keeping their
+carries; a `cond` whose index is mapped runs all its branches and selects.
+Source: the batching rules of JAX's control flow.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.op import OPS
+from ..ir.ops.control import cond_p, item_type, scan_p, while_p
+from ..ir.ops.derivatives import explicit_sharding
+from ..ir.program import Program, Var
+from ..ir.types import ArrayType
+from .batching import (
+    ANYWHERE,
+    Batched,
+    Dims,
+    MappedAxis,
+    batch_program,
+    batched_type,
+    move_dim,
+    replay,
+    rule,
+    to_dim,
+    traced_once,
+    typed,
+)
+from .tracer import typeof
+
+Types = Sequence[ArrayType]
+Mapped = list[int | None]
+
+
+def _carried(values: Sequence[Any], dims: Dims, to: Dims, avals: Types, axis: MappedAxis
+             ) -> list[Any]:
+    """Carries with their mapped dimension first where `to` says so, of the type they keep."""
+    return [typed(to_dim(x, d, 0, axis), 0, t, axis) if place == 0 else x
+            for x, d, place, t in zip(values, dims, to, avals, strict=True)]
+
+
+def _places(dims: Dims) -> list[int]:
+    return [ANYWHERE if d is None else 0 for d in dims]
+
+
+def _joined(a: Dims, b: Dims) -> Mapped:
+    return [None if x is None and y is None else 0 for x, y in zip(a, b, strict=True)]
+
+
+def _types(values: Sequence[Any]) -> list[ArrayType]:
+    return [typeof(x) for x in values]
+
+
+@rule("scan")
+def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
+                jaxpr: Program, num_consts: int, num_carry: int, **params: Any) -> Batched:
+    split = num_consts + num_carry
+    consts, const_dims = operands[:num_consts], list(dims[:num_consts])
+    xs = [x if d is None else move_dim(x, d, 1)
+          for x, d in zip(operands[split:], dims[split:], strict=True)]
+    item_dims: Mapped = [None if d is None else 0 for d in dims[split:]]
+    items = [item_type(typeof(x)) for x in xs]
+    carry_dims = _joined(dims[num_consts:split], dims[num_consts:split])
+    while True:
+        carry = _carried(operands[num_consts:split], dims[num_consts:split], carry_dims,
+                         jaxpr.in_avals[num_consts:split], axis)
+        program, captured, out = batch_program(
+            axis, jaxpr, [*_types(consts), *_types(carry), *items],
+            [*const_dims, *carry_dims, *item_dims],
+            [*_places(carry_dims), *[ANYWHERE] * (len(types) - num_carry)])
+        grown = _joined(carry_dims, out[:num_carry])
+        if grown == carry_dims:
+            break
+        carry_dims = grown
+    results = scan_p.bind(*captured, *consts, *carry, *xs, jaxpr=program,
+                          num_consts=num_consts + len(captured), num_carry=num_carry, **params)
+    return results, [*carry_dims, *(None if d is None else d + 1 for d in out[num_carry:])]
+
+
+@rule("while")
+def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
+                 cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int, body_nconsts: int
+                 ) -> Batched:
+    split = cond_nconsts + body_nconsts
+    tests, test_dims = operands[:cond_nconsts], list(dims[:cond_nconsts])
+    consts, const_dims = operands[cond_nconsts:split], list(dims[cond_nconsts:split])
+    start, start_dims = operands[split:], dims[split:]
+    carry_dims = _joined(start_dims, start_dims)
+    avals = body_jaxpr.in_avals[body_nconsts:]
+    while True:
+        carry = _carried(start, start_dims, carry_dims, avals, axis)
+        body, body_captured, out = batch_program(
+            axis, body_jaxpr, _types([*consts, *carry]), [*const_dims, *carry_dims],
+            _places(carry_dims))
+        test, test_captured, (test_dim,) = batch_program(
+            axis, cond_jaxpr, _types([*tests, *carry]), [*test_dims, *carry_dims])
+        grown = _joined(carry_dims, out) if test_dim is None else [0] * len(carry_dims)
+        if grown == carry_dims:
+            break
+        carry_dims = grown
+    if test_dim is None:
+        return while_p.bind(
+            *test_captured, *tests, *body_captured, *consts, *carry, cond_jaxpr=test,
+            body_jaxpr=body, cond_nconsts=cond_nconsts + len(test_captured),
+            body_nconsts=body_nconsts + len(body_captured)), carry_dims
+    return _while_any(axis, (cond_jaxpr, body_jaxpr), (tests, test_dims), (consts, const_dims),
+                      carry, test.out_avals[0]), carry_dims
+
+
+def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
+               tests: tuple[Sequence[Any], Dims], consts: tuple[Sequence[Any], Dims],
+               carry: list[Any], test_type: ArrayType) -> list[Any]:
+    """The loop that goes on while any index does; the carries of the others stay."""
+    (cond, body), (test_values, test_dims), (values, dims) = programs, tests, consts
+    carry = [_vary(x, test_type) for x in carry]
+    n, m, zeros = len(test_values), len(values), [0] * len(carry)
+
+    def going(*operands: Any) -> Any:
+        ((on, dim),) = replay(axis, cond, operands, [*test_dims, *zeros])
+        return to_dim(on, dim, 0, axis)
+
+    def any_going(*operands: Any) -> list[Any]:
+        return [OPS["reduce_or"].bind(going(*operands), axes=(0,))]
+
+    def step(*operands: Any) -> list[Any]:
+        old = operands[n + m:]
+        on = going(*operands[:n], *old)
+        results = replay(axis, body, operands[n:], [*dims, *zeros])
+        return [_select(on, [was, to_dim(x, d, 0, axis)])
+                for was, (x, d) in zip(old, results, strict=True)]
+
+    key = ("batch while", axis, tuple(test_dims), tuple(dims))
+    test, captured, _ = traced_once(cond, key, any_going, _types([*test_values, *carry]), None)
+    run, run_captured, _ = traced_once(body, (*key, cond), step,
+                                       _types([*test_values, *values, *carry]), None)
+    return while_p.bind(
+        *captured, *test_values, *run_captured, *test_values, *values, *carry, cond_jaxpr=test,
+        body_jaxpr=run, cond_nconsts=n + len(captured), body_nconsts=n + m + len(run_captured))
+
+
+def _vary(x: Any, like: ArrayType) -> Any:
+    missing = like.varying - typeof(x).varying
+    return OPS["pvary"].bind(x, axes=tuple(sorted(missing))) if missing else x
+
+
+def _select(which: Any, cases: Sequence[Any]) -> Any:
+    """The case that `which` numbers, for each index of the first dimension of all of them."""
+    t = typeof(cases[0])
+    which = _vary(which, t)
+    if t.ndim > 1:
+        target = t.update(dtype=typeof(which).dtype, weak_type=False)
+        which = OPS["broadcast_in_dim"].bind(which, shape=t.shape, broadcast_dimensions=(0,),
+                                             sharding=explicit_sharding(target))
+    return OPS["select_n"].bind(which, *cases)
+
+
+@rule("cond")
+def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
+                branches: tuple[Program, ...]) -> Batched:
+    index, *values = operands
+    if dims[0] is not None and len(branches) > 1:
+        return _select_branch(axis, index, dims, values, types, branches)
+    if dims[0] is not None:
+        index = np.int32(0)
+    given, made = _types(values), []
+    for branch in branches:
+        made.append(batch_program(axis, branch, given, dims[1:]))
+    out = [0 if any(m[2][i] is not None for m in made) else None for i in range(len(types))]
+    made = [batch_program(axis, b, given, dims[1:], _places(out)) for b in branches]
+    captured = [x for _, xs, _ in made for x in xs]
+    programs, before = [], 0
+    for program, own, _ in made:        # all branches take what one of them captures
+        taken = [Var(typeof(x)) for x in captured]
+        taken[before:before + len(own)] = program.invars[:len(own)]
+        if captured:
+            meshes = program.memo.get("meshes", ())
+            program = program.replace(invars=[*taken, *program.invars[len(own):]])
+            program.memo["meshes"] = meshes
+        programs.append(program)
+        before += len(own)
+    return cond_p.bind(index, *captured, *values, branches=tuple(programs)), out
+
+
+def _select_branch(axis: MappedAxis, index: Any, dims: Dims, values: Sequence[Any], types: Types,
+                   branches: Sequence[Program]) -> Batched:
+    results = [[typed(to_dim(x, d, 0, axis), 0, t, axis) for (x, d), t in
+                zip(replay(axis, b, values, dims[1:]), types, strict=True)] for b in branches]
+    index = to_dim(index, dims[0], 0, axis)
+    which = OPS["clamp"].bind(np.int32(0), index, np.int32(len(branches) - 1))
+    if len(branches) == 2:
+        which = OPS["ne"].bind(which, np.int32(0))
+    which = typed(which, 0, _scalar(index), axis)
+    out = []
+    for cases, t in zip(zip(*results, strict=True), types, strict=True):
+        want = batched_type(t, 0, axis)
+        out.append(_select(which, [_vary(x, want) for x in cases]))
+    return out, [0] * len(out)
+
+
+def _scalar(index: Any) -> ArrayType:
+    t = typeof(index)
+    return t.update(shape=(), sharding=None)

@@ -1,0 +1,131 @@
+"""Batching of functions with derivatives of the user's: calls whose rules are mapped too.
+
+A batched `custom_jvp_call` or `custom_vjp_call` has the batched program, and the user's rules under
+a vmap: where it is differentiated they see one example at a time, as they were written for.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.op import OPS
+from ..ir.ops.custom import custom_jvp_call_p, custom_vjp_call_p
+from ..ir.ops.derivatives import has_tangent
+from ..ir.program import Program
+from ..ir.types import ArrayType
+from .autodiff.custom import SymbolicZero
+from .autodiff.forward import zero_tangent
+from .batching import Batched, Dims, MappedAxis, batch_program, element_type, rule, to_dim
+from .mapped import map_flat
+from .tracer import typeof
+
+
+def _element(x: Any, dim: int | None) -> tuple[Any, int | None]:
+    """An operand of a rule, as `map_flat` takes it: zeros are the same for every index."""
+    if isinstance(x, SymbolicZero):
+        return (x if dim is None else SymbolicZero(element_type(x.aval, dim))), None
+    if dim is not None and isinstance(x, np.ndarray) and x.dtype.names:      # float0
+        return np.zeros(x.shape[:dim] + x.shape[dim + 1:], x.dtype), None
+    return x, dim
+
+
+@rule("custom_jvp_call")
+def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
+                    types: Sequence[ArrayType], *, call_jaxpr: Program, jvp_jaxpr_fun: Any,
+                    num_consts: int, **params: Any) -> Batched:
+    zeros = [0] * len(types)
+    program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
+                                         zeros)
+    results = custom_jvp_call_p.bind(
+        *captured, *operands, call_jaxpr=program,
+        jvp_jaxpr_fun=_MappedJVP(axis, jvp_jaxpr_fun, tuple(dims[num_consts:])),
+        num_consts=num_consts + len(captured), **params)
+    return results, list(zeros)
+
+
+class _MappedJVP:
+    """The user's rule on flat values, mapped: primals and tangents along `dims`, results first."""
+
+    def __init__(self, axis: MappedAxis, rule: Any, dims: Dims) -> None:
+        self.axis, self.rule, self.dims = axis, rule, dims
+        self.__name__ = rule.__name__
+
+    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        n = len(primals)
+        pairs = [_element(x, d) for x, d in zip([*primals, *tangents], self.dims * 2, strict=True)]
+        pairs = map_flat(self.axis, lambda *values: self.rule(values[:n], values[n:]), pairs)
+        half = len(pairs) // 2
+        outs = [to_dim(x, d, 0, self.axis) for x, d in pairs[:half]]
+        return outs + [to_dim(x, d, 0, self.axis) if has_tangent(typeof(out).dtype)
+                       else zero_tangent(typeof(out))
+                       for out, (x, d) in zip(outs, pairs[half:], strict=True)]
+
+
+@rule("custom_vjp_call")
+def _batch_vjp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
+                    types: Sequence[ArrayType], *, call_jaxpr: Program, fwd_jaxpr_thunk: Any,
+                    bwd: Any, num_consts: int, **params: Any) -> Batched:
+    zeros = [0] * len(types)
+    program, captured, _ = batch_program(axis, call_jaxpr, [typeof(x) for x in operands], dims,
+                                         zeros)
+    own = tuple(dims[num_consts:])
+    results = custom_vjp_call_p.bind(
+        *captured, *operands, call_jaxpr=program,
+        fwd_jaxpr_thunk=_MappedForward(axis, fwd_jaxpr_thunk, own),
+        bwd=_MappedBackward(axis, bwd, own), num_consts=num_consts + len(captured), **params)
+    return results, list(zeros)
+
+
+class _MappedForward:
+    """`fwd`, mapped; the tree of its residuals says along which dimension each is mapped."""
+
+    def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims) -> None:
+        self.axis, self.fwd, self.dims = axis, fwd, dims
+        self.__name__ = getattr(fwd, "__name__", "fwd")
+
+    def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
+                 ) -> tuple[list[Any], list[Any], Any]:
+        found: list[Any] = []
+
+        def flat(*values: Any) -> list[Any]:
+            outs, residuals, res_tree = self.fwd(values, moved, symbolic)
+            found.append((len(outs), res_tree))
+            return [*outs, *residuals]
+
+        pairs = map_flat(self.axis, flat, list(zip(primals, self.dims, strict=True)))
+        n, res_tree = found[-1]
+        return ([to_dim(x, d, 0, self.axis) for x, d in pairs[:n]], [x for x, _ in pairs[n:]],
+                (res_tree, tuple(d for _, d in pairs[n:])))
+
+
+class _MappedBackward:
+    """`bwd`, mapped: the cotangent of an operand that is not is the sum over the mapped axis."""
+
+    def __init__(self, axis: MappedAxis, bwd: Any, dims: Dims) -> None:
+        self.axis, self.bwd, self.dims = axis, bwd, dims
+        self.__name__ = getattr(bwd, "__name__", "bwd")
+
+    def __call__(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
+        inner_tree, res_dims = res_tree
+        n, axis = len(residuals), self.axis
+        given: list[bool] = []
+
+        def flat(*values: Any) -> list[Any]:
+            found = self.bwd(values[:n], inner_tree, values[n:])
+            given[:] = [ct is not None for ct in found]
+            return [ct for ct in found if ct is not None]
+
+        pairs = map_flat(axis, flat, [*zip(residuals, res_dims, strict=True),
+                                      *(_element(ct, 0) for ct in cts)])
+        it = iter(pairs)
+        return [self._of_operand(*next(it), place) if has else None
+                for has, place in zip(given, self.dims, strict=True)]
+
+    def _of_operand(self, ct: Any, dim: int | None, place: int | None) -> Any:
+        if place is not None:
+            return to_dim(ct, dim, place, self.axis)
+        if dim is None:
+            return OPS["mul"].bind(ct, np.asarray(self.axis.size, typeof(ct).dtype)[()])
+        return OPS["reduce_sum"].bind(ct, axes=(dim,), out_sharding=None)
