@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostic import fail
 from ..context import x64_enabled
+from ..diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, issubdtype, tangent_dtype
 from ..op import OPS, Op
 from ..sharding import NamedSharding, named_sharding_abstract

@@ -148,7 +148,7 @@ def test_a_spec_longer_than_the_rank():
     sharding = named("x", "y", kind=AxisType.Auto)
     with pytest.raises(ValueError) as caught:
         device_put(np.ones(8), sharding)
-    assert str(caught.value) == (
+    assert str(caught.value).startswith(
         f"One of device_put args is incompatible with its sharding annotation {sharding}: Sharding "
         f"{sharding} is only valid for values of rank at least 2, but was applied to a value of "
         "rank 1.")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.context import STATE, interpreter_context
+from ...ir.dtypes import float0
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -48,11 +49,10 @@ def zero_tangent(x: Any) -> Any:
     """Zeros of the tangent type of x (a value, or a type): float0 for integers."""
     t = x if isinstance(x, ArrayType) else typeof(x)
     if not has_tangent(t.dtype):
-        return np.zeros(t.shape, _FLOAT0)
+        return np.zeros(t.shape, float0)
+    if t.weak_type and not t.shape and not t.varying:
+        return Scalar(t.dtype.type(0), t)
     return full_like(LinearOperand(t), 0)
-
-
-_FLOAT0 = np.dtype([("float0", np.void, 0)])
 
 
 def matching(tangent: Any, t: ArrayType) -> Any:

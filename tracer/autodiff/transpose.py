@@ -13,7 +13,7 @@ from typing import Any
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
-from ...ir.ops.derivatives import add_any, cotangent_type, zeros_like
+from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
@@ -101,8 +101,8 @@ def _accumulate(found: dict[Var, Any], v: Var, ct: Any) -> None:
 
 def zero_cotangent(t: ArrayType) -> Any:
     """Zeros of the cotangent type of a value of type t; float0 for integers."""
-    zero = zero_tangent(cotangent_type(t)) if not t.weak_type else zeros_like(LinearOperand(t))
-    return zero
+    want = cotangent_type(t)
+    return zero_tangent(want.update(weak_type=True) if t.weak_type else want)
 
 
 def cotangent_like(ct: Any, t: ArrayType) -> Any:

@@ -178,10 +178,11 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     if x is None:
         (y,) = promote_dtypes_inexact(y)
         y = lax_moveaxis(as_array(y), axis)
+        total = reductions.sum(y, axis=-1)
         first = lax.index_in_dim(y, 0, -1, keepdims=False)
         last = lax.index_in_dim(y, -1, -1, keepdims=False)
         half = mul_p.bind(convert(0.5, dtype_name(y)), add_p.bind(first, last))
-        total = sub_p.bind(reductions.sum(y, axis=-1), half)
+        total = sub_p.bind(total, half)
         return multiply_function(dx, total)
     check_arraylike("trapezoid", x)
     y, x = promote_dtypes_inexact(y, x)

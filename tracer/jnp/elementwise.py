@@ -72,7 +72,6 @@ from ..dtype_promotion import (
     promote_dtypes_numeric,
     promote_pair,
     promote_pair_inexact,
-    promote_shapes,
     to_inexact,
 )
 
@@ -451,23 +450,35 @@ def fmod(x1, x2, /):
 
 
 def power(x1, x2, /):
-    """x1 ** x2. A Python int as x2 gives repeated multiplication.
+    """x1 ** x2. An integer known while tracing gives repeated multiplication.
 
     Integers to the power of integers are computed by squaring; a negative one gives nothing
-    meaningful, and is an error if it is a Python int.
+    meaningful, and is an error if it is known while tracing.
     """
     check_arraylike("power", x1, x2)
-    if type(x2) is int and dtype_name(x1) != BOOL:
+    exponent = x2 if type(x2) is int else _static_integer(x2)
+    if exponent is not None:
         (x1,) = promote_args("power", x1)
-        return integer_pow_p.bind(x1, y=x2)
-    if type(x2) is int:
-        x1 = convert(x1, int_default())
-        return integer_pow_p.bind(x1, y=x2)
-    if LEVEL[dtype_name(x1)] < 2 and LEVEL[dtype_name(x2)] < 2:
+        if dtype_name(x1) == BOOL:
+            x1 = convert(x1, int_default())
+        return integer_pow_p.bind(x1, y=exponent)
+    own1, own2 = dtype_name(x1), dtype_name(x2)
+    if LEVEL[own1] >= 2 and LEVEL[own2] == 1 and isinstance(x2, Array):
+        x1, x2 = promote_shapes("power", x1, x2)
+        return pow_p.bind(x1, x2)
+    if LEVEL[own1] < 2 and LEVEL[own2] < 2:
         x1, x2 = promote_args_numeric("power", x1, x2)
         return _integer_power(x1, x2)
     x1, x2 = promote_args_numeric("power", x1, x2)
     return pow_p.bind(x1, x2)
+
+
+def _static_integer(x: Any) -> int | None:
+    """The value of an integer (or bool) that is no Array, None for others."""
+    if isinstance(x, Array) or np.ndim(x) or not hasattr(x, "__index__"):
+        return None
+    whole = isinstance(x, bool) or np.issubdtype(x.dtype, np.integer) or x.dtype == BOOL
+    return int(x) if whole else None
 
 
 def _integer_power(x1: Any, x2: Any) -> Any:

@@ -30,6 +30,7 @@ from ...ir.ops.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
+from ...ir.ops.reshape import reshape_p
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
@@ -392,7 +393,8 @@ def average(a, axis=None, weights=None, returned=False, keepdims=False):
                              f"axis, got weights of shape {wshape}.")
         order = tuple(np.argsort(np.argsort(axes)))
         weights = lax.transpose(weights, np.argsort(axes)) if len(order) > 1 else weights
-        weights = lax.broadcast_in_dim(weights, shape, tuple(sorted(axes)))
+        wide = [n if d in axes else 1 for d, n in enumerate(shape)]
+        weights = reshape_p.bind(weights, new_sizes=tuple(wide), dimensions=None, sharding=None)
     total = sum(weights, axis=axis, keepdims=keepdims)
     result = div_p.bind(sum(mul_p.bind(a, weights), axis=axis, keepdims=keepdims), total)
     if not returned:
