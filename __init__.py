@@ -36,6 +36,8 @@ _NAMES: dict[str, tuple[str, str]] = {
     "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
     "config": (".ir.context", "config"),
     "copy_to_host_async": (".runtime.transfer", "copy_to_host_async"),
+    "closure_convert": (".tracer.autodiff.closures", "closure_convert"),
+    "custom_gradient": (".tracer.autodiff.closures", "custom_gradient"),
     "custom_jvp": (".tracer.autodiff.custom_jvp", "custom_jvp"),
     "custom_vjp": (".tracer.autodiff.custom_vjp", "custom_vjp"),
     "default_backend": (".runtime.devices", "default_backend"),
@@ -82,12 +84,14 @@ _NAMES: dict[str, tuple[str, str]] = {
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.vmap", "vmap"),
 }
-_MODULES = ("debug", "dtypes", "errors", "experimental", "lax", "nn", "numpy", "random", "scipy",
-            "sharding", "tree", "tree_util", "typing")
+_MODULES = ("ad_checkpoint", "custom_derivatives", "debug", "dtypes", "errors", "experimental",
+            "lax", "nn", "numpy", "random", "scipy", "sharding", "tree", "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
 if TYPE_CHECKING:
+    from . import ad_checkpoint as ad_checkpoint
+    from . import custom_derivatives as custom_derivatives
     from . import debug as debug
     from . import dtypes as dtypes
     from . import errors as errors
@@ -114,6 +118,8 @@ if TYPE_CHECKING:
     from .runtime.devices import make_mesh as make_mesh
     from .tracer.autodiff.checkpoint import checkpoint as checkpoint
     from .tracer.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
+    from .tracer.autodiff.closures import closure_convert as closure_convert
+    from .tracer.autodiff.closures import custom_gradient as custom_gradient
     from .tracer.autodiff.custom_jvp import custom_jvp as custom_jvp
     from .tracer.autodiff.custom_vjp import custom_vjp as custom_vjp
     from .tracer.autodiff.grad import grad as grad

@@ -53,7 +53,7 @@ class PerDeviceRun:
         self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
                             for c in np.ndindex(*sizes)]
         self.meter = Meter(len(self.coordinates))
-        self.active: dict[int, None] = {}
+        self.active: dict[int, None] = dict.fromkeys(range(len(self.coordinates)))
         self.splits: Equation | None = None
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:

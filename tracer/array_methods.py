@@ -5,17 +5,26 @@ Each is the jnp function of the same name with the array as its first operand. O
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array, install_methods
+from ..ir.array import install_methods
 from . import jnp, lax
-from .constants import as_array
+from .array_operators import (
+    BINARY,
+    COMPARISONS,
+    _contains,
+    _get,
+    _iterate,
+    _length,
+    _operator,
+    _reflected,
+    _round,
+    _set,
+)
 from .dtype_promotion import user_dtype
 from .indexed_update import IndexUpdateHelper
-from .indexing import get_item
 from .jnp import (
     arrays,
     complex_numbers,
@@ -23,109 +32,19 @@ from .jnp import (
     cumulative,
     elementwise,
     joining,
+    moments,
     rearrange,
     reductions,
+    rounding,
     searching,
     shaping,
     sorted_search,
     sorting,
 )
 from .jnp import indexing as jnp_indexing
-from .jnp.bits import bitwise_and_function as _and
 from .jnp.bits import bitwise_not as _invert
-from .jnp.bits import bitwise_or_function as _or
-from .jnp.bits import bitwise_xor_function as _xor
-from .jnp.bits import left_shift as _left_shift
-from .jnp.bits import right_shift as _right_shift
-from .jnp.logic import equal, greater, greater_equal, less, less_equal, not_equal
-from .staging import current_builder
-from .tracer import Tracer, typeof
-
-_ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
-
 
 # -- operators -------------------------------------------------------------------------------------
-
-def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
-    def op(self, other):
-        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
-            return f(self, other)
-        return _refuse(name, other)
-
-    op.__name__ = op.__qualname__ = name
-    return op
-
-
-def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
-    def op(self, other):
-        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
-            return f(other, self)
-        return _refuse(name, other)
-
-    op.__name__ = op.__qualname__ = name
-    return op
-
-
-def _refuse(name: str, other: Any) -> Any:
-    """Containers of numbers are refused with a reason, other objects left to themselves."""
-    if isinstance(other, (list, tuple, dict, set, str)) and name not in ("__eq__", "__ne__"):
-        raise TypeError(f"unsupported operand type(s) for {name}: an array and a "
-                        f"{type(other).__name__}: JAX arrays do not accept Python containers as "
-                        f"operands; use jnp.array(...) on it first")
-    return NotImplemented
-
-
-def _power(x: Any, y: Any) -> Any:
-    return elementwise.power(x, y)
-
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "add": elementwise.add_function, "sub": elementwise.subtract_function,
-    "mul": elementwise.multiply_function, "truediv": elementwise.divide,
-    "floordiv": elementwise.floor_divide, "mod": elementwise.remainder,
-    "divmod": elementwise.divmod, "pow": _power, "matmul": contraction.matmul,
-    "and": _and, "or": _or, "xor": _xor, "lshift": _left_shift, "rshift": _right_shift,
-}
-COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": equal, "ne": not_equal, "lt": less, "le": less_equal, "gt": greater,
-    "ge": greater_equal,
-}
-
-
-def _round(number, ndigits=None):
-    out = elementwise.round(number, decimals=ndigits or 0)
-    return arrays.astype(out, int) if ndigits is None else out
-
-
-def _iterate(self: Array) -> Iterator[Any]:
-    aval = typeof(self)
-    if not aval.shape:
-        raise TypeError("iteration over a 0-d array")
-    if isinstance(self, Tracer) or current_builder() is not None:
-        return (get_item(self, i) for i in range(aval.shape[0]))
-    rows = np.asarray(self)
-    return (as_array(np.array(rows[i])) for i in range(aval.shape[0]))
-
-
-def _length(self: Array) -> int:
-    return len(self.aval)
-
-
-def _contains(self, other):
-    if self.ndim != 1:
-        raise ValueError("Array.__contains__: search array must be one-dimensional, got "
-                         f"arr.shape={self.shape}.")
-    return reductions.any(equal(self, other))
-
-
-def _get(self, idx, /):
-    return get_item(self, idx)
-
-
-def _set(self, i, x):
-    raise TypeError("JAX arrays are immutable and do not support in-place item assignment. Instead "
-                    "of x[idx] = y, use x = x.at[idx].set(y) or another .at[] method: "
-                    "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html")
 
 
 # -- methods ---------------------------------------------------------------------------------------
@@ -217,7 +136,7 @@ def _max(self, axis=None, out=None, keepdims=False, initial=None, where=None):
 
 
 def _mean(self, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
-    return reductions.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=where)
+    return moments.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=where)
 
 
 def _min(self, axis=None, out=None, keepdims=False, initial=None, where=None):
@@ -254,7 +173,7 @@ def _reshape(self, *args, order="C", out_sharding=None):
 
 
 def _round_method(self, decimals=0, out=None):
-    return elementwise.round(self, decimals=decimals, out=out)
+    return rounding.round(self, decimals=decimals, out=out)
 
 
 def _searchsorted(self, v, side="left", sorter=None, *, method="scan"):
@@ -271,7 +190,7 @@ def _squeeze(self, axis=None):
 
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
-    return reductions.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+    return moments.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
                           where=where, correction=correction)
 
 
@@ -312,7 +231,7 @@ def _transpose(self, *args):
 
 def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
          correction=None):
-    return reductions.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+    return moments.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
                           where=where, correction=correction)
 
 

@@ -1,6 +1,6 @@
 """Batching of loops and branches: each stays one equation, where that is possible.
 
-A carry is mapped if it starts so or becomes so: which ones is a fixed point over the body. A `while`
+A carry is mapped if it starts so or becomes so: which ones is a fixed point over the body. A loop
 whose test differs from index to index runs until no index wants to go on, the others keeping their
 carries; a `cond` whose index is mapped runs all its branches and selects.
 Source: the batching rules of JAX's control flow.
@@ -24,6 +24,7 @@ from .batching import (
     MappedAxis,
     batch_program,
     batched_type,
+    element_type,
     move_dim,
     replay,
     rule,
@@ -194,14 +195,9 @@ def _select_branch(axis: MappedAxis, index: Any, dims: Dims, values: Sequence[An
     which = OPS["clamp"].bind(np.int32(0), index, np.int32(len(branches) - 1))
     if len(branches) == 2:
         which = OPS["ne"].bind(which, np.int32(0))
-    which = typed(which, 0, _scalar(index), axis)
+    which = typed(which, 0, element_type(typeof(which), 0), axis)
     out = []
     for cases, t in zip(zip(*results, strict=True), types, strict=True):
         want = batched_type(t, 0, axis)
         out.append(_select(which, [_vary(x, want) for x in cases]))
     return out, [0] * len(out)
-
-
-def _scalar(index: Any) -> ArrayType:
-    t = typeof(index)
-    return t.update(shape=(), sharding=None)

@@ -31,8 +31,10 @@ from . import indexing, lax
 from .broadcasting import incompatible, to_type
 from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
+from .gathering import Gathering, gathering
+from .index_forms import plain_index
 from .jnp.elementwise import divide as _divide
-from .jnp.elementwise import power as _power
+from .jnp.powers import power as _power
 from .lax.indexed import applied
 from .out_sharding import canonicalize_sharding
 from .sharding_functions import auto_axes
@@ -186,8 +188,8 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
         y = _array_of(y)
     own, own_weak = dtype_and_weak(x)
     _check_cast(y, own)
-    plain = indexing.plain_index(index, x.aval.shape)
-    g = indexing.gathering(plain, x.aval, wrap)
+    plain = plain_index(index, x.aval.shape)
+    g = gathering(plain, x.aval, wrap)
     if 0 in g.slice_shape:
         return x
     x, y = promote_dtypes(x, y)
@@ -233,7 +235,7 @@ def _check_cast(y: Any, own: Any) -> None:
             "error.", FutureWarning, stacklevel=6)
 
 
-def _fitted(y: Any, g: indexing.Gathering) -> Any:
+def _fitted(y: Any, g: Gathering) -> Any:
     """The value broadcast to the type of x[index], without the new axes of the index."""
     shape, entries = list(g.slice_shape), list(g.slice_entries)
     for d in g.new_axes:

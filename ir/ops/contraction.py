@@ -20,7 +20,8 @@ from ..dtypes import finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, Op, Sample, defop
-from ..sharding import NamedSharding
+from ..sharding import NamedSharding, named_sharding_abstract
+from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape
 from .derivatives import convert, move_first, type_of
 from .gemm import contract
@@ -281,6 +282,9 @@ def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers
     by_y = tuple(xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__))
     order = (*xb, *x_free, *by_y)
     wanted = cotangent_sharding(x)
+    mesh = type_of(ct).mesh
+    if wanted is None and mesh.explicit_axes:      # x knew of no mesh: its cotangent is whole
+        wanted = named_sharding_abstract(mesh, spec_from_entries(((),) * x.ndim))
     if wanted is not None:
         parts = wanted.spec.partitions
         wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))

@@ -24,6 +24,13 @@ def function_name(f: Any) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
+def named_as(rule: Any, f: Any) -> None:
+    """Let a callable object be called in texts what the function f that it stands for is."""
+    rule.__name__ = function_name(f)
+    rule.__qualname__ = getattr(f, "__qualname__", rule.__name__)
+    rule.__module__ = getattr(f, "__module__", rule.__module__)
+
+
 def positional(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], word: str
                ) -> tuple[Any, ...]:
     """All arguments of a call by position, defaults filled in. Raises TypeError as JAX does."""

@@ -26,6 +26,7 @@ from .custom import (
     SymbolicZero,
     call_program,
     function_name,
+    named_as,
     positional,
     refuse_closed_over,
     run_rule,
@@ -86,8 +87,7 @@ class custom_jvp:
         leaves, treedef = tree.flatten(tuple(moving))
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
-        rule = _FlatRule(functools.partial(self.jvp, *fixed), function_name(self.jvp), name,
-                         treedef, out_tree, program.out_avals)
+        rule = _FlatRule(self.jvp, fixed, name, treedef, out_tree, program.out_avals)
         outs = custom_jvp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
             num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
@@ -100,9 +100,10 @@ class custom_jvp:
 class _FlatRule:
     """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked."""
 
-    def __init__(self, jvp: Callable[..., Any], jvp_name: str, name: str, in_tree: Any,
+    def __init__(self, jvp: Callable[..., Any], fixed: Sequence[Any], name: str, in_tree: Any,
                  out_tree: Any, out_types: Sequence[ArrayType]) -> None:
-        self.jvp, self.__name__, self.name = jvp, jvp_name, name
+        named_as(self, jvp)
+        self.jvp, self.name = functools.partial(jvp, *fixed), name
         self.in_tree, self.out_tree, self.out_types = in_tree, out_tree, tuple(out_types)
 
     def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:

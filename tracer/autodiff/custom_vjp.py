@@ -26,6 +26,7 @@ from .custom import (
     SymbolicZero,
     call_program,
     function_name,
+    named_as,
     positional,
     refuse_closed_over,
     run_known,
@@ -81,9 +82,7 @@ class custom_vjp:
         leaves, treedef = tree.flatten(tuple(moving))
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
-        fwd = self.fwd
-        rule = _FlatRule(lambda *values: fwd(*merge(values)), functools.partial(self.bwd, *fixed),
-                         function_name(fwd), function_name(self.bwd), name, treedef, out_tree,
+        rule = _FlatRule(self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
                          [typeof(x) for x in leaves], program.out_avals)
         outs = custom_vjp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, fwd_jaxpr_thunk=rule, bwd=rule.backward,
@@ -111,19 +110,21 @@ class _FlatRule:
     Calling it is `fwd`: (primals, moved) -> results, residuals; moved: which have a tangent.
     """
 
-    def __init__(self, fwd: Callable[..., Any], bwd: Callable[..., Any], fwd_name: str,
-                 bwd_name: str, name: str, in_tree: Any, out_tree: Any,
-                 in_types: Sequence[ArrayType], out_types: Sequence[ArrayType]) -> None:
-        self.fwd, self.bwd, self.__name__, self.name = fwd, bwd, fwd_name, name
-        self.in_tree, self.out_tree = in_tree, out_tree
+    def __init__(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
+                 merge: Callable[[Sequence[Any]], list[Any]], fixed: Sequence[Any], name: str,
+                 in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],
+                 out_types: Sequence[ArrayType]) -> None:
+        named_as(self, fwd)
+        self.fwd, self.bwd, self.name = fwd, functools.partial(bwd, *fixed), name
+        self.merge, self.in_tree, self.out_tree = merge, in_tree, out_tree
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
-        self.backward = _FlatBackward(self, bwd_name)
+        self.backward = _FlatBackward(self, bwd)
 
     def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
                  ) -> tuple[list[Any], list[Any], Any]:
         given = ([CustomVJPPrimal(x, m) for x, m in zip(primals, moved, strict=True)]
                  if symbolic else primals)
-        pair = self.fwd(*tree.unflatten(self.in_tree, given))
+        pair = self.fwd(*self.merge(tree.unflatten(self.in_tree, given)))
         name, out = self.name, "primal output"
         start = (f"Custom VJP fwd rule {self.__name__} for function {name} must produce a pair "
                  f"(list or tuple of length two) where the first element represents the {out} ")
@@ -155,8 +156,9 @@ class _FlatRule:
 class _FlatBackward:
     """`bwd` on flat values: (residuals, their tree, cotangents) -> cotangents, None where zero."""
 
-    def __init__(self, rule: _FlatRule, name: str) -> None:
-        self.rule, self.__name__ = rule, name
+    def __init__(self, rule: _FlatRule, bwd: Callable[..., Any]) -> None:
+        named_as(self, bwd)
+        self.rule = rule
 
     def __call__(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
         rule = self.rule

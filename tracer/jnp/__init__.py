@@ -59,16 +59,12 @@ from .contraction import (
     vecmat,
 )
 from .creation import (
-    arange,
     empty,
     empty_like,
     eye,
     full,
     full_like,
-    geomspace,
     identity,
-    linspace,
-    logspace,
     ones,
     ones_like,
     tri,
@@ -89,6 +85,21 @@ from .cumulative import (
     nancumsum,
     trapezoid,
 )
+from .diagonals import (
+    diag,
+    diag_indices,
+    diag_indices_from,
+    diagflat,
+    diagonal,
+    fill_diagonal,
+    mask_indices,
+    trace,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+)
+from .division import divmod, floor_divide, fmod, mod, remainder
 from .dtypes import (
     bfloat16,
     bool_,
@@ -161,48 +172,31 @@ from .elementwise import (
     arctan,
     arctan2,
     arctanh,
-    around,
     asin,
     asinh,
     atan,
     atan2,
     atanh,
     cbrt,
-    ceil,
     clip,
     cos,
     cosh,
     deg2rad,
     degrees,
     divide,
-    divmod,
     exp,
     exp2,
     expm1,
     fabs,
-    float_power,
-    floor,
-    floor_divide,
-    fmod,
     heaviside,
-    hypot,
     i0,
     log,
     log1p,
-    log2,
-    log10,
-    mod,
     nan_to_num,
     nextafter,
     positive,
-    pow,
-    power,
     rad2deg,
     radians,
-    reciprocal,
-    remainder,
-    rint,
-    round,
     sign,
     sin,
     sinc,
@@ -212,7 +206,6 @@ from .elementwise import (
     tan,
     tanh,
     true_divide,
-    trunc,
 )
 from .grids import (
     apply_along_axis,
@@ -225,17 +218,11 @@ from .grids import (
     r_,
     s_,
 )
+from .histograms import bincount, histogram, histogram2d, histogram_bin_edges, histogramdd
 from .indexing import (
-    diag,
-    diag_indices,
-    diag_indices_from,
-    diagflat,
-    diagonal,
-    fill_diagonal,
     fromfunction,
     indices,
     ix_,
-    mask_indices,
     meshgrid,
     place,
     put,
@@ -243,11 +230,6 @@ from .indexing import (
     ravel_multi_index,
     take,
     take_along_axis,
-    trace,
-    tril_indices,
-    tril_indices_from,
-    triu_indices,
-    triu_indices_from,
     unravel_index,
 )
 from .joining import (
@@ -289,6 +271,7 @@ from .logic import (
     logical_not,
     not_equal,
 )
+from .moments import average, mean, std, var
 from .nan_reductions import (
     nanargmax,
     nanargmin,
@@ -314,6 +297,8 @@ from .polynomial import (
     polyval,
     roots,
 )
+from .powers import float_power, hypot, log2, log10, pow, power, reciprocal
+from .ranges import arange, geomspace, linspace, logspace
 from .rearrange import (
     delete,
     flip,
@@ -334,17 +319,14 @@ from .reductions import (
     any,
     argmax,
     argmin,
-    average,
     count_nonzero,
     max,
-    mean,
     min,
     prod,
     ptp,
-    std,
     sum,
-    var,
 )
+from .rounding import around, ceil, floor, rint, round, trunc
 from .searching import (
     argwhere,
     choose,
@@ -393,13 +375,8 @@ from .signal import convolve, correlate, gradient, interp, unwrap
 from .sorted_search import digitize, searchsorted
 from .sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
 from .statistics import (
-    bincount,
     corrcoef,
     cov,
-    histogram,
-    histogram2d,
-    histogram_bin_edges,
-    histogramdd,
     median,
     nanmedian,
     nanpercentile,

@@ -29,7 +29,6 @@ from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     LEVEL,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -42,7 +41,8 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
-from .elementwise import _literal, _named
+from ..shape_arguments import canonical_axis
+from .elementwise import literal_like, named
 from .logic import isinf, isnan
 
 
@@ -53,7 +53,7 @@ def _bitwise(name: str, op: Op, doc: str) -> Callable[..., Any]:
         x, y = promote_pair(name, x, y)
         return bind(x, y)
 
-    return _named(f, name, doc)
+    return named(f, name, doc)
 
 
 bitwise_and_function = _bitwise("bitwise_and", and_p, "Bitwise and; logical for bool.")
@@ -115,7 +115,7 @@ def packbits(a, axis=None, bitorder="big"):
         raise TypeError("Expected an input array of integer or boolean data type")
     if bitorder not in ("little", "big"):
         raise ValueError("'order' must be either 'little' or 'big'")
-    zero = _literal(0, as_array(a))
+    zero = literal_like(0, as_array(a))
     bits = convert(gt_p.bind(a, zero) if dtype_name(a) != np.dtype(bool) else as_array(a),
                    np.dtype("uint8"))
     if axis is None:
@@ -186,7 +186,7 @@ def signbit(x, /):
     (x,) = promote_args("signbit", x)
     dtype = dtype_name(x)
     if issubdtype(dtype, np.signedinteger):
-        return lt_p.bind(x, _literal(0, x))
+        return lt_p.bind(x, literal_like(0, x))
     if LEVEL[dtype] < 2:
         return lax.full_like(x, False, np.dtype(bool))
     if LEVEL[dtype] == 3:
@@ -212,7 +212,7 @@ def modf(x, /, out=None):
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.modf is not supported.")
     (x,) = promote_args_inexact("modf", x)
-    positive, down = ge_p.bind(x, _literal(0, x)), floor_p.bind(x)
+    positive, down = ge_p.bind(x, literal_like(0, x)), floor_p.bind(x)
     whole = select_n_p.bind(positive, ceil_p.bind(x), down)
     return sub_p.bind(x, whole), whole
 
@@ -239,7 +239,7 @@ def frexp(x, /):
     half = (bias - 1) << info.nmant
     mantissa = or_p.bind(and_p.bind(bits, ints.type(keep)), ints.type(half))
     mantissa = bitcast_convert_type_p.bind(mantissa, new_dtype=dtype)
-    special = or_p.bind(or_p.bind(isinf(x), isnan(x)), eq_p.bind(x, _literal(0, x)))
+    special = or_p.bind(or_p.bind(isinf(x), isnan(x)), eq_p.bind(x, literal_like(0, x)))
     exponent = select_of(special, exponent, ints.type(0))
     return select_of(special, mantissa, x), convert(exponent, np.dtype("int32"))
 

@@ -11,7 +11,7 @@ from ...ir.ops.transcendental import atan2_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import LEVEL, check_arraylike, dtype_name, promote_dtypes_inexact
-from .elementwise import _literal, rad2deg
+from .elementwise import literal_like, rad2deg
 
 
 def _is_complex(x: Any) -> bool:
@@ -53,13 +53,13 @@ def angle(z, deg=False):
 def iscomplex(x):
     """Whether the imaginary part is not zero."""
     part = imag(x)
-    return ne_p.bind(part, _literal(0, part))
+    return ne_p.bind(part, literal_like(0, part))
 
 
 def isreal(x):
     """Whether the imaginary part is zero."""
     part = imag(x)
-    return eq_p.bind(part, _literal(0, part))
+    return eq_p.bind(part, literal_like(0, part))
 
 
 def real_if_complex(x: Any) -> Any:

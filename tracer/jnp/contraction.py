@@ -17,8 +17,6 @@ from ...ir.spec import spec_from_entries
 from .. import lax
 from ..constants import as_array, unwrapped
 from ..dtype_promotion import (
-    canonical_axes,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -29,12 +27,13 @@ from ..dtype_promotion import (
 )
 from ..lax.contraction import canonicalize_precision, element_type
 from ..out_sharding import output_sharding
+from ..shape_arguments import canonical_axes, canonical_axis
 from ..tracer import typeof
 from .elementwise import multiply_function, subtract_function
 from .shaping import moveaxis, ravel
 
 
-def _element_type(preferred: Any, *operands: Any) -> tuple[Any, bool]:
+def contraction_dtype(preferred: Any, *operands: Any) -> tuple[Any, bool]:
     """The dtype of a product and whether it is weak."""
     if preferred is not None:
         return element_type(preferred), False
@@ -44,7 +43,7 @@ def _element_type(preferred: Any, *operands: Any) -> tuple[Any, bool]:
 def contract(a: Any, b: Any, numbers: Any, precision: Any, preferred: Any,
              sharding: NamedSharding | None = None) -> Any:
     """One dot_general of operands of any dtypes; numbers and sharding as the op takes them."""
-    dtype, weak = _element_type(preferred, a, b)
+    dtype, weak = contraction_dtype(preferred, a, b)
     out = dot_general_p.bind(a, b, dimension_numbers=numbers,
                              precision=canonicalize_precision(precision),
                              preferred_element_type=dtype, out_sharding=sharding)

@@ -19,7 +19,6 @@ from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
     LEVEL,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -29,17 +28,18 @@ from ..dtype_promotion import (
     user_dtype,
 )
 from ..lax.creation import filled_as
+from ..shape_arguments import canonical_axis
 from ..tracer import typeof
 from . import reductions
 from .elementwise import multiply_function, subtract_function
 from .logic import isnan, not_equal
-from .reductions import _no_out, promoted_integer
+from .reductions import no_out, promoted_integer
 
 
 def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
                 fill_nan: int | None = None, promote: bool = False) -> Any:
     check_arraylike(name, a)
-    _no_out(name, out)
+    no_out(name, out)
     if dtype is not None:
         dtype = user_dtype(dtype, name)
     x = as_array(a)

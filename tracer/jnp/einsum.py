@@ -23,7 +23,7 @@ from ..constants import as_array, unwrapped
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..lax.contraction import dot_general
 from ..out_sharding import output_sharding
-from .contraction import _element_type, reordered
+from .contraction import contraction_dtype, reordered
 
 opt_einsum = lazy_import("opt_einsum")
 
@@ -66,7 +66,7 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.einsum is not supported.")
     arrays, contractions = _path(subscripts, operands, optimize)
-    dtype, weak = _element_type(preferred_element_type, *arrays)
+    dtype, weak = contraction_dtype(preferred_element_type, *arrays)
     for number, (positions, removed, text) in enumerate(contractions):
         inputs, result = text.split("->")
         names = inputs.split(",")

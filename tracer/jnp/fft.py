@@ -12,7 +12,6 @@ from ...ir.ops.arithmetic import div_p, mul_p
 from .. import lax
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import (
-    canonical_axes,
     check_arraylike,
     convert,
     dtype_name,
@@ -21,9 +20,10 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
+from ..shape_arguments import canonical_axes
 from .complex_numbers import conj
-from .creation import arange
 from .joining import concatenate
+from .ranges import arange
 from .rearrange import roll
 from .shaping import moveaxis
 

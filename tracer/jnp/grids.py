@@ -9,10 +9,11 @@ import numpy as np
 from ...ir.array import Array
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import canonical_axis, check_arraylike, promote_dtypes
-from .creation import arange, linspace
+from ..dtype_promotion import check_arraylike, promote_dtypes
+from ..shape_arguments import canonical_axis
 from .indexing import meshgrid
 from .joining import concatenate
+from .ranges import arange, linspace
 from .shaping import atleast_1d, moveaxis
 from .ufunc import ufunc
 

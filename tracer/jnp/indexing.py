@@ -9,18 +9,14 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, rem_p
-from ...ir.ops.comparison import eq_p, lt_p
+from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.reshape import reshape_p
-from ...ir.ops.select import select_n_p
-from .. import indexing as array_indexing
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
-    canonical_axes,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -31,12 +27,14 @@ from ..dtype_promotion import (
 )
 from ..indexed_update import IndexUpdateRef
 from ..lax.slicing import wrap_negative
+from ..shape_arguments import canonical_axis
 from ..tracer import Tracer
-from .creation import arange
-from .elementwise import clip, remainder
-from .reductions import sum as sum_of
+from .diagonals import tile_to
+from .division import remainder
+from .elementwise import clip
+from .ranges import arange
 from .searching import nonzero
-from .shaping import broadcast_shapes, moveaxis, ravel, reshape
+from .shaping import broadcast_shapes, ravel, reshape
 
 # -- take ------------------------------------------------------------------------------------------
 
@@ -137,98 +135,6 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
 
 
 # -- diagonals -------------------------------------------------------------------------------------
-
-def diagonal(a, offset=0, axis1=0, axis2=1):
-    """The diagonals of the matrices that two dimensions span, as the last dimension."""
-    check_arraylike("diagonal", a)
-    x = as_array(a)
-    if x.ndim < 2:
-        raise ValueError("diagonal requires an array of at least two dimensions.")
-    offset = offset.__index__()
-    d1, d2 = canonical_axes((axis1, axis2), x.ndim)
-    x = moveaxis(x, (d1, d2), (-2, -1))
-    n, m = x.shape[-2:]
-    size = max(0, min(n + min(offset, 0), m - max(offset, 0)))
-    places = arange(size)
-    rows = places if offset >= 0 else add_p.bind(np.int32(-offset), places)
-    columns = places if offset <= 0 else add_p.bind(np.int32(offset), places)
-    return array_indexing.get_item(x, (..., rows, columns))
-
-
-def diag(v, k=0):
-    """The k-th diagonal of a matrix, or the matrix with a vector on its k-th diagonal."""
-    check_arraylike("diag", v)
-    x = as_array(v)
-    if x.ndim == 2:
-        return diagonal(x, offset=k)
-    if x.ndim != 1:
-        raise ValueError("diag input must be 1d or 2d")
-    k = k.__index__()
-    n = x.shape[0] + abs(k)
-    padded = lax.pad(x, convert(0, x.dtype), [(max(0, k), max(0, -k), 0)])
-    index = np.dtype("int32")
-    rows = iota_p.bind(dtype=index, shape=(n, n), dimension=0, sharding=None)
-    columns = iota_p.bind(dtype=index, shape=(n, n), dimension=1, sharding=None)
-    mask = eq_p.bind(add_p.bind(rows, np.int32(k)), columns)
-    values = lax.expand_dims(padded, (0,))
-    return select_of(mask, convert(0, x.dtype), to_type(values, (n, n)))
-
-
-def diagflat(v, k=0):
-    """The matrix with the elements of v, flattened, on its k-th diagonal."""
-    check_arraylike("diagflat", v)
-    return diag(ravel(v), k)
-
-
-def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-    """Sums of the diagonals of the matrices that two dimensions span."""
-    if out is not None:
-        raise NotImplementedError("The 'out' argument to jnp.trace is not supported.")
-    check_arraylike("trace", a)
-    x = as_array(a)
-    d1, d2 = canonical_axes((axis1, axis2), x.ndim)
-    if dtype is None:
-        dtype = int_default() if issubdtype(x.dtype, np.signedinteger) and (
-            x.dtype.itemsize < int_default().itemsize) else x.dtype
-        dtype = int_default() if dtype == BOOL else dtype
-    else:
-        dtype = user_dtype(dtype, "trace")
-    x = moveaxis(x, (d1, d2), (-2, -1))
-    n, m = x.shape[-2:]
-    index = np.dtype("int32")
-    rows = iota_p.bind(dtype=index, shape=(n, m), dimension=0, sharding=None)
-    columns = iota_p.bind(dtype=index, shape=(n, m), dimension=1, sharding=None)
-    mask = eq_p.bind(add_p.bind(rows, convert(offset, index)), columns)
-    sharding = x.aval.sharding if any(x.aval.entries) else None
-    x = select_n_p.bind(to_type(mask, x.shape, sharding), lax.full_like(x, 0), x)
-    return sum_of(x, axis=(-2, -1), dtype=dtype)
-
-
-def fill_diagonal(a, val, wrap=False, *, inplace=True):
-    """a with its diagonal replaced; arrays cannot be changed, so inplace must be False."""
-    if inplace:
-        raise NotImplementedError(
-            "JAX arrays are immutable, must use inplace=False")
-    if wrap:
-        raise NotImplementedError("wrap=True is not implemented, must use wrap=False")
-    check_arraylike("fill_diagonal", a, val)
-    x = as_array(a)
-    if x.ndim < 2:
-        raise ValueError("array must be at least 2-d")
-    if x.ndim > 2 and len(set(x.shape)) > 1:
-        raise ValueError("All dimensions of input must be of equal length")
-    n = min(x.shape)
-    values = as_array(val)
-    if values.ndim:
-        flat = ravel(values)
-        values = array_indexing.get_item(tile_to(flat, n), (slice(0, n),))
-    places = arange(n)
-    return IndexUpdateRef(x, (places,) * x.ndim).set(values)
-
-
-def tile_to(x: Array, n: int) -> Array:
-    """A vector repeated until it has at least n elements."""
-    return lax.tile(x, (max(1, -(-n // max(x.size, 1))),))
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -415,61 +321,3 @@ def ix_(*args):
             raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
         out.append(x if n == 1 else reshape(x, [-1 if e == d else 1 for e in range(n)]))
     return tuple(out)
-
-
-def diag_indices(n, ndim=2):
-    """Indices of the diagonal of an array of ndim dimensions of size n."""
-    n, ndim = n.__index__(), ndim.__index__()
-    if n < 0:
-        raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
-    if ndim < 0:
-        raise ValueError(f"ndim argument to diag_indices must be nonnegative, got {ndim}")
-    return (arange(n),) * ndim
-
-
-def diag_indices_from(arr):
-    """Indices of the diagonal of arr."""
-    check_arraylike("diag_indices_from", arr)
-    shape = shape_of(arr)
-    if len(shape) < 2:
-        raise ValueError("input array must be at least 2-d")
-    if len(set(shape)) > 1:
-        raise ValueError("All dimensions of input must be of equal length")
-    return diag_indices(shape[0], len(shape))
-
-
-def _triangle_indices(n: int, k: int, m: int | None, lower: bool) -> tuple[Array, Array]:
-    m = n if m is None else m
-    mask = (np.arange(n)[:, None] + k >= np.arange(m)[None, :])
-    if not lower:
-        mask = np.arange(n)[:, None] + k <= np.arange(m)[None, :]
-    rows, columns = np.nonzero(mask)
-    return as_array(rows.astype(int_default())), as_array(columns.astype(int_default()))
-
-
-def tril_indices(n, k=0, m=None):
-    """Indices of the lower triangle of an n by m matrix."""
-    return _triangle_indices(n, k, m, True)
-
-
-def triu_indices(n, k=0, m=None):
-    """Indices of the upper triangle of an n by m matrix."""
-    return _triangle_indices(n, k, m, False)
-
-
-def tril_indices_from(arr, k=0):
-    """Indices of the lower triangle of a matrix."""
-    n, m = shape_of(arr)
-    return tril_indices(n, k, m)
-
-
-def triu_indices_from(arr, k=0):
-    """Indices of the upper triangle of a matrix."""
-    n, m = shape_of(arr)
-    return triu_indices(n, k, m)
-
-
-def mask_indices(n, mask_func, k=0, *, size=None):
-    """Indices of the elements of an n by n matrix of ones that mask_func keeps."""
-    return nonzero(mask_func(lax.full((n, n), np.float32(1)), k), size=size)
-

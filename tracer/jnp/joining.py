@@ -9,14 +9,8 @@ import numpy as np
 from ...ir.array import Array
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import (
-    canonical_axis,
-    check_arraylike,
-    convert,
-    promote_dtypes,
-    shape_of,
-    user_dtype,
-)
+from ..dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of, user_dtype
+from ..shape_arguments import canonical_axis
 from ..tracer import Tracer
 from .shaping import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 

@@ -26,7 +26,7 @@ from ..dtype_promotion import (
     promote_pair,
     shape_of,
 )
-from .elementwise import _literal, _named, absolute
+from .elementwise import absolute, literal_like, named
 from .reductions import all as all_of
 
 # -- comparisons -----------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def _equality(name: str, op: Op, doc: str) -> Callable[..., Any]:
         x, y = promote_pair(name, x, y)
         return bind(x, y)
 
-    return _named(f, name, doc)
+    return named(f, name, doc)
 
 
 def _order(name: str, op: Op, doc: str) -> Callable[..., Any]:
@@ -53,7 +53,7 @@ def _order(name: str, op: Op, doc: str) -> Callable[..., Any]:
             return select_n_p.bind(same, bind(real_p.bind(x), real_p.bind(y)), by_imag)
         return bind(x, y)
 
-    return _named(f, name, doc)
+    return named(f, name, doc)
 
 
 equal = _equality("equal", eq_p, "Whether x == y, elementwise.")
@@ -70,7 +70,7 @@ def truth(x: Any) -> Any:
     """x as bool: whether different from zero."""
     if dtype_name(x) == BOOL:
         return x
-    return ne_p.bind(x, _literal(0, x) if isinstance(x, Array) else convert(0, dtype_name(x)))
+    return ne_p.bind(x, literal_like(0, x) if isinstance(x, Array) else convert(0, dtype_name(x)))
 
 
 def _logical(name: str, op: Op, doc: str) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ def _logical(name: str, op: Op, doc: str) -> Callable[..., Any]:
         x, y = promote_args(name, x, y)
         return op.bind(truth(x), truth(y))
 
-    return _named(f, name, doc)
+    return named(f, name, doc)
 
 
 logical_and_function = _logical("logical_and", and_p, "Whether both are different from zero.")
@@ -108,10 +108,10 @@ def isinf(x, /):
     check_arraylike("isinf", x)
     level = LEVEL[dtype_name(x)]
     if level == 2:
-        return eq_p.bind(abs_p.bind(x), _literal(np.inf, x))
+        return eq_p.bind(abs_p.bind(x), literal_like(np.inf, x))
     if level == 3:
         parts = real_p.bind(x), imag_p.bind(x)
-        return or_p.bind(*(eq_p.bind(abs_p.bind(v), _literal(np.inf, v)) for v in parts))
+        return or_p.bind(*(eq_p.bind(abs_p.bind(v), literal_like(np.inf, v)) for v in parts))
     return lax.full_like(x, False, np.dtype(bool))
 
 
@@ -127,7 +127,7 @@ def _is_infinity(x: Any, value: float, out: Any) -> Any:
         raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")
     level = LEVEL[dtype_name(x)]
     if level == 2:
-        return eq_p.bind(x, _literal(value, x))
+        return eq_p.bind(x, literal_like(value, x))
     if level == 3:
         raise ValueError("isposinf/isneginf are not well defined for complex types")
     return lax.full_like(x, False, np.dtype(bool))

@@ -14,9 +14,10 @@ from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import LEVEL, check_arraylike, convert, dtype_name, int_default, shape_of
-from . import reductions
+from . import moments, reductions
 from .logic import isnan
-from .reductions import _no_out, to_shape, var_dtypes
+from .moments import var_dtypes
+from .reductions import no_out, to_shape
 
 
 def _without_nan(x: Any, value: Any) -> Any:
@@ -30,7 +31,7 @@ def _is_float(a: Any) -> bool:
 def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
              keepdims: bool, initial: Any, where: Any) -> Any:
     check_arraylike(name, a)
-    _no_out(name, out)
+    no_out(name, out)
     if where is not None and initial is None:
         raise ValueError(f"reduction operation {name} does not have an identity, so to use a where "
                          "mask one has to specify 'initial'")
@@ -58,7 +59,7 @@ def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
 def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: Any, dtype: Any,
             out: Any, keepdims: bool, initial: Any, where: Any) -> Any:
     check_arraylike(name, a)
-    _no_out(name, out)
+    no_out(name, out)
     x = _without_nan(as_array(a), fill) if _is_float(a) else a
     return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
 
@@ -76,9 +77,9 @@ def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, wh
 def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
     """Mean over dimensions, NaN left out."""
     check_arraylike("nanmean", a)
-    _no_out("nanmean", out)
+    no_out("nanmean", out)
     if not _is_float(a):
-        return reductions.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
+        return moments.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
     a = as_array(a)
     target = dtype_name(a) if dtype is None else np.dtype(dtype)
     mask = lax.bitwise_not(isnan(a))
@@ -91,7 +92,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """Variance over dimensions, NaN left out."""
     check_arraylike("nanvar", a)
-    _no_out("nanvar", out)
+    no_out("nanvar", out)
     compute, result = var_dtypes("nanvar", a, dtype)
     x = convert(as_array(a), compute)
     if mean is None:
@@ -116,7 +117,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """Standard deviation over dimensions, NaN left out."""
     check_arraylike("nanstd", a)
-    _no_out("nanstd", out)
+    no_out("nanstd", out)
     return sqrt_p.bind(nanvar(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where,
                               mean=mean))
 
@@ -124,7 +125,7 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
 def _nan_arg(name: str, arg: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
              keepdims: bool | None) -> Any:
     check_arraylike(name, a)
-    _no_out(name, out)
+    no_out(name, out)
     if not _is_float(a):
         return arg(a, axis=axis, keepdims=keepdims)
     a = as_array(a)

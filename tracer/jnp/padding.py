@@ -14,10 +14,10 @@ from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
 from ..lax.creation import filled_as
-from . import reductions
-from .creation import linspace
-from .elementwise import round as round_to
+from . import moments, reductions
+from .ranges import linspace
 from .reductions import to_shape
+from .rounding import round as round_to
 from .shaping import moveaxis
 
 Pairs = list[tuple[Any, Any]]
@@ -197,7 +197,7 @@ def _reflect(x: Array, widths: list[tuple[int, int]], mode: str, kind: str) -> A
 
 
 def _statistics(x: Array, widths: list[tuple[int, int]], mode: str, stat_length: Any) -> Array:
-    reduce = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean,
+    reduce = {"maximum": reductions.max, "minimum": reductions.min, "mean": moments.mean,
               "median": _median}[mode]
     lengths = None if stat_length is None else _pairs(stat_length, x.ndim, "stat_length")
     if lengths is not None and any(int(n) < 1 for pair in lengths for n in pair):
@@ -225,7 +225,7 @@ def _median(x: Array, axis: int, keepdims: bool) -> Array:
     ordered = sort_p.bind(convert(x, to_inexact(dtype_name(x))), dimension=axis, is_stable=True,
                           num_keys=1)[0]
     middle = lax.slice_in_dim(ordered, (n - 1) // 2, n // 2 + 1, axis=axis)
-    return reductions.mean(middle, axis=axis, keepdims=keepdims)
+    return moments.mean(middle, axis=axis, keepdims=keepdims)
 
 
 def _by_function(x: Array, widths: list[tuple[int, int]], function: Callable[..., Any],

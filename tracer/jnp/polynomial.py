@@ -23,8 +23,8 @@ from ..tracer import Tracer
 from . import linalg
 from .contraction import dot, outer
 from .creation import ones, vander, zeros
+from .diagonals import diag
 from .elementwise import add_function, multiply_function, sqrt
-from .indexing import diag
 from .joining import concatenate
 from .rearrange import trim_zeros
 from .reductions import sum as sum_of

@@ -20,22 +20,16 @@ from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..constants import as_array, concrete_value
-from ..dtype_promotion import (
-    BOOL,
-    canonical_axes,
-    canonical_axis,
-    check_arraylike,
-    convert,
-    dtype_name,
-    shape_of,
-    static_shape,
-)
+from ..dtype_promotion import BOOL, check_arraylike, convert, dtype_name, shape_of
 from ..out_sharding import output_sharding
+from ..shape_arguments import canonical_axes, canonical_axis, static_shape
 from ..tracer import Tracer, typeof
-from .creation import arange, zeros
+from .creation import zeros
 from .cumulative import cumsum
-from .elementwise import clip, remainder
+from .division import remainder
+from .elementwise import clip
 from .joining import concatenate
+from .ranges import arange
 from .reductions import to_shape
 from .shaping import moveaxis, ravel, reshape
 from .sorting import argsort

@@ -14,11 +14,9 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype, to_inexact_dtype
 from ...ir.op import Op
-from ...ir.ops.arithmetic import add_p, div_p, max_p, min_p, mul_p, sub_p
+from ...ir.ops.arithmetic import add_p, max_p, min_p, mul_p, sub_p
 from ...ir.ops.bitwise import and_p, or_p, xor_p
-from ...ir.ops.comparison import gt_p, ne_p
-from ...ir.ops.complex_parts import real_p
-from ...ir.ops.powers import sqrt_p, square_p
+from ...ir.ops.comparison import ne_p
 from ...ir.ops.reduction import (
     argmax_p,
     argmin_p,
@@ -30,29 +28,24 @@ from ...ir.ops.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
-from ...ir.ops.reshape import reshape_p
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
-    LEVEL,
-    canonical_axes,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
     int_default,
-    promote_dtypes,
     shape_of,
-    to_inexact,
     user_dtype,
 )
 from ..lax.reduction import extreme
-from .elementwise import _literal, real_dtype
+from ..shape_arguments import canonical_axes, canonical_axis
+from .elementwise import literal_like
 
-_HALF = frozenset(map(np.dtype, ("float16", to_inexact_dtype("bfloat16"))))
-_F32 = np.dtype("float32")
+HALF_FLOATS = frozenset(map(np.dtype, ("float16", to_inexact_dtype("bfloat16"))))
+FLOAT32 = np.dtype("float32")
 
 
 def reduction_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -62,7 +55,7 @@ def reduction_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     return canonical_axes(axis, ndim)
 
 
-def _no_out(name: str, out: Any) -> None:
+def no_out(name: str, out: Any) -> None:
     if out is not None:
         raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
 
@@ -98,7 +91,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
     neutral: scalar that changes nothing. promote: small integers become 32-bit ones. upcast:
     16-bit floats are reduced in float32. combine: how `initial` is taken in.
     """
-    _no_out(name, out)
+    no_out(name, out)
     check_arraylike(name, a)
     if dtype is not None:
         dtype = user_dtype(dtype, name)
@@ -115,7 +108,7 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
         result = BOOL
     elif dtype is None and promote:
         result = promoted_integer(own)
-    compute = _F32 if upcast and result in _HALF and dtype is None else result
+    compute = FLOAT32 if upcast and result in HALF_FLOATS and dtype is None else result
     x = convert(a, compute)
     x = masked(x, where, None if where is None else neutral(compute))
     extra = {"out_sharding": None} if op is reduce_sum_p else {}
@@ -221,7 +214,7 @@ def reduce_bitwise_xor(a, axis=None, **kwargs):
 
 def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
     check_arraylike(name, a)
-    _no_out(name, out)
+    no_out(name, out)
     shape = shape_of(a)
     if axis is None:
         dims = tuple(range(len(shape)))
@@ -249,163 +242,14 @@ def count_nonzero(a, axis=None, keepdims=False):
     """Number of elements that differ from zero."""
     check_arraylike("count_nonzero", a)
     x = as_array(a)
-    return sum(ne_p.bind(x, _literal(0, x)), axis=axis, dtype=int_default(), keepdims=keepdims)
+    return sum(ne_p.bind(x, literal_like(0, x)), axis=axis, dtype=int_default(), keepdims=keepdims)
 
 
 # -- moments ---------------------------------------------------------------------------------------
-
-def _count(a: Any, axes: tuple[int, ...]) -> int:
-    shape = shape_of(a)
-    return math.prod(shape[d] for d in axes)
-
-
-def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> Any:
-    """The number of elements of a mean, as a scalar or an array of dtype."""
-    if where is None:
-        return convert(_count(a, reduction_axes(axis, len(shape_of(a)))), dtype)
-    full = to_shape(convert(where, int_default()), shape_of(a))
-    return sum(convert(full, dtype), axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
-    """Mean over dimensions; integers give floats."""
-    check_arraylike("mean", a)
-    _no_out("mean", out)
-    if dtype is None:
-        result = to_inexact(promoted_integer(dtype_name(a)))
-        if dtype_name(a) == BOOL:
-            a = convert(a, int_default())
-        compute = _F32 if result in _HALF else result
-    else:
-        result = compute = user_dtype(dtype, "mean")
-    count = _mean_count(a, axis, where, compute, keepdims)
-    total = sum(convert(a, compute), axis=axis, dtype=compute, keepdims=keepdims, where=where)
-    return convert(div_p.bind(total, count), result)
-
-
-def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
-        correction=None):
-    """Variance over dimensions: the mean of |a - mean|**2, with count - ddof as divisor.
-
-    mean: the mean, if it is known (with dimensions kept). correction: another name of ddof.
-    """
-    check_arraylike("var", a)
-    _no_out("var", out)
-    if correction is not None:
-        if ddof != 0:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        ddof = correction
-    return _var("var", a, axis, dtype, ddof, keepdims, where, mean)
-
-
-_mean = mean
-
-
-def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any,
-         mean: Any) -> Array:
-    compute, result = var_dtypes(name, a, dtype)
-    x = convert(a, compute)
-    axes = reduction_axes(axis, len(shape_of(x)))
-    if mean is None:
-        mean = _mean(x, axis=axis, dtype=compute, keepdims=True, where=where)
-    else:
-        check_arraylike(name, mean)
-        mean = convert(mean, compute)
-    centered = sub_p.bind(x, mean)
-    if LEVEL[compute] == 3:
-        centered = real_p.bind(mul_p.bind(centered, lax.conj(centered)))
-        parts = real_dtype(compute)
-    else:
-        centered = square_p.bind(centered)
-        parts = compute
-    if where is None:
-        norm: Any = convert(_count(x, axes), parts)
-    else:
-        norm = sum(convert(to_shape(convert(where, int_default()), shape_of(x)), parts),
-                   axis=axis, dtype=parts, keepdims=keepdims)
-    norm = sub_p.bind(norm, convert(ddof, parts)) if isinstance(norm, Array) or isinstance(
-        ddof, Array) else parts.type(norm - convert(ddof, parts))
-    total = sum(centered, axis=axis, dtype=parts, keepdims=keepdims, where=where)
-    out = convert(div_p.bind(total, norm), result)
-    positive = gt_p.bind(norm, parts.type(0)) if isinstance(norm, Array) else norm > 0
-    if positive is True or (isinstance(positive, np.bool_) and positive):
-        return out
-    return select_of(positive, convert(np.nan, result), out)
-
-
-def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
-    """The dtype in which a variance is computed, and that of the result."""
-    own = dtype_name(a)
-    if dtype is not None:
-        dtype = user_dtype(dtype, name)
-        if LEVEL[own] == 3 and LEVEL[dtype] != 3:
-            raise ValueError(f"jax.numpy.{name} does not yet support real dtype parameters when "
-                             "computing the variance of an array of complex values.")
-        compute = dtype
-        if LEVEL[dtype] < 2:
-            raise ValueError(f"{name}: dtype must be a float or complex type, got {dtype}")
-        return compute, real_dtype(dtype) if LEVEL[dtype] == 3 else dtype
-    if LEVEL[own] < 2:
-        return to_inexact(own), to_inexact(own)
-    result = real_dtype(own)
-    return (_F32 if own in _HALF else own), result
-
-
-def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
-        correction=None):
-    """Standard deviation over dimensions: the square root of `var`."""
-    check_arraylike("std", a)
-    _no_out("std", out)
-    if correction is not None:
-        if ddof != 0:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        ddof = correction
-    return sqrt_p.bind(_var("std", a, axis, dtype, ddof, keepdims, where, mean))
 
 
 def ptp(a, axis=None, out=None, keepdims=False):
     """Maximum less minimum."""
     check_arraylike("ptp", a)
-    _no_out("ptp", out)
+    no_out("ptp", out)
     return sub_p.bind(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
-
-
-def average(a, axis=None, weights=None, returned=False, keepdims=False):
-    """Mean with weights; with `returned`, also the sum of the weights."""
-    if weights is None:
-        check_arraylike("average", a)
-        result = mean(a, axis=axis, keepdims=keepdims)
-        if not returned:
-            return result
-        count = _count(a, reduction_axes(axis, len(shape_of(a))))
-        return result, lax.full_like(result, count)
-    a, weights = promote_dtypes_inexact_pair(a, weights)
-    shape, wshape = shape_of(a), shape_of(weights)
-    axes = None if axis is None else canonical_axes(axis, len(shape))
-    if shape != wshape:
-        if axis is None:
-            raise ValueError("Axis must be specified when shapes of a and weights differ.")
-        if len(wshape) == 1 and axes is not None and len(axes) == 1:
-            if wshape[0] != shape[axes[0]]:
-                raise ValueError("Length of weights not compatible with specified axis.")
-        elif axes is None or wshape != tuple(shape[d] for d in axes):
-            raise ValueError("Shape of weights must be consistent with shape of a along specified "
-                             f"axis, got weights of shape {wshape}.")
-        order = tuple(np.argsort(np.argsort(axes)))
-        weights = lax.transpose(weights, np.argsort(axes)) if len(order) > 1 else weights
-        wide = [n if d in axes else 1 for d, n in enumerate(shape)]
-        weights = reshape_p.bind(weights, new_sizes=tuple(wide), dimensions=None, sharding=None)
-    total = sum(weights, axis=axis, keepdims=keepdims)
-    result = div_p.bind(sum(mul_p.bind(a, weights), axis=axis, keepdims=keepdims), total)
-    if not returned:
-        return result
-    return result, to_shape(total, shape_of(result))
-
-
-def promote_dtypes_inexact_pair(a: Any, b: Any) -> tuple[Any, Any]:
-    """Two operands in one inexact dtype, their ranks as they are."""
-    check_arraylike("average", a, b)
-    a, b = promote_dtypes(a, b)
-    target = to_inexact(dtype_name(a))
-    return convert(a, target), convert(b, target)
-

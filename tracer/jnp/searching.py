@@ -23,7 +23,6 @@ from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     BOOL,
-    canonical_axis,
     check_arraylike,
     check_arraylike_or_none,
     convert,
@@ -32,8 +31,9 @@ from ..dtype_promotion import (
     promote_dtypes,
     shape_of,
 )
+from ..shape_arguments import canonical_axis
 from ..tracer import Tracer, typeof
-from .elementwise import _literal
+from .elementwise import literal_like
 from .logic import truth
 from .reductions import to_shape
 from .shaping import ravel
@@ -44,6 +44,11 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
 
     The three broadcast. On a mesh with Explicit axes their shardings must agree.
     """
+    if isinstance(x, Array) and isinstance(y, Array) and isinstance(condition, Array):
+        c, a, b = condition.aval, x.aval, y.aval
+        if (c.dtype == BOOL and a.dtype is b.dtype and a.weak_type is b.weak_type
+                and c.shape == a.shape == b.shape and size is None and fill_value is None):
+            return select_n_p.bind(condition, y, x)
     if x is None and y is None:
         check_arraylike("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
@@ -60,7 +65,7 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
 def choose_where(condition: Any, x: Any, y: Any) -> Array:
     """The three-operand `where`."""
     if dtype_name(condition) != BOOL:
-        condition = ne_p.bind(condition, _literal(0, as_array(condition)))
+        condition = ne_p.bind(condition, literal_like(0, as_array(condition)))
     x, y = promote_dtypes(x, y)
     return select_of(condition, y, x)
 

@@ -15,14 +15,9 @@ from ..constants import as_array
 from ..dtype_promotion import (
     broadcast_shapes as _broadcast_shapes,
 )
-from ..dtype_promotion import (
-    canonical_axes,
-    canonical_axis,
-    check_arraylike,
-    shape_of,
-    static_shape,
-)
+from ..dtype_promotion import check_arraylike, shape_of
 from ..out_sharding import output_sharding
+from ..shape_arguments import canonical_axes, canonical_axis, static_shape
 
 
 def ndim(a):

@@ -10,19 +10,13 @@ from ...ir.ops.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
-from ..dtype_promotion import (
-    LEVEL,
-    canonical_axes,
-    canonical_axis,
-    check_arraylike,
-    convert,
-    promote_dtypes_inexact,
-    shape_of,
-)
+from ..dtype_promotion import LEVEL, check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ..shape_arguments import canonical_axes, canonical_axis
 from .complex_numbers import conj
-from .contraction import _element_type
+from .contraction import contraction_dtype
 from .cumulative import cumsum, diff
-from .elementwise import absolute, clip, remainder
+from .division import remainder
+from .elementwise import absolute, clip
 from .indexing import take
 from .joining import concatenate
 from .logic import logical_and_function
@@ -62,7 +56,7 @@ def _convolve(name: str, x: Any, y: Any, mode: str, op: str, precision: Any, pre
         padding = [(n - 1, n - 1)]
     else:
         raise ValueError("mode must be one of ['full', 'same', 'valid']")
-    dtype, _ = _element_type(preferred, x, kernel)
+    dtype, _ = contraction_dtype(preferred, x, kernel)
     out = lax.conv_general_dilated(
         lax.expand_dims(x, (0, 1)), lax.expand_dims(kernel, (0, 1)), window_strides=(1,),
         padding=padding, precision=precision,

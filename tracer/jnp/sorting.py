@@ -14,7 +14,6 @@ from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import (
     LEVEL,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -23,6 +22,7 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
+from ..shape_arguments import canonical_axis
 from .complex_numbers import imag, real
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import lax
-from ..dtype_promotion import canonical_axes, canonical_axis, check_arraylike, shape_of
+from ..dtype_promotion import check_arraylike, shape_of
+from ..shape_arguments import canonical_axes, canonical_axis
 
 
 class ufunc:

@@ -17,8 +17,6 @@ from .bits import (
 from .cumulative import cumprod, cumsum
 from .elementwise import (
     add_function,
-    logaddexp2_function,
-    logaddexp_function,
     maximum_function,
     minimum_function,
     multiply_function,
@@ -32,6 +30,7 @@ from .logic import (
     logical_or_function,
     logical_xor_function,
 )
+from .powers import logaddexp2_function, logaddexp_function
 from .ufunc import ufunc
 
 

@@ -13,8 +13,9 @@ from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.sharding import NamedSharding
 from ..constants import as_array, is_concrete, put_on_device
-from ..dtype_promotion import convert, dtype_and_weak, shape_of, static_shape, user_dtype
+from ..dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
 from ..out_sharding import output_sharding, placement
+from ..shape_arguments import static_shape
 
 
 def full(shape, fill_value, dtype=None, *, sharding=None):

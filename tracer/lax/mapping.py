@@ -16,7 +16,8 @@ from ...ir.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
 from .. import tree
-from ..dtype_promotion import canonical_axis, dtype_name, shape_of
+from ..dtype_promotion import dtype_name, shape_of
+from ..shape_arguments import canonical_axis
 from ..tracer import typeof
 from . import elementwise
 from .loops import scan

@@ -26,15 +26,9 @@ from ...ir.ops.reduction import (
 from ...ir.ops.sorting import sort_p, top_k_p
 from ...ir.types import array_type
 from .. import tree
-from ..dtype_promotion import (
-    canonical_axes,
-    canonical_axis,
-    convert,
-    dtype_name,
-    shape_of,
-    user_dtype,
-)
+from ..dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..out_sharding import output_sharding
+from ..shape_arguments import canonical_axes, canonical_axis
 from ..staging import trace_to_program
 from ..tracer import Tracer, typeof
 from . import elementwise

@@ -18,8 +18,9 @@ from ...ir.ops.reshape import reshape_p
 from ...ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
 from ..constants import as_array
 from ..dtype_promotion import broadcast_shapes as _broadcast_shapes
-from ..dtype_promotion import canonical_axis, shape_of, static_shape
+from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
+from ..shape_arguments import canonical_axis, static_shape
 
 
 def broadcast_shapes(*shapes):

@@ -5,7 +5,7 @@ import numpy as np
 
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import canonical_axis, check_arraylike, promote_args_inexact, shape_of
+from ..dtype_promotion import check_arraylike, promote_args_inexact, shape_of
 from ..jnp.elementwise import (
     absolute,
     add_function,
@@ -15,19 +15,19 @@ from ..jnp.elementwise import (
     expm1,
     log,
     log1p,
-    logaddexp_function,
     maximum_function,
     minimum_function,
     multiply_function,
     negative_function,
-    power,
     sqrt,
     square,
     tanh,
 )
 from ..jnp.joining import split
 from ..jnp.logic import greater, greater_equal, less, less_equal
+from ..jnp.powers import logaddexp_function, power
 from ..jnp.searching import choose_where
+from ..shape_arguments import canonical_axis
 
 
 def identity(x):

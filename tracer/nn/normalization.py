@@ -13,7 +13,6 @@ from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     LEVEL,
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
@@ -23,7 +22,7 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..jnp import reductions
+from ..jnp import moments, reductions
 from ..jnp.arrays import astype
 from ..jnp.elementwise import (
     absolute,
@@ -40,6 +39,7 @@ from ..jnp.reductions import reduction_axes
 from ..jnp.searching import choose_where
 from ..lax.parallel import axis_index, axis_size
 from ..lax.reduction import extreme
+from ..shape_arguments import canonical_axis
 
 
 def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
@@ -136,13 +136,13 @@ def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None,
     if algorithm not in ("fast", "stable"):
         raise ValueError(f"algorithm must be 'fast' or 'stable', got {algorithm!r}")
     if mean is None:
-        mean = reductions.mean(x, axis, keepdims=True, where=where)
+        mean = moments.mean(x, axis, keepdims=True, where=where)
     if variance is None:
         if algorithm == "stable":
             centered = square(subtract_function(x, mean))
-            variance = reductions.mean(centered, axis, keepdims=True, where=where)
+            variance = moments.mean(centered, axis, keepdims=True, where=where)
         else:
-            squares = reductions.mean(square(x), axis, keepdims=True, where=where)
+            squares = moments.mean(square(x), axis, keepdims=True, where=where)
             variance = clip(subtract_function(squares, square(mean)), min=0)
     centered = subtract_function(x, mean)
     scale = lax.rsqrt(*promote_args_inexact("standardize", _sum(variance, epsilon)))

@@ -23,10 +23,10 @@ from ..dtype_promotion import (
     int_default,
     promote_dtypes_inexact,
     shape_of,
-    static_shape,
     user_dtype,
 )
 from ..jnp.searching import choose_where
+from ..shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_keys, split_off
 from .uniform import plain_uniform

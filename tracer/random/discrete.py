@@ -15,17 +15,16 @@ from ...ir.array import Array
 from ...ir.dtypes import issubdtype
 from .. import jnp, lax
 from ..dtype_promotion import (
-    canonical_axis,
     check_arraylike,
     convert,
     dtype_name,
     int_default,
     promote_dtypes_inexact,
     shape_of,
-    static_shape,
 )
 from ..jnp.searching import choose_where
 from ..out_sharding import canonicalize_sharding
+from ..shape_arguments import canonical_axis, static_shape
 from .continuous import gumbel, gumbel_mode, sample_gumbel
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_shape, sampled_sharding
 from .keys import checked_key, split_off

@@ -28,10 +28,10 @@ from ..dtype_promotion import (
     float_default,
     int_default,
     shape_of,
-    static_shape,
     user_dtype,
 )
 from ..out_sharding import canonicalize_sharding
+from ..shape_arguments import static_shape
 from ..sharding_functions import auto_axes
 from ..staging import trace_to_program
 from ..tracer import typeof

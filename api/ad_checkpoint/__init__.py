@@ -1,0 +1,9 @@
+"""Computing intermediate values again instead of keeping them, as in `jax.ad_checkpoint`."""
+from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.tracer.autodiff.checkpoint import (
+    checkpoint,
+    checkpoint_name,
+    checkpoint_policies,
+)
+
+__all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]

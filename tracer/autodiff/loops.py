@@ -1,0 +1,367 @@
+"""Derivatives of `scan` and `while` equations: a loop stays one loop.
+
+Which carries have a tangent, or are unknown, is a fixed point over the body. A scan is split in
+two scans: what the second needs of an iteration of the first is stacked by the first and iterated
+over by the second; what does not change from one iteration to the next is computed once, before.
+The transpose of a scan runs the other way round, carries the cotangents of what it carried, and
+adds up those of what it closed over. A `while` has no transpose: how often it runs is not known.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.diagnostic import fail
+from ...ir.ops.control import scan_p, while_p
+from ...ir.ops.derivatives import add_any, cotangent_type
+from ...ir.program import Atom, Literal, Program, Var
+from ..tracer import typeof
+from .forward import Mask, jvp_program, matching, split_program, zero_tangent
+from .replay import evaluate, live_equations, stage
+from .rules import PartialEvaluation, register
+from .transpose import cotangent_like, is_linear, transpose_program, zero_cotangent
+
+Params = dict[str, Any]
+
+
+def _grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask]) -> Mask:
+    """The smallest mask of operands from `mask` on that holds for the carries in every iteration.
+
+    program: (mask of operands, mask of carries) -> mask of results, the carries being the first.
+    """
+    while True:
+        carried = mask[first:first + carries]
+        results = program(mask, carried)[:carries]
+        grown = tuple(a or b for a, b in zip(carried, results, strict=True))
+        if grown == carried:
+            return mask
+        mask = (*mask[:first], *grown, *mask[first + carries:])
+
+
+def _beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
+            ) -> list[list[Any]]:
+    """Groups of items, each followed by the items of `more` that belong to it.
+
+    mask: which items have one in `more`. ends: where each group of items ends.
+    """
+    extra = dict(zip([i for i, m in enumerate(mask) if m], more, strict=True))
+    groups, start = [], 0
+    for end in ends:
+        groups.append([*items[start:end], *(extra[i] for i in range(start, end) if mask[i])])
+        start = end
+    return groups
+
+
+def _tangents_given(operands: Sequence[Any], tangents: Sequence[Any], mask: Mask) -> list[Any]:
+    return [matching(zero_tangent(x) if t is None else t, typeof(x))
+            for x, t, m in zip(operands, tangents, mask, strict=True) if m]
+
+
+def _apart(results: Sequence[Any], mask: Mask, ends: Sequence[int]) -> tuple[list, list]:
+    """Results and tangents of a loop whose results are `_beside` their tangents."""
+    values: list[Any] = []
+    found: dict[int, Any] = {}
+    it, start = iter(results), 0
+    for end in ends:
+        values += [next(it) for _ in range(start, end)]
+        for i in range(start, end):
+            if mask[i]:
+                found[i] = next(it)
+        start = end
+    return values, [found.get(i) for i in range(len(values))]
+
+
+# -- scan: forward ---------------------------------------------------------------------------------
+
+def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
+             ) -> tuple[list[Any], list[Any]]:
+    """Values and tangents, in one scan."""
+    body: Program = params["jaxpr"]
+    nc, nk = params["num_consts"], params["num_carry"]
+    rest = (False,) * (len(body.outvars) - nk)
+    mask = _grown(tuple(t is not None for t in tangents), nc, nk,
+                  lambda m, carried: jvp_program(body, m, (*carried, *rest))[1])
+    pushed, out_mask = jvp_program(body, mask, (*mask[nc:nc + nk], *rest))
+    n, ends = len(body.invars), (nc, nc + nk, len(body.invars))
+    outs, out_ends = len(body.outvars), (nk, len(body.outvars))
+    key = ("scan-jvp", mask)
+    arranged = body.memo.get(key)
+    if arranged is None:
+        arranged = body.memo[key] = pushed.replace(
+            invars=sum(_beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []),
+            outvars=sum(_beside(pushed.outvars[:outs], out_mask, pushed.outvars[outs:], out_ends),
+                        []))
+    groups = _beside(operands, mask, _tangents_given(operands, tangents, mask), ends)
+    results = scan_p.bind(*sum(groups, []), **{
+        **params, "jaxpr": arranged, "num_consts": len(groups[0]), "num_carry": len(groups[1])})
+    return _apart(results, out_mask, out_ends)
+
+
+# -- scan: the split -------------------------------------------------------------------------------
+
+@dataclass(frozen=True)
+class Cut:
+    """A scan cut in two.
+
+    unknown: operands of the second. known, linear: params of both. before: the program of what the
+    body computes in every iteration alike, from the known operands that it closes over.
+    sources: of the second's operands: ("operand", i) of the whole scan, ("result", i) of the known
+    scan, ("before", i). out_unknown: results of the second.
+    """
+    unknown: Mask
+    known: Params
+    linear: Params
+    before: Program
+    sources: tuple[tuple[str, int], ...]
+    out_unknown: Mask
+
+
+def cut_scan(params: Params, unknown: Mask) -> Cut:
+    """Cut a scan by what depends on its unknown operands."""
+    body: Program = params["jaxpr"]
+    nc, nk = params["num_consts"], params["num_carry"]
+    key = ("scan-cut", unknown, nc, nk, params["length"], params["reverse"])
+    found = body.memo.get(key)
+    if found is None:
+        found = body.memo[key] = _cut_scan(params, unknown)
+    return found
+
+
+def _cut_scan(params: Params, unknown: Mask) -> Cut:
+    body: Program = params["jaxpr"]
+    nc, nk = params["num_consts"], params["num_carry"]
+    rest = (False,) * (len(body.outvars) - nk)
+    unknown = _grown(unknown, nc, nk, lambda m, carried: split_program(
+        body, m, (*carried, *rest)).out_unknown)
+    split = split_program(body, unknown, (*unknown[nc:nc + nk], *rest))
+    known, linear = split.known, split.linear
+    given = [i for i, u in enumerate(unknown) if not u]
+    consts = sum(i < nc for i in given)
+    carried = sum(nc <= i < nc + nk for i in given)
+    plain = sum(not u for u in split.out_unknown)          # known carries, then known stacks
+    fixed = _fixed(known, consts)
+    before: list[Atom] = []
+    stacked: list[Atom] = list(known.outvars[:plain])
+    sources: list[tuple[str, int]] = []
+    iterated: list[bool] = []                              # is a residual another in each iteration
+
+    def each_iteration(atom: Atom) -> tuple[str, int]:
+        for place, other in enumerate(stacked[carried:], carried):
+            if other is atom:
+                return "result", place
+        stacked.append(atom)
+        return "result", len(stacked) - 1
+
+    for kind, i in split.residuals:
+        atom: Atom = known.invars[i] if kind == "operand" else known.outvars[i]
+        if kind == "operand" and not consts <= i < consts + carried:
+            source, changes = ("operand", given[i]), i >= consts
+        elif atom in fixed or isinstance(atom, Literal):
+            before.append(atom)
+            source, changes = ("before", len(before) - 1), False
+        else:
+            source, changes = each_iteration(atom), True
+        sources.append(source)
+        iterated.append(changes)
+    first = known.replace(outvars=stacked, result_names=())
+    eqns = live_equations([e for e in known.eqns
+                            if e.outvars and fixed.issuperset(e.outvars)], before)
+    head = known.replace(name=f"{body.name}_before", invars=known.invars[:consts], eqns=eqns,
+                         outvars=before, arg_names=(), result_names=())
+
+    count = len(sources)
+    waiting = [i for i, u in enumerate(unknown) if u]
+    operands = [*sources, *(("operand", i) for i in waiting)]
+    groups: list[list[int]] = [[], [], []]
+    for place in range(len(operands)):
+        if place < count:
+            groups[2 if iterated[place] else 0].append(place)
+        else:
+            i = waiting[place - count]
+            groups[0 if i < nc else 1 if i < nc + nk else 2].append(place)
+    order = [place for group in groups for place in group]
+    second = linear.replace(invars=[linear.invars[p] for p in order], arg_names=())
+    return Cut(unknown, {**params, "jaxpr": first, "num_consts": consts, "num_carry": carried},
+               {**params, "jaxpr": second, "num_consts": len(groups[0]),
+                "num_carry": len(groups[1])},
+               head, tuple(operands[p] for p in order), split.out_unknown)
+
+
+def _fixed(program: Program, consts: int) -> set[Atom]:
+    """What a body computes from its first `consts` parameters alone."""
+    found: set[Atom] = {*program.invars[:consts], *program.constvars}
+    for eqn in program.eqns:
+        if all(isinstance(a, Literal) or a in found for a in eqn.invars):
+            found.update(eqn.outvars)
+    return found
+
+
+def _run_known(cut: Cut, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Results of the known scan, and the operands of the other one."""
+    given = [x for x, u in zip(operands, cut.unknown, strict=True) if not u]
+    results: Sequence[Any] = []
+    if cut.known["jaxpr"].outvars:
+        results = scan_p.bind(*given, **cut.known)
+    made: Sequence[Any] = []
+    if cut.before.outvars:
+        made = evaluate(cut.before, given[:cut.known["num_consts"]])
+    places = {"operand": operands, "result": results, "before": made}
+    return list(results), [places[kind][i] for kind, i in cut.sources]
+
+
+def scan_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: Params
+               ) -> list[Any]:
+    """A scan of what is known, and one in the linear program."""
+    cut = cut_scan(params, tuple(map(evaluation.is_unknown, operands)))
+    results, others = _run_known(cut, operands)
+    waiting: list[Any] = []
+    if any(cut.out_unknown):
+        waiting = evaluation.linear.process(scan_p, others, cut.linear)
+    now, later = iter(results), iter(waiting)
+    return [next(later) if u else next(now) for u in cut.out_unknown]
+
+
+# -- scan: backward --------------------------------------------------------------------------------
+
+def scan_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
+    """A scan the other way round, over the cotangents of what was stacked."""
+    linear = tuple(map(is_linear, operands))
+    nc, nk = params["num_consts"], params["num_carry"]
+    if all(linear[nc:nc + nk]):
+        return _transposed(cts, operands, params)
+    # Counters and the like, which are not linear, are computed first, for every iteration.
+    cut = cut_scan(params, linear)
+    _, others = _run_known(cut, operands)
+    given = [ct for ct, u in zip(cts, cut.out_unknown, strict=True) if u]
+    found: list[Any] = [None] * len(operands)
+    for (kind, i), ct in zip(cut.sources, _transposed(given, others, cut.linear), strict=True):
+        if kind == "operand":
+            found[i] = ct
+    return found
+
+
+def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
+    """Cotangents of the operands of a scan all of whose carries are linear."""
+    body: Program = params["jaxpr"]
+    nc, nk = params["num_consts"], params["num_carry"]
+    consts, xs = operands[:nc], operands[nc + nk:]
+    linear = (*map(is_linear, consts), *(True,) * nk, *map(is_linear, xs))
+    given = (*(True,) * nk, *(ct is not None for ct in cts[nk:]))
+    forced = tuple(nc <= i < nc + nk for i, m in enumerate(linear) if m)
+    back, out_mask = transpose_program(body, linear, given, forced)
+    has = dict(zip([i for i, m in enumerate(linear) if m], out_mask, strict=True))
+    summed = [i for i in range(nc) if has.get(i)]
+    program = _accumulating(back, body, nc - sum(linear[:nc]), len(xs) - sum(linear[nc + nk:]),
+                            nk, summed)
+    types = body.in_avals
+    start = [cotangent_like(zero_cotangent(types[i]), types[i]) for i in summed]
+    last = [cotangent_like(zero_cotangent(v.aval) if ct is None else ct, v.aval)
+            for ct, v in zip(cts[:nk], body.outvars, strict=False)]
+    fixed = [x for x in consts if not is_linear(x)]
+    results = scan_p.bind(
+        *fixed, *start, *last, *(x for x in xs if not is_linear(x)),
+        *(ct for ct in cts[nk:] if ct is not None),
+        **{**params, "jaxpr": program, "reverse": not params["reverse"],
+           "num_consts": len(fixed), "num_carry": len(start) + nk})
+    made = iter(results)
+    found: list[Any] = [None] * len(operands)
+    for i in (*summed, *range(nc, nc + nk), *(i for i in range(nc + nk, len(operands))
+                                              if has.get(i))):
+        ct = next(made)
+        found[i] = ct if is_linear(operands[i]) else None
+    return found
+
+
+def _accumulating(back: Program, body: Program, fixed: int, items: int, nk: int,
+                  summed: Sequence[int]) -> Program:
+    """The transposed body, taking sums of cotangents after its constants and adding its own.
+
+    back: (`fixed` constants, `items` items, cotangents of `nk` carries, of stacks) -> (cotangents
+    of the constants `summed`, of carries, of items).
+    """
+    key = ("accumulating", fixed, items, nk, tuple(summed))
+    found = back.memo.get(key)
+    if found is not None:
+        return found
+    types = [cotangent_type(body.in_avals[i]) for i in summed]
+    sums = len(types)
+    ends = (fixed, fixed + sums, fixed + sums + nk, fixed + sums + nk + items)
+
+    def run(*args: Any) -> list[Any]:
+        constants, so_far, carries, rows, stacks = (
+            args[i:j] for i, j in zip((0, *ends), (*ends, len(args)), strict=True))
+        results = evaluate(back, [*constants, *rows, *carries, *stacks])
+        return [*(add_any(a, b) for a, b in zip(so_far, results[:sums], strict=True)),
+                *results[sums:]]
+
+    avals, cts = back.in_avals, fixed + items
+    found = back.memo[key] = stage(run, [*avals[:fixed], *types, *avals[cts:cts + nk],
+                                         *avals[fixed:cts], *avals[cts + nk:]], back)
+    return found
+
+
+# -- while -----------------------------------------------------------------------------------------
+
+def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
+              ) -> tuple[list[Any], list[Any]]:
+    """Values and tangents, in one loop; the test looks at the values."""
+    going: Program = params["cond_jaxpr"]
+    body: Program = params["body_jaxpr"]
+    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    nk = len(body.outvars)
+    values, moving = operands[nt:], tangents[nt:]
+    mask = _grown(tuple(t is not None for t in moving), nb, nk,
+                  lambda m, carried: jvp_program(body, m, carried)[1])
+    pushed, out_mask = jvp_program(body, mask, mask[nb:])
+    n, ends = nb + nk, (nb, nb + nk)
+    key = ("while-jvp", mask, id(going))
+    found = body.memo.get(key)
+    if found is None:
+        step = pushed.replace(
+            invars=sum(_beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []))
+        more = [Var(t) for t, m in zip(body.out_avals, out_mask, strict=True) if m]
+        test = going.replace(invars=[*going.invars, *more], arg_names=())
+        found = body.memo[key] = test, step, going        # kept alive: the key has its id
+    groups = _beside(values, mask, _tangents_given(values, moving, mask), ends)
+    results = while_p.bind(*operands[:nt], *sum(groups, []), cond_jaxpr=found[0],
+                           body_jaxpr=found[1], cond_nconsts=nt, body_nconsts=len(groups[0]))
+    return _apart(results, out_mask, (nk,))
+
+
+def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: Params
+                ) -> list[Any]:
+    """The carries that are known, in a loop of their own; the whole loop in the linear program."""
+    going: Program = params["cond_jaxpr"]
+    body: Program = params["body_jaxpr"]
+    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    nk = len(body.outvars)
+    unknown = tuple(map(evaluation.is_unknown, operands))
+    mask = _grown(unknown[nt:], nb, nk, lambda m, carried: split_program(
+        body, m, carried).out_unknown)
+    carried = mask[nb:]
+    waiting = evaluation.linear.process(while_p, operands, params)
+    test = split_program(going, (*unknown[:nt], *carried))
+    if test.out_unknown[0] or all(carried):
+        return waiting
+    known = split_program(body, mask, carried).known
+    steps = known.replace(outvars=known.outvars[:nk - sum(carried)], result_names=())
+    asked = test.known.replace(outvars=test.known.outvars[:1], result_names=())
+    given = [x for x, u in zip(operands, (*unknown[:nt], *mask), strict=True) if not u]
+    results = iter(while_p.bind(
+        *given, cond_jaxpr=asked, body_jaxpr=steps,
+        cond_nconsts=sum(not u for u in unknown[:nt]),
+        body_nconsts=sum(not u for u in mask[:nb])))
+    return [w if u else next(results) for w, u in zip(waiting, carried, strict=True)]
+
+
+def while_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
+    fail(ValueError, "Reverse-mode differentiation does not work for lax.while_loop or "
+         "lax.fori_loop with dynamic start/stop values. Try using lax.scan, or using fori_loop "
+         "with static start/stop.", code="not-transposable",
+         notes=("reverse mode keeps what every iteration computed, so their number must be known",),
+         help="or use forward mode (`jvp`, `jacfwd`), or `custom_vjp`")
+
+
+register("scan", jvp=scan_jvp, split=scan_split, transpose=scan_transpose)
+register("while", jvp=while_jvp, split=while_split, transpose=while_transpose)

@@ -1,0 +1,216 @@
+"""Index arrays as one gather: dimension numbers, index matrix, and the shape that it gives."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.dtypes import issubdtype
+from ..ir.mesh import AbstractMesh
+from ..ir.ops.arithmetic import add_p, mul_p
+from ..ir.ops.creation import iota_p
+from ..ir.ops.joining import concatenate_p
+from ..ir.ops.shape import broadcast_in_dim_p, rev_p
+from ..ir.types import ArrayType
+from . import lax
+from .dtype_promotion import INT32, broadcast_shapes, convert, dtype_name, shape_of
+from .index_forms import Position
+from .lax.creation import filled_as
+from .lax.slicing import wrap_negative
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """A plain index as a gather: what reads and writes share.
+
+    indices: integer array, index vectors in its last dimension. numbers, slice_sizes: of the
+    gather on `x_shape`. reversed_dims: dimensions of the gathered slice in backward order.
+    new_axes: where None stands, in the result. slice_shape: shape before new axes.
+    slice_entries: mesh axes of that shape: dimensions taken whole keep the operand's.
+    mesh: of those axes.
+    operand_new: dimensions of size 1 that the operand gets first, for True and False as index.
+    """
+
+    indices: Any
+    numbers: Any
+    slice_sizes: tuple[int, ...]
+    reversed_dims: tuple[int, ...]
+    new_axes: tuple[int, ...]
+    slice_shape: tuple[int, ...]
+    slice_entries: tuple[tuple[str, ...], ...]
+    mesh: AbstractMesh
+    sorted: bool
+    unique: bool
+    operand_new: tuple[int, ...] = ()
+
+
+def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gathering:
+    """The gather of a plain index of an array of this type.
+
+    All index arrays broadcast; their dimensions come where the first of them stands if they are
+    neighbours, else in front.
+    """
+    shape = aval.shape
+    entries: dict[int, tuple[str, ...]] = {}
+    operand_new: list[int] = []
+    items: list[tuple[Position, int]] = []       # position, size of its dimension
+    dim = 0
+    for p in plain:
+        if p.kind == "new":
+            items.append((p, 1))
+        elif p.kind == "mask":
+            operand_new.append(dim + len(operand_new))
+            positions = np.zeros((1 if p.value else 0,), np.int32)
+            items.append((Position("array", positions), 1))
+        else:
+            items.append((p, shape[dim]))
+            dim += 1
+    advanced = [k for k, (p, _) in enumerate(items) if p.kind in ("array", "scalar")]
+    if any(items[k][0].kind == "array" for k in advanced):
+        # Static ints next to arrays are scalars among the index arrays, as in numpy.
+        advanced = [k for k, (p, _) in enumerate(items) if p.kind in ("array", "scalar", "int")]
+        spread = advanced[-1] - advanced[0] + 1 != len(advanced)
+        arrays = [_index_array(items[k][0].value, items[k][1], wrap) for k in advanced]
+        common = broadcast_shapes(*map(shape_of, arrays))
+    else:
+        advanced, arrays, common, spread = [], [], (), False
+    columns: list[Any] = []                       # components of the index vectors
+    mapped: list[int] = []                        # operand dimension of each
+    collapsed: list[int] = []
+    offset_dims: list[int] = []
+    sizes: list[int] = []
+    slice_shape: list[int] = []
+    new_axes: list[int] = []
+    backward: list[int] = []
+    operand_dim = 0
+    query_rank = len(common)
+    done = spread and bool(advanced)
+    if done:
+        slice_shape.extend(common)
+    query_at = 0
+    by_place = dict(zip(advanced, arrays, strict=True))
+    extra: list[tuple[int, Any]] = []             # strided slices: one query dimension each
+    for k, (p, n) in enumerate(items):
+        if k in by_place:
+            if not done:
+                query_at = len(slice_shape)
+                slice_shape.extend(common)
+                done = True
+            columns.append(by_place[k])
+            mapped.append(operand_dim)
+            collapsed.append(operand_dim)
+            sizes.append(1)
+        elif p.kind == "new":
+            new_axes.append(len(slice_shape) + len(new_axes))
+            continue
+        elif p.kind in ("int", "scalar"):
+            columns.append(_index_array(p.value, n, wrap))
+            mapped.append(operand_dim)
+            collapsed.append(operand_dim)
+            sizes.append(1)
+        elif abs(p.step) == 1 or p.length <= 1:
+            if p.step < 0 and p.length > 1:
+                backward.append(len(slice_shape))
+            low = p.start if p.step > 0 or p.length <= 1 else p.stop + 1
+            if p.length != n:
+                columns.append(np.int32(low))
+                mapped.append(operand_dim)
+            if p.length == n and aval.entries:
+                entries[len(slice_shape)] = aval.entries[operand_dim - len(
+                    [d for d in operand_new if d < operand_dim])]
+            offset_dims.append(len(slice_shape))
+            sizes.append(p.length)
+            slice_shape.append(p.length)
+        else:
+            extra.append((len(slice_shape), p))
+            columns.append((len(extra) - 1, p))
+            mapped.append(operand_dim)
+            collapsed.append(operand_dim)
+            sizes.append(1)
+            slice_shape.append(p.length)
+        operand_dim += 1
+    query_dims = sorted([*range(query_at, query_at + query_rank), *(at for at, _ in extra)])
+    query_shape = tuple(slice_shape[d] for d in query_dims)
+    vectors = []
+    for c in columns:
+        if isinstance(c, tuple):
+            place = query_dims.index(extra[c[0]][0])
+            vectors.append(_stride_positions(c[1], place, query_shape))
+        elif shape_of(c):
+            first = query_dims.index(query_at) if query_rank else 0
+            dims = tuple(range(first + query_rank - len(shape_of(c)), first + query_rank))
+            vectors.append(_spread(c, (*query_shape, 1), dims))
+        else:
+            vectors.append(_spread(c, (*query_shape, 1), ()))
+    if not vectors:
+        indices: Any = np.zeros((*query_shape, 0), np.int32)
+    elif len(vectors) == 1:
+        indices = vectors[0]
+    else:
+        dtype = max((dtype_name(v) for v in vectors), key=lambda d: d.itemsize)
+        indices = concatenate_p.bind(*(convert(v, dtype) for v in vectors),
+                                     dimension=len(query_shape))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(offset_dims), collapsed_slice_dims=tuple(collapsed),
+        start_index_map=tuple(mapped))
+    no_arrays = not advanced
+    mesh = aval.mesh
+    for a in arrays:
+        if isinstance(a, Array):
+            mesh = mesh if mesh.axis_names else a.aval.mesh
+            for d, axes in enumerate(a.aval.entries, query_rank - a.aval.ndim):
+                if axes:
+                    entries[query_at + d] = axes
+    return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
+                     tuple(slice_shape),
+                     tuple(entries.get(d, ()) for d in range(len(slice_shape))), mesh,
+                     no_arrays, no_arrays, tuple(operand_new))
+
+
+def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
+    return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=None)
+
+
+def _stride_positions(p: Position, place: int, query_shape: tuple[int, ...]) -> Any:
+    """start, start + step, ... along one query dimension, as a column of index vectors."""
+    places = iota_p.bind(dtype=INT32, shape=(p.length,), dimension=0, sharding=None)
+    places = add_p.bind(np.int32(p.start), mul_p.bind(np.int32(p.step), places))
+    return _spread(places, (*query_shape, 1), (place,))
+
+
+def _index_array(i: Any, n: int, wrap: bool) -> Any:
+    """An index array as int32 (or wider) counted from the front."""
+    if isinstance(i, (int, np.ndarray, np.generic)):
+        value = np.asarray(i)
+        value = value.astype(np.int32) if value.dtype.itemsize != 4 or value.dtype.kind == "u" \
+            else value
+        if wrap:
+            value = np.where(value < 0, value + n, value).astype(np.int32)
+        return value if value.ndim else value[()]
+    dtype = i.dtype
+    if dtype.itemsize < 4:
+        i = convert(i, INT32)
+        dtype = INT32
+    if not wrap or issubdtype(dtype, np.unsignedinteger):
+        return i
+    return wrap_negative(i, n)
+
+
+def gather_at(x: Array, plain: Sequence[Position], indices_are_sorted: bool, unique_indices: bool,
+            mode: Any, fill_value: Any, wrap: bool) -> Array:
+    g = gathering(plain, x.aval, wrap)
+    if g.operand_new:
+        x = lax.expand_dims(x, g.operand_new)
+    if 0 in g.slice_shape:
+        out = filled_as(g.slice_shape, convert(0, x.aval.dtype))
+    else:
+        out = lax.gather(x, g.indices, g.numbers, g.slice_sizes,
+                         unique_indices=unique_indices or g.unique,
+                         indices_are_sorted=indices_are_sorted or g.sorted, mode=mode,
+                         fill_value=fill_value)
+    if g.reversed_dims:
+        out = rev_p.bind(out, dimensions=g.reversed_dims)
+    return lax.expand_dims(out, g.new_axes) if g.new_axes else out

@@ -1,0 +1,166 @@
+"""Decompositions of matrices: Cholesky, QR, singular values, eigenvalues. Leading dims are batches.
+
+Everything rests on the ops of lax.linalg (qr, eigh, svd, cholesky, eig).
+"""
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.ops.arithmetic import mul_p, neg_p
+from ...ir.ops.linalg import geqrf_p
+from .. import lax
+from ..broadcasting import to_type
+from ..constants import as_array
+from ..dtype_promotion import (
+    LEVEL,
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_dtypes_inexact,
+)
+from .complex_numbers import conj
+from .elementwise import absolute
+from .indexing import take_along_axis
+from .shaping import expand_dims
+from .shaping import matrix_transpose as _matrix_transpose
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class EighResult(NamedTuple):
+    """Eigenvalues in ascending order, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
+
+
+class QRResult(NamedTuple):
+    """Orthonormal Q and upper triangular R."""
+
+    Q: Array
+    R: Array
+
+
+class SVDResult(NamedTuple):
+    """Left vectors, singular values in descending order, adjoint right vectors."""
+
+    U: Array
+    S: Array
+    Vh: Array
+
+
+def _inexact(name: str, *arrays: Any) -> list[Array]:
+    check_arraylike(f"jnp.linalg.{name}", *arrays)
+    return [as_array(x) for x in promote_dtypes_inexact(*arrays)]
+
+
+def _square(name: str, a: Array) -> None:
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
+
+
+def _is_complex(x: Any) -> bool:
+    return LEVEL[dtype_name(x)] == 3
+
+
+def _adjoint(x: Any) -> Array:
+    x = _matrix_transpose(x)
+    return conj(x) if _is_complex(x) else x
+
+
+# -- decompositions --------------------------------------------------------------------------------
+
+def cholesky(a, *, upper=False, symmetrize_input=True):
+    """The triangular factor of positive definite matrices: a = L L^H (upper: a = U^H U)."""
+    (a,) = _inexact("cholesky", a)
+    _square("cholesky", a)
+    out = lax.linalg.cholesky(_adjoint(a) if upper else a, symmetrize_input=symmetrize_input)
+    return _adjoint(out) if upper else out
+
+
+def qr(a, mode="reduced"):
+    """a = Q R. mode: "reduced", "complete", "r" (R alone) or "raw"."""
+    (a,) = _inexact("qr", a)
+    if mode == "raw":
+        packed, taus = geqrf_p.bind(a)
+        return QRResult(_matrix_transpose(packed), taus)
+    if mode not in ("reduced", "r", "full", "complete"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    q, r = lax.linalg.qr(a, full_matrices=mode in ("full", "complete"))
+    return r if mode == "r" else QRResult(q, r)
+
+
+def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index=None):
+    """Singular value decomposition a = U diag(S) Vh."""
+    (a,) = _inexact("svd", a)
+    if hermitian:
+        w, v = lax.linalg.eigh(a)[::-1]
+        size = absolute(w)
+        order = lax.sort_key_val(neg_p.bind(size), lax.broadcasted_iota(
+            np.int32, size.shape, size.ndim - 1))[1]
+        s = take_along_axis(size, order, -1)
+        if not compute_uv:
+            return s
+        w = take_along_axis(w, order, -1)
+        u = take_along_axis(v, to_type(expand_dims(order, -2), v.shape), -1)
+        sign = convert(lax.sign(w), u.dtype)
+        vh = _adjoint(mul_p.bind(u, to_type(expand_dims(sign, -2), u.shape)))
+        return SVDResult(u, s, vh)
+    if not compute_uv:
+        return lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=False,
+                              subset_by_index=subset_by_index)
+    return SVDResult(*lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=True,
+                                     subset_by_index=subset_by_index))
+
+
+def svdvals(x, /):
+    """Singular values in descending order."""
+    return svd(x, compute_uv=False)
+
+
+def eigh(a, UPLO=None, symmetrize_input=True):
+    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices."""
+    (a,) = _inexact("eigh", a)
+    if UPLO not in (None, "L", "U"):
+        raise ValueError("UPLO must be one of None, 'L', or 'U'")
+    vectors, values = lax.linalg.eigh(a, lower=UPLO != "U", symmetrize_input=symmetrize_input)
+    return EighResult(values, vectors)
+
+
+def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
+    """Eigenvalues of symmetric (Hermitian) matrices, ascending."""
+    return eigh(a, UPLO, symmetrize_input).eigenvalues
+
+
+def eig(a):
+    """Eigenvalues and right eigenvectors of general matrices, complex."""
+    (a,) = _inexact("eig", a)
+    w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
+    return EigResult(w, v)
+
+
+def eigvals(a):
+    """Eigenvalues of general matrices, complex."""
+    (a,) = _inexact("eigvals", a)
+    return lax.linalg.eig(a, compute_left_eigenvectors=False,
+                          compute_right_eigenvectors=False)[0]
+
+
+# -- solving ---------------------------------------------------------------------------------------
+
+
+# -- determinants and ranks ------------------------------------------------------------------------
+
+
+# -- norms -----------------------------------------------------------------------------------------
+
+
+# -- products --------------------------------------------------------------------------------------

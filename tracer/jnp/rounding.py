@@ -1,0 +1,100 @@
+"""Rounding: floor, ceil, trunc, round; numbers that are whole already stay as they are."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ir.op import Op
+from ...ir.ops.arithmetic import ceil_p, div_p, floor_p, mul_p, round_p
+from ...ir.ops.comparison import lt_p
+from ...ir.ops.complex_parts import complex_p, imag_p, real_p
+from ...ir.ops.select import select_n_p
+from .. import lax
+from ..constants import as_array
+from ..dtype_promotion import (
+    LEVEL,
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_args_inexact,
+    to_inexact,
+)
+from .elementwise import literal_like, named
+
+
+def _rounding(name: str, op: Op, doc: str) -> Callable[..., Any]:
+    def f(x, /):
+        check_arraylike(name, x)
+        if LEVEL[dtype_name(x)] < 2:
+            return as_array(x)
+        return op.bind(*promote_args_inexact(name, x))
+
+    return named(f, name, doc)
+
+
+ceil = _rounding("ceil", ceil_p, "Least integer that is not less, as a float.")
+
+
+floor = _rounding("floor", floor_p, "Greatest integer that is not greater, as a float.")
+
+
+def trunc(x):
+    """x rounded towards zero."""
+    check_arraylike("trunc", x)
+    dtype = dtype_name(x)
+    if LEVEL[dtype] < 2:
+        return as_array(x)
+    negative, up = lt_p.bind(x, literal_like(0, x)), ceil_p.bind(x)
+    return select_n_p.bind(negative, floor_p.bind(x), up)
+
+
+def round(a, decimals=0, out=None):
+    """a rounded to decimals digits behind the point (before it, if negative), halves to even."""
+    check_arraylike("round", a)
+    if out is not None:
+        raise NotImplementedError("The 'out' argument to jnp.round is not supported.")
+    decimals = decimals.__index__()
+    dtype = dtype_name(a)
+    level = LEVEL[dtype]
+    if level == 0:
+        raise ValueError(f"data type {dtype.type} not inexact")
+    if level == 1:
+        if decimals < 0:
+            raise NotImplementedError(
+                "integer np.round not implemented for decimals < 0")
+        return as_array(a)
+    if level == 3:
+        return complex_p.bind(_round_float(real_p.bind(a), decimals),
+                              _round_float(imag_p.bind(a), decimals))
+    return _round_float(a, decimals)
+
+
+def _round_float(x: Any, decimals: int) -> Any:
+    if decimals == 0:
+        return round_p.bind(x, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN)
+    dtype = dtype_name(x)
+    factor = literal_like(10.0 ** decimals, x)
+    wide = dtype.itemsize < 4
+    if wide:
+        x = convert(x, np.dtype("float32"))
+        factor = np.float32(10.0 ** decimals)
+    scaled = round_p.bind(mul_p.bind(x, factor),
+                          rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN)
+    out = div_p.bind(scaled, factor)
+    return convert(out, dtype) if wide else out
+
+
+def around(a, decimals=0, out=None):
+    """a rounded to decimals digits behind the point, halves to even."""
+    return round(a, decimals, out)
+
+
+def rint(x, /):
+    """x rounded to integers, halves to even, as a float."""
+    check_arraylike("rint", x)
+    dtype = dtype_name(x)
+    if LEVEL[dtype] < 2:
+        return convert(as_array(x), to_inexact(dtype))
+    return round(x)
