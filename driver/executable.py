@@ -19,7 +19,7 @@ from ..runtime.placement import Placed, Placement, resolve, spec_on
 from ..runtime.simulated import compile_simulated
 from ..runtime.storage import Stored
 from ..tracer.staging import canonical_value
-from ..tracer.tracer import typeof
+from ..tracer.tracer import Tracer, typeof
 
 DEFAULT_OPTIONS = Options()
 EXECUTORS = {"simulated": compile_simulated, "per_device": compile_per_device}
@@ -46,6 +46,8 @@ def stored_value(x: Any) -> Any:
     """The value as executors take it."""
     if isinstance(x, ArrayImpl):
         return x.storage
+    if isinstance(x, Tracer):
+        x.builder._leaked(x)
     return Stored(canonical_value(x), ())
 
 
@@ -73,7 +75,7 @@ class Executable:
                           for i, s in enumerate(out_shardings)]
         self.avals = [_array_aval(v.aval, s) for v, s in
                       zip(program.outvars, self.shardings, strict=True)]
-        positions = {v: i for i, v in enumerate(program.invars)}
+        positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
         self.forwarded = [positions.get(v) for v in program.outvars]
         self._run: Any = None
 

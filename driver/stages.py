@@ -82,7 +82,8 @@ class Compiled:
     def input_shardings(self) -> Any:
         placement = self._executable.placement
         mesh = placement.mesh or placement.abstract_mesh
-        flat = [SingleDeviceSharding(placement.device) if not mesh.axis_names
+        device = placement.device
+        flat = [SingleDeviceSharding(device) if device is not None
                 else NamedSharding(mesh, s if s is not None else PartitionSpec())
                 for s in self._executable.arg_specs]
         return tree.unflatten(self.in_tree, flat)

@@ -138,7 +138,7 @@ class Op:
             if len(self._rule_cache) > 50_000:
                 self._rule_cache.clear()
             self._rule_cache[key] = found = rule  # type: ignore[assignment]
-        return found
+        return found  # type: ignore[return-value]
 
     def linear_sets(self, count: int, types: Sequence[ArrayType] = (),
                     params: Mapping[str, Any] | None = None) -> tuple[tuple[int, ...], ...]:

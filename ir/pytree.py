@@ -35,8 +35,9 @@ def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
     def rebuild(node: Any) -> Any:
         if type(node) is dict:
             keys = optree.treespec_entries(
-                optree.tree_structure(  # type: ignore[arg-type]
-                    node, lambda x: x is not node, namespace=NAMESPACE))
+                optree.tree_structure(
+                    node, lambda x: x is not node,  # type: ignore[arg-type]
+                    namespace=NAMESPACE))
             return {k: optree.tree_map(rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE)
                     for k in keys}
         return node

@@ -20,6 +20,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
 Map = tuple[Dim, ...]            # the dimensions of one operand or result
@@ -102,7 +103,7 @@ _TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
 
 
 @functools.cache
-def _parse(text: str) -> tuple[tuple, tuple, dict[str, tuple[str, str, bool, int, int]]]:
+def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, int, int]]]:
     """Rule text -> (operand maps, result maps, kinds), factors still by name."""
     body, _, kind_text = text.partition("|")
     left, arrow, right = body.partition("->")

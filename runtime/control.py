@@ -9,7 +9,7 @@ loops and branches inside, so that a device that is done neither prolongs a loop
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from ..ir.program import Equation, Program
 from ..ir.types import array_type
 from .axes import MeshAtoms
 from .flatten import FlatProgram
-from .folding import collective_atoms
+from .folding import collective_atoms, every_equation
 from .layout import Atoms, Layout, array_shape
-from .plan import Plan
+from .plan import Call, Plan
 from .workspace import Value
 
 Arrays = list[Any]
@@ -54,9 +54,44 @@ class Inner:
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
         """The plan, giving its results in these layouts."""
+        return self.planner.plan.finish(self._outputs(layouts))
+
+    def finish_loop(self, layouts: Sequence[Layout], fixed: int) -> Body:
+        """The plan of a body whose first `fixed` operands are the same in every iteration."""
+        plan = self.planner.plan
+        masks = 0 if self.planner.mask is None else 1
+        inputs = plan.inputs[masks:masks + fixed]
+        before, body = plan.finish_loop(self._outputs(layouts), inputs, _runs_again)
+        return Body(before, body, masks, masks + fixed)
+
+    def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
         q = self.planner
-        return q.plan.finish([q.view(x, t.stack, t.split)
-                              for x, t in zip(self.results, layouts, strict=True)])
+        return [q.view(x, t.stack, t.split)
+                for x, t in zip(self.results, layouts, strict=True)]
+
+
+class Body(NamedTuple):
+    """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
+    """
+    before: Plan | None
+    plan: Plan
+    first: int
+    last: int
+
+    def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
+        """The body as a function of all its arguments, when it is about to run."""
+        if self.before is None:
+            return self.plan.run
+        made = self.before.run(arguments[self.first:self.last])
+        plan = self.plan
+        return lambda given: plan.run([*given, *made])
+
+
+def _runs_again(call: Call) -> bool:
+    """Must a call run in every iteration, though its operands are the same? If the host sees it."""
+    if call.eqn is None:
+        return False
+    return any("callback" in e.op.name for e in every_equation((call.eqn,)))
 
 
 def plain(layout: Layout) -> Layout:
@@ -172,7 +207,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
             break
         layouts, first = grown, False
     outs = [plain(r.layout) for r in inner.results[nk:]]
-    plan, check = inner.finish([*layouts, *outs]), inner.guard
+    body, check = inner.finish_loop([*layouts, *outs], nc), inner.guard
     made = [Layout(t.stack, ((), *t.split)) for t in outs]
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
@@ -186,12 +221,15 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
         xs = arrays[masks + nc + nk:]
         ys = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        if not length:
+            return [*carry, *ys]
         if check is not None:
             check(arrays[0])
+        step = body.bound(head)
         for i in order:
             here = [x[(slice(None),) * depth + (i, ...)]
                     for x, depth in zip(xs, depths, strict=True)]
-            results = plan.run([*head, *carry, *here])
+            results = step([*head, *carry, *here])
             carry = results[:nk]
             for y, depth, value in zip(ys, out_depths, results[nk:], strict=True):
                 y[(slice(None),) * depth + (i,)] = value
@@ -235,7 +273,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
             break
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
-    step = body.finish(layouts)
+    step = body.finish_loop(layouts, nb)
     run = _differing_while if splits else _common_while
     function = run(ask, step, test.guard, body.guard, nt, nb, len(mask_slot),
                    atoms.sizes(mask),
@@ -251,7 +289,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
         p.bind(var, layout, slot)
 
 
-def _common_while(test: Plan, body: Plan, test_guard: Guard | None, body_guard: Guard | None,
+def _common_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
                   nt: int, nb: int, masks: int, sizes: Any, shapes: Any) -> Callable[..., Arrays]:
     """All devices go on, or none."""
     def run(*arrays: Any) -> Arrays:
@@ -260,14 +298,17 @@ def _common_while(test: Plan, body: Plan, test_guard: Guard | None, body_guard: 
             if check is not None:
                 check(mask[0])
         carry: Sequence[Any] = rest[nt + nb:]
+        head = [*mask, *rest[nt:nt + nb]]
+        step = None
         while test.run([*mask, *rest[:nt], *carry])[0]:
-            carry = body.run([*mask, *rest[nt:nt + nb], *carry])
+            step = step or body.bound(head)
+            carry = step([*head, *carry])
         return list(carry)
 
     return run
 
 
-def _differing_while(test: Plan, body: Plan, test_guard: Guard | None, body_guard: Guard | None,
+def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
                      nt: int, nb: int, masks: int, sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
     """Until no device is left; those that are done keep their carry."""
@@ -275,6 +316,7 @@ def _differing_while(test: Plan, body: Plan, test_guard: Guard | None, body_guar
         rest = arrays[masks:]
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
         carry: Arrays = list(rest[nt + nb:])
+        step = None
         while True:
             if test_guard is not None:
                 test_guard(active)
@@ -283,7 +325,8 @@ def _differing_while(test: Plan, body: Plan, test_guard: Guard | None, body_guar
                 return carry
             if body_guard is not None:
                 body_guard(active)
-            new = body.run([active, *rest[nt:nt + nb], *carry])
+            step = step or body.bound([active, *rest[nt:nt + nb]])
+            new = step([active, *rest[nt:nt + nb], *carry])
             carry = _selected(active, new, carry, shapes)
 
     return run

@@ -64,19 +64,44 @@ class PlanBuilder:
 
     def finish(self, outputs: Sequence[int]) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay."""
-        keep = {*outputs, *(s for s, _ in self.constants)}
-        seen = set(keep)
+        return self._plan(self.calls, self.inputs, outputs)
+
+    def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int],
+                    again: Callable[[Call], bool]) -> tuple[Plan | None, Plan]:
+        """The plan of a loop's body, and before it one of what all iterations compute alike.
+
+        fixed: inputs that do not change. again: whether a call must run in every iteration all the
+        same. The first plan takes the fixed inputs; the second takes all, then the first's results.
+        """
+        known = {*fixed, *(s for s, _ in self.constants)}
+        before: list[Call] = []
+        rest: list[Call] = []
+        for call in self.calls:
+            if known.issuperset(call.inputs) and not again(call):
+                before.append(call)
+                known.update(call.outputs)
+            else:
+                rest.append(call)
+        if not before:
+            return None, self.finish(outputs)
+        read = {*outputs, *(s for call in rest for s in call.inputs)}
+        passed = [s for call in before for s in call.outputs if s in read]
+        return (self._plan(before, fixed, passed),
+                self._plan(rest, [*self.inputs, *passed], outputs))
+
+    def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
+        seen = {*outputs, *(s for s, _ in self.constants)}
         dead: list[tuple[int, ...]] = []
-        for call in reversed(self.calls):
+        for call in reversed(calls):
             last = [s for s in dict.fromkeys((*call.inputs, *call.outputs)) if s not in seen]
             seen.update(last)
             dead.append(tuple(last))
         dead.reverse()
-        steps = [_step(call, ends) for call, ends in zip(self.calls, dead, strict=True)]
+        steps = [_step(call, ends) for call, ends in zip(calls, dead, strict=True)]
         template: list[Any] = [None] * self.slots
         for slot, value in self.constants:
             template[slot] = value
-        return Plan(template, tuple(self.inputs), steps, tuple(outputs))
+        return Plan(template, tuple(inputs), steps, tuple(outputs))
 
 
 def _step(call: Call, dead: tuple[int, ...]) -> tuple:

@@ -30,6 +30,7 @@ from .jnp import (
     complex_numbers,
     contraction,
     cumulative,
+    diagonals,
     elementwise,
     joining,
     moments,
@@ -118,7 +119,7 @@ def _cumsum(self, axis=None, dtype=None, out=None):
 
 
 def _diagonal(self, offset=0, axis1=0, axis2=1):
-    return jnp_indexing.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
+    return diagonals.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
 
 
 def _dot(self, b, *, precision=None, preferred_element_type=None):
@@ -216,7 +217,7 @@ def _to_device(self, device, *, stream=None):
 
 
 def _trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-    return jnp_indexing.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
+    return diagonals.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
 
 
 def _transpose(self, *args):

@@ -1,10 +1,10 @@
-"""Batching: an op, or a whole program, on values that carry one more dimension.
+"""Batching: an op on values that carry one more dimension.
 
 `batch_op` binds an op, in the current interpreter, to operands of which some have a mapped
 dimension. Most ops need no rule: an elementwise op takes the dimension along, any other op takes it
 in front. An op that does not declares `batch`; ops that hold programs, name mesh axes, or speak of
-shardings have their rule here or in batching_regions.py, because it needs to know the axis that is
-mapped (`MappedAxis`). `batch_program` replays a program's equations so, and gives a program.
+shardings have rules here and in the modules batching_*.py, because these need to know the axis that
+is mapped (`MappedAxis`).
 
 On a mesh with Explicit axes a mapped dimension that is split over axes stays split over them in
 every batched value: what a rule leaves otherwise is resharded.
@@ -15,22 +15,20 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, empty_abstract_mesh
 from ..ir.op import OPS, Op
 from ..ir.ops.derivatives import batch_first, move_first
 from ..ir.ops.rules import insert_axes
 from ..ir.ops.sharding import insert_dim
-from ..ir.program import Atom, Equation, Literal, Program, Var
+from ..ir.program import Program
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import ArrayType
-from .staging import current_builder, record_mesh, trace_to_program
 from .tracer import typeof
 
 Dims = Sequence[int | None]
-Batched = tuple[list[Any], list[int | None]]      # results, and the mapped dimension of each
+Batched = tuple[list[Any], Dims]      # results, and the mapped dimension of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,11 @@ def program_axis_names(program: Program) -> frozenset[Hashable]:
     return found
 
 
+def uses_axis(axis: MappedAxis, op: Op, params: dict[str, Any]) -> bool:
+    """Whether an equation depends on the mapped axis by name."""
+    return axis.name is not None and axis.name in axis_names_of(op, params)
+
+
 def batch_op(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
              params: dict[str, Any], types: Sequence[ArrayType]) -> Batched:
     """Bind an op whose operand i has the mapped dimension dims[i] (None: it is not mapped).
@@ -213,137 +216,10 @@ def _expand(x: Any, shape: tuple[int, ...], dims: Sequence[int]) -> Any:
                                         sharding=None)
 
 
-# -- programs --------------------------------------------------------------------------------------
-
-ANYWHERE = -1     # in `wanted` of batch_program: a result may be mapped along any dimension, or not
-
-
-def batch_program(axis: MappedAxis, program: Program, types: Sequence[ArrayType], dims: Dims,
-                  wanted: Sequence[int | None] = (), *, mesh: AbstractMesh | None = None,
-                  capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
-                  ) -> tuple[Program, list[Any], list[int | None]]:
-    """A program for the whole axis: (program, captured values, mapped dimension of each result).
-
-    types: of the mapped operands. wanted: for each result the dimension where it shall be mapped
-      (the loop carry of which another part is mapped, say), or ANYWHERE; default all ANYWHERE.
-    mesh: the context mesh of its types (default: the current one).
-    The captured values are the first operands of the new program, in front of its own.
-    """
-    out_dims: list[int | None] = []
-
-    def run(*operands: Any) -> list[Any]:
-        results = replay(axis, program, operands, dims)
-        out_dims[:] = [d for _, d in results]
-        for i, place in enumerate(wanted):
-            x, d = results[i]
-            if place != ANYWHERE and place != d:
-                if place is None:
-                    raise ValueError(f"result {i} of `{program.name}` is mapped")
-                x = typed(to_dim(x, d, place, axis), place, program.out_avals[i], axis)
-                results[i], out_dims[i] = (x, place), place
-        return [x for x, _ in results]
-
-    key = ("batch", axis, tuple(dims), tuple(wanted))
-    return traced_once(program, key, run, types, out_dims, mesh=mesh, capture_type=capture_type)
-
-
-def traced_once(program: Program, key: tuple[Any, ...], f: Callable[..., list[Any]],
-                types: Sequence[ArrayType], details: Any, *, mesh: AbstractMesh | None = None,
-                capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
-                ) -> tuple[Program, list[Any], Any]:
-    """The program of f, which is made out of `program`: (program, captured values, details).
-
-    Made once for the key, the types and the context; `details` is what f tells besides.
-    """
-    context = STATE.abstract_mesh if mesh is None else mesh
-    key = (*key, tuple(types), context, STATE.check_vma)
-    found = program.memo.get(key)
-    if found is not None:
-        return found
-    new, captured = trace_to_program(f, types, name=program.name, arg_names=program.arg_names,
-                                     mesh=context, capture_type=capture_type)
-    own = not captured
-    if new.consts:        # only an outermost program has constants: this one is called by another
-        meshes, captured = new.memo.get("meshes", ()), [x for _, x in new.consts]
-        new = new.replace(invars=[*new.constvars, *new.invars], consts=())
-        new.memo["meshes"] = meshes
-    if own:
-        program.memo[key] = (new, captured, details)
-    return new, captured, details
-
-
-def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Dims
-           ) -> list[tuple[Any, int | None]]:
-    """Bind a program's equations, batched, in the current interpreter: (result, dim) pairs."""
-    env: dict[Var, tuple[Any, int | None]] = dict(
-        zip(program.invars, zip(operands, dims, strict=True), strict=True))
-    env.update((v, (x, None)) for v, x in program.consts)
-    for m in program.memo.get("meshes", ()):
-        record_mesh(m)
-
-    def read(atom: Atom) -> tuple[Any, int | None]:
-        if isinstance(atom, Literal):
-            return (atom.val.item() if atom.aval.weak_type else atom.val), None
-        return env[atom]
-
-    builder = current_builder()
-    saved, context = builder.location if builder else None, STATE.abstract_mesh
-    try:
-        for eqn in program.eqns:
-            if builder is not None:
-                builder.location = eqn.location.under("batch")
-            STATE.abstract_mesh = _mesh_of(eqn, context)
-            results, out = _replay_equation(axis, eqn, [read(a) for a in eqn.invars])
-            for v, x, d in zip(eqn.outvars, results, out, strict=True):
-                env[v] = (x, d)
-    finally:
-        STATE.abstract_mesh = context
-        if builder is not None:
-            builder.location = saved
-    return [read(a) for a in program.outvars]
-
-
-def _mesh_of(eqn: Equation, context: AbstractMesh) -> AbstractMesh:
-    """The context of one equation: a program may switch axes to Auto and back (`auto_axes`)."""
-    if not context.axis_names or not eqn.outvars:
-        return context
-    mesh = eqn.outvars[0].aval.mesh
-    return mesh if mesh.axis_names else context
-
-
-def _replay_equation(axis: MappedAxis, eqn: Equation, operands: list[tuple[Any, int | None]]
-                     ) -> Batched:
-    values, dims = [x for x, _ in operands], [d for _, d in operands]
-    op, params = eqn.op, eqn.params
-    if all(d is None for d in dims) and not uses_axis(axis, op, params):
-        out = op.bind(*values, **params)
-        results = list(out) if op.multiple_results else [out]
-        return results, [None] * len(results)
-    return batch_op(axis, op, values, dims, params, [v.aval for v in eqn.outvars])
-
-
-def uses_axis(axis: MappedAxis, op: Op, params: dict[str, Any]) -> bool:
-    """Whether an equation depends on the mapped axis by name."""
-    return axis.name is not None and axis.name in axis_names_of(op, params)
-
-
-# -- calls, and ops that speak of shardings --------------------------------------------------------
-
-def _call(name: str) -> None:
-    @rule(name)
-    def batch(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Sequence[ArrayType],
-              *, jaxpr: Program, **params: Any) -> Batched:
-        """One call stays one call, of the batched program."""
-        program, captured, out = batch_program(axis, jaxpr, [typeof(x) for x in operands], dims)
-        return OPS[name].bind(*captured, *operands, jaxpr=program, **params), out
-
-
-_call("jit")
-_call("checkpoint")
-
+# -- ops that speak of shardings -------------------------------------------------------------------
 
 @rule("reshard")
-def _batch_reshard(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
+def _batch_reshard(axis: MappedAxis, operands: Sequence[Any], dims: Sequence[int],
                    types: Sequence[ArrayType], *, dst_sharding: Any) -> Batched:
     (x,), (dim,) = operands, dims
     wider = insert_dim(dst_sharding, typeof(x).ndim - 1, dim, axis.entry_on(dst_sharding.mesh))
@@ -351,7 +227,7 @@ def _batch_reshard(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
 
 
 @rule("sharding_constraint")
-def _batch_constraint(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
+def _batch_constraint(axis: MappedAxis, operands: Sequence[Any], dims: Sequence[int],
                       types: Sequence[ArrayType], *, sharding: Any) -> Batched:
     """Over Auto axes the mapped dimension is left open, or gets the axes of spmd_axis_name."""
     (x,), (dim,) = operands, dims

@@ -18,20 +18,17 @@ from ..ir.ops.derivatives import explicit_sharding
 from ..ir.program import Program, Var
 from ..ir.types import ArrayType
 from .batching import (
-    ANYWHERE,
     Batched,
     Dims,
     MappedAxis,
-    batch_program,
     batched_type,
     element_type,
     move_dim,
-    replay,
     rule,
     to_dim,
-    traced_once,
     typed,
 )
+from .batching_programs import ANYWHERE, batch_program, replay, traced_once
 from .tracer import typeof
 
 Types = Sequence[ArrayType]

@@ -17,7 +17,8 @@ from ..ir.program import Program
 from ..ir.types import ArrayType
 from .autodiff.custom import SymbolicZero
 from .autodiff.forward import zero_tangent
-from .batching import Batched, Dims, MappedAxis, batch_program, element_type, rule, to_dim
+from .batching import Batched, Dims, MappedAxis, element_type, rule, to_dim
+from .batching_programs import batch_program
 from .mapped import map_flat
 from .tracer import typeof
 
@@ -54,7 +55,8 @@ class _MappedJVP:
 
     def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         n = len(primals)
-        pairs = [_element(x, d) for x, d in zip([*primals, *tangents], self.dims * 2, strict=True)]
+        pairs = [_element(x, d) for x, d in zip([*primals, *tangents], [*self.dims] * 2,
+                                                strict=True)]
         pairs = map_flat(self.axis, lambda *values: self.rule(values[:n], values[n:]), pairs)
         half = len(pairs) // 2
         outs = [to_dim(x, d, 0, self.axis) for x, d in pairs[:half]]

@@ -20,7 +20,8 @@ from ..ir.program import Program
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
-from .batching import Batched, Dims, MappedAxis, batch_program, program_axis_names, rule
+from .batching import Batched, Dims, MappedAxis, program_axis_names, rule
+from .batching_programs import batch_program
 from .tracer import typeof
 
 

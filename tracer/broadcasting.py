@@ -44,7 +44,7 @@ def joined_sharding(values: list[Any], shape: Shape) -> NamedSharding | None:
                      label=", ".join(a.str_short(True) for a in avals),
                      help="bring the operands to one spec with `reshard`")
             entries[d] = axes
-    return named_sharding_abstract(mesh, spec_from_entries(tuple(entries)))
+    return named_sharding_abstract(mesh.abstract_mesh, spec_from_entries(tuple(entries)))
 
 
 def to_type(x: Any, shape: Shape, sharding: NamedSharding | None = None) -> Array:

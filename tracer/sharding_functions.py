@@ -91,7 +91,8 @@ def _full_rank(sharding: NamedSharding, aval: ArrayType) -> NamedSharding:
              label=f"the value is {aval}", help=f"give the spec {aval.ndim} entries or fewer")
     entries = entries[:aval.ndim] + ((),) * (aval.ndim - len(entries))
     return named_sharding_abstract(
-        sharding.mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))
+        sharding.mesh.abstract_mesh,
+        spec_from_entries(entries, spec.unreduced, spec.reduced))
 
 
 def _without(aval: ArrayType, mesh: AbstractMesh, axes: frozenset[str]) -> NamedSharding:

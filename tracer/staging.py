@@ -122,7 +122,8 @@ class Builder:
         if var is None:
             outer = x
             if isinstance(x, Tracer) and x.builder is not self.parent:
-                outer = Tracer(self.parent, self.parent.atom(x))
+                parent: Any = self.parent
+                outer = Tracer(parent, parent.atom(x))
             self.keep.append(x)
             var = Var(self.capture_type(typeof(outer)))
             self.const_vars[id(x)] = var

@@ -137,7 +137,7 @@ def reordered(sharding: NamedSharding, places: Sequence[int]) -> NamedSharding:
     spec = sharding.spec
     entries = tuple(spec.entries[p] for p in places)
     return named_sharding_abstract(
-        sharding.mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))
+        sharding.mesh.abstract_mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))
 
 
 def vdot(a, b, *, precision=None, preferred_element_type=None):

@@ -23,6 +23,7 @@ from ..dtype_promotion import (
     convert,
     dtype_name,
     int_default,
+    promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
     user_dtype,
@@ -140,7 +141,7 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
             extra = lax.broadcast_in_dim(extra, tuple(shape), ())
         parts.insert(0, extra) if place == 0 else parts.append(extra)
     if len(parts) > 1:
-        target = reductions.promote_dtypes(*parts)
+        target = promote_dtypes(*parts)
         a = lax.concatenate(target, axis_index)
     op = not_equal if dtype_name(a) == BOOL else subtract_function
     for _ in range(n):

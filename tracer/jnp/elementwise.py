@@ -4,6 +4,7 @@ Integers become floats where the result is no integer; two operands come to one 
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,7 @@ from ...ir.ops.transcendental import (
     tan_p,
     tanh_p,
 )
+from ..autodiff.custom_jvp import custom_jvp
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
@@ -212,8 +214,21 @@ def sinc(x, /):
     at_zero = eq_p.bind(x, literal_like(0, x))
     pi_x = mul_p.bind(literal_like(np.pi, x), x)
     safe = select_of(at_zero, pi_x, literal_like(1, x))
-    near = add_p.bind(mul_p.bind(pi_x, literal_like(0, x)), literal_like(1, x))
+    near = _sinc_near_zero(0, pi_x)
     return select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(0,))
+def _sinc_near_zero(k: int, x: Any) -> Any:
+    """The k-th derivative of sin(x) / x at 0, in the shape of x."""
+    value = 0.0 if k % 2 else (-1) ** (k // 2) / (k + 1)
+    return add_p.bind(mul_p.bind(x, literal_like(0, x)), literal_like(value, x))
+
+
+@_sinc_near_zero.defjvp
+def _(k: int, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return _sinc_near_zero(k, x), mul_p.bind(_sinc_near_zero(k + 1, x), t)
 
 
 def i0(x):

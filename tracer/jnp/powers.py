@@ -15,6 +15,7 @@ from ...ir.ops.powers import integer_pow_p, pow_p, sqrt_p, square_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p
 from .. import lax
+from ..autodiff.custom_jvp import custom_jvp
 from ..broadcasting import select_of
 from ..dtype_promotion import (
     BOOL,
@@ -121,17 +122,45 @@ def float_power(x, y, /):
 
 def logaddexp_function(x1, x2, /):
     """log(exp(x1) + exp(x2)), without overflow."""
-    x1, x2 = promote_args_inexact("logaddexp", x1, x2)
-    return _logaddexp(x1, x2, exp_p, None)
+    return _logaddexp(*promote_args_inexact("logaddexp", x1, x2))
 
 
 def logaddexp2_function(x1, x2, /):
     """log2(2 ** x1 + 2 ** x2), without overflow."""
-    x1, x2 = promote_args_inexact("logaddexp2", x1, x2)
-    return _logaddexp(x1, x2, exp2_p, 1 / np.log(2))
+    return _logaddexp2(*promote_args_inexact("logaddexp2", x1, x2))
 
 
-def _logaddexp(x1: Any, x2: Any, power_op: Op, scale: float | None) -> Any:
+@custom_jvp
+def _logaddexp(x1: Any, x2: Any) -> Any:
+    """`logaddexp_function` of promoted operands."""
+    return _add_logs(x1, x2, exp_p, None)
+
+
+@custom_jvp
+def _logaddexp2(x1: Any, x2: Any) -> Any:
+    """`logaddexp2_function` of promoted operands."""
+    return _add_logs(x1, x2, exp2_p, 1 / np.log(2))
+
+
+def _shares(f: Any, power_op: Op) -> Any:
+    """The rule: each tangent times the share of its operand in the sum; that of inf is 1."""
+    def finite(x: Any) -> Any:
+        return select_of(eq_p.bind(x, literal_like(np.inf, x)), x, literal_like(0, x))
+
+    def rule(primals: Any, tangents: Any) -> tuple[Any, Any]:
+        out = f(*primals)
+        a, b = (mul_p.bind(t, power_op.bind(sub_p.bind(finite(x), finite(out))))
+                for x, t in zip(primals, tangents, strict=True))
+        return out, add_p.bind(a, b)
+
+    return rule
+
+
+_logaddexp.defjvp(_shares(_logaddexp, exp_p))
+_logaddexp2.defjvp(_shares(_logaddexp2, exp2_p))
+
+
+def _add_logs(x1: Any, x2: Any, power_op: Op, scale: float | None) -> Any:
     top = max_p.bind(x1, x2)
 
     def log1p_scaled(v: Any) -> Any:

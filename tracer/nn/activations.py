@@ -1,9 +1,12 @@
 """Activation functions of neural networks. Sharding is kept: all are elementwise but `glu`."""
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import lax
+from ..autodiff.custom_jvp import custom_jvp
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, promote_args_inexact, shape_of
 from ..jnp.elementwise import (
@@ -36,14 +39,29 @@ def identity(x):
     return as_array(x)
 
 
+@custom_jvp
 def relu(x):
-    """max(x, 0)."""
+    """max(x, 0); its derivative is 0 at 0."""
     return maximum_function(x, 0)
 
 
+@relu.defjvp
+def _relu_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return relu(x), lax.select(greater(x, 0), t, lax.full_like(t, 0))
+
+
+@custom_jvp
 def relu6(x):
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6); its derivative is 0 at 0 and at 6."""
     return minimum_function(maximum_function(x, 0), 6.0)
+
+
+@relu6.defjvp
+def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    inside = lax.bitwise_and(greater(x, 0), less(x, 6))
+    return relu6(x), lax.select(inside, t, lax.full_like(t, 0))
 
 
 def sigmoid(x):
@@ -175,12 +193,19 @@ def squareplus(x, b=4):
     return divide(add_function(x, sqrt(add_function(square(x), b))), 2)
 
 
+@custom_jvp
 def log1mexp(x):
-    """log(1 - exp(-x)) for x > 0, accurate at both ends."""
+    """log(1 - exp(-x)) for x > 0, accurate at both ends, and so is its derivative."""
     (x,) = promote_args_inexact("log1mexp", x)
     near = less(x, float(np.log(2.0)))
     small = log(negative_function(expm1(negative_function(x))))
     large = log1p(negative_function(exp(negative_function(x))))
     return choose_where(near, small, large)
+
+
+@log1mexp.defjvp
+def _log1mexp_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return log1mexp(x), divide(t, expm1(x))
 
 

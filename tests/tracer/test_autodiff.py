@@ -1,0 +1,504 @@
+"""Derivatives outside of jit and within: values, types, control flow, rules of the user's, errors."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import ad_checkpoint, custom_derivatives, dtypes, lax, nn
+from shardtrace.errors import UnexpectedTracerError
+from shardtrace.ir.parse import parse_program
+from shardtrace.ir.program import programs_equal
+from shardtrace.ir.verify import verify
+
+F32 = np.float32
+V = np.array([0.5, -1.0, 2.0], F32)
+X = np.linspace(-1, 2, 12).astype(F32).reshape(3, 4)
+W = np.linspace(1, -2, 20).astype(F32).reshape(4, 5)
+
+
+def slope(f: Callable[..., Any], x: np.ndarray, direction: np.ndarray, step: float = 1e-6) -> float:
+    """The derivative of f, computed in float64, by central differences."""
+    with st.enable_x64():
+        wide = np.asarray(x, np.float64)
+        ahead, behind = (np.asarray(f(jnp.asarray(wide + s * step * direction))) for s in (1, -1))
+    return float(ahead - behind) / (2 * step)
+
+
+# -- against finite differences --------------------------------------------------------------------
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "polynomial": lambda x: jnp.sum(x**3 - 2 * x),
+    "exp of a product": lambda x: jnp.exp(x * x.sum()).sum(),
+    "matmul": lambda x: jnp.tanh(x @ np.asarray(W, np.float64)).sum(),
+    "softmax": lambda x: nn.log_softmax(x)[0, 1],
+    "where": lambda x: jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1.0)), x**2).sum(),
+    "indexing": lambda x: x[1, :2].sum() + (x[np.array([0, 0])] ** 2).sum(),
+    "update": lambda x: (x.at[0].set(0.0) * x).sum(),
+    "maximum": lambda x: jnp.max(x) + jnp.maximum(x, 0.3).sum(),
+    "sort": lambda x: (jnp.sort(x.ravel()) * np.arange(12.0)).sum(),
+    "cumulative": lambda x: (jnp.cumsum(x, 0) ** 2).sum() + jnp.prod(x + 3),
+    "concatenate": lambda x: (jnp.concatenate([x, 2 * x.T.reshape(3, 4)]) ** 2).sum(),
+    "norm": lambda x: jnp.linalg.norm(x),
+    "inverse": lambda x: jnp.linalg.inv(x @ x.T + 3 * np.eye(3)).sum(),
+    "jit": lambda x: st.jit(lambda y: jnp.sin(y) * y)(x).sum(),
+    "checkpoint": lambda x: st.checkpoint(lambda y: jnp.sin(jnp.sin(y)) * y)(x).sum(),
+    "vmap": lambda x: st.vmap(lambda row: jnp.sin(row).sum() * row)(x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+def test_gradients_are_slopes(name: str, jitted: bool) -> None:
+    f = FUNCTIONS[name]
+    direction = np.cos(np.arange(12.0)).reshape(3, 4)
+    with st.enable_x64():
+        x = np.asarray(X, np.float64) + 0.01
+        gradient = (st.jit if jitted else lambda g: g)(st.grad(f))(x)
+        _, pushed = st.jvp(f, (x,), (direction,))
+        assert gradient.dtype == np.float64 and gradient.shape == x.shape
+    expected = slope(f, x, direction)
+    np.testing.assert_allclose(np.sum(np.asarray(gradient) * direction), expected, rtol=1e-6)
+    np.testing.assert_allclose(float(pushed), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["polynomial", "softmax", "jit", "checkpoint", "vmap", "matmul"])
+def test_second_derivatives_are_slopes_of_gradients(name: str) -> None:
+    f = FUNCTIONS[name]
+    direction = np.sin(np.arange(12.0)).reshape(3, 4)
+    with st.enable_x64():
+        x = np.asarray(X, np.float64) + 0.01
+        over_reverse = st.jvp(st.grad(f), (x,), (direction,))[1]
+        over_forward = st.grad(lambda y: st.jvp(f, (y,), (direction,))[1])(x)
+        reverse_twice = st.grad(lambda y: jnp.sum(st.grad(f)(y) * direction))(x)
+    def along(y):
+        return jnp.sum(st.grad(f)(y) * direction)
+    expected = slope(along, x, direction)
+    for product in (over_reverse, over_forward, reverse_twice):
+        np.testing.assert_allclose(np.sum(np.asarray(product) * direction), expected, rtol=1e-5)
+        np.testing.assert_allclose(product, over_reverse, rtol=1e-9, atol=1e-12)
+
+
+# -- Python control flow and values ----------------------------------------------------------------
+
+def test_a_branch_may_look_at_the_value() -> None:
+    f = st.grad(lambda x: x**2 if x > 0 else -x)
+    assert float(f(3.0)) == 6.0 and float(f(-3.0)) == -1.0
+    assert float(st.grad(f)(3.0)) == 2.0
+    primal, tangent = st.jvp(lambda x: x * 2 if float(x) > 1 else x, (2.0,), (1.0,))
+    assert (float(primal), float(tangent)) == (4.0, 2.0)
+
+
+def test_loops_over_values_and_indices() -> None:
+    def power(x, n):
+        out = x
+        while out < 100:
+            out = out * x
+        return out * [1.0, 2.0, 3.0][n]
+    assert float(st.grad(power)(3.0, jnp.asarray(1))) == 2 * 5 * 3.0**4
+
+
+def test_printing_shows_the_value(capsys: pytest.CaptureFixture[str]) -> None:
+    def f(x):
+        print(x)
+        print(f"{x:.2f} {int(x)} {x.item()}")
+        return x * x
+    st.grad(f)(3.0)
+    assert capsys.readouterr().out == (
+        "GradTracer(primal=3.0, typeof(tangent)=f32[])\n3.00 3 3.0\n")
+
+
+def test_under_jit_there_is_no_value() -> None:
+    with pytest.raises(TypeError, match="Attempted boolean conversion"):
+        st.jit(st.grad(lambda x: x if x > 0 else -x))(1.0)
+
+
+def test_the_differentiated_function_runs_once() -> None:
+    calls = []
+    def f(x):
+        calls.append(1)
+        return jnp.sin(x)
+    st.value_and_grad(f)(1.0)
+    assert len(calls) == 1
+    g = st.jit(f)
+    for _ in range(3):
+        st.grad(g)(2.0)
+    assert len(calls) == 2
+
+
+# -- types and trees -------------------------------------------------------------------------------
+
+def test_gradients_of_python_numbers_are_weak() -> None:
+    for f in (lambda x: x * x, lambda x: jnp.sin(x) * x**3, st.jit(lambda x: x * x)):
+        g = st.grad(f)(3.0)
+        assert g.weak_type and g.dtype == F32
+
+
+def test_gradients_have_the_tree_of_the_argument() -> None:
+    params = {"w": W, "b": [np.ones(5, F32), None]}
+    g = st.grad(lambda p: jnp.tanh(X @ p["w"] + p["b"][0]).sum())(params)
+    assert set(g) == {"w", "b"} and g["b"][1] is None
+    assert g["w"].shape == W.shape and g["b"][0].shape == (5,)
+
+
+def test_argnums_aux_and_keywords() -> None:
+    def f(a, b, *, scale):
+        return (a * b).sum() * scale, {"kept": a * 2, "text": "as it is"}
+    (value, aux), (ga, gb) = st.value_and_grad(f, argnums=(0, -1), has_aux=True)(V, V * 2, scale=3.0)
+    np.testing.assert_allclose(ga, 6 * V)
+    np.testing.assert_allclose(gb, 3 * V)
+    np.testing.assert_allclose(aux["kept"], 2 * V)
+    assert aux["text"] == "as it is" and float(value) == pytest.approx(float((6 * V * V).sum()))
+
+
+def test_integers_have_float0_tangents() -> None:
+    gi, gx = st.grad(lambda i, x: (i * x).sum(), argnums=(0, 1), allow_int=True)(np.arange(3), V)
+    assert gi.dtype == dtypes.float0 and gi.shape == (3,)
+    np.testing.assert_array_equal(gx, [0, 1, 2])
+    outs, tangents = st.jvp(lambda i, x: (i + 1, i * x), (np.arange(3), V),
+                            (np.zeros(3, dtypes.float0), V))
+    assert tangents[0].dtype == dtypes.float0
+    np.testing.assert_allclose(tangents[1], np.arange(3) * V)
+    assert outs[0].dtype == np.int32
+
+
+def test_results_that_do_not_move() -> None:
+    assert float(st.grad(lambda x: 1.0)(2.0)) == 0.0
+    ga, gb = st.grad(lambda a, b: jnp.sum(a), argnums=(0, 1))(V, W)
+    np.testing.assert_array_equal(gb, np.zeros_like(W))
+    assert float(st.grad(lambda x: lax.stop_gradient(x) * x)(3.0)) == 3.0
+    out, f_jvp = st.linearize(lambda x: (x * 2, 5.0), 3.0)
+    assert float(f_jvp(1.0)[0]) == 2.0 and float(f_jvp(1.0)[1]) == 0.0
+
+
+def test_holomorphic_and_complex() -> None:
+    assert complex(st.grad(lambda z: z**2, holomorphic=True)(2 + 1j)) == 4 + 2j
+    np.testing.assert_allclose(complex(st.grad(lambda z: jnp.abs(z) ** 2)(2 + 1j)), 4 - 2j,
+                               rtol=1e-6)
+
+
+def test_vjp_and_linearize_do_not_run_the_function_again() -> None:
+    calls = []
+    def f(x):
+        calls.append(1)
+        return {"s": jnp.sin(x), "t": x.sum()}
+    out, pull = st.vjp(f, V)
+    _, push = st.linearize(f, V)
+    for _ in range(2):
+        (ct,) = pull({"s": np.ones(3, F32), "t": F32(2)})
+        np.testing.assert_allclose(ct, np.cos(V) + 2, rtol=1e-6)
+        np.testing.assert_allclose(push(V)["s"], np.cos(V) * V, rtol=1e-6)
+    assert len(calls) == 2
+
+
+def test_linear_transpose() -> None:
+    transpose = st.linear_transpose(lambda x, y: 0.5 * x - y[0], st.ShapeDtypeStruct((3,), F32),
+                                    st.ShapeDtypeStruct((2, 3), F32))
+    a, b = transpose(V)
+    np.testing.assert_allclose(a, 0.5 * V)
+    np.testing.assert_allclose(b, [-V, 0 * V])
+
+
+def test_jacobians_and_hessian() -> None:
+    def f(a, b):
+        return {"p": a * b.sum(), "q": jnp.outer(a, b)}
+    forward = st.jacfwd(f, argnums=(0, 1))(V, V[:2])
+    reverse = st.jacrev(f, argnums=(0, 1))(V, V[:2])
+    for k, n in (("p", (3,)), ("q", (3, 2))):
+        for i, m in ((0, (3,)), (1, (2,))):
+            assert forward[k][i].shape == n + m
+            np.testing.assert_allclose(forward[k][i], reverse[k][i], rtol=1e-6)
+    h = st.hessian(lambda v: (v**3).sum() + v[0] * v[1])(V)
+    expected = np.diag(6 * V)
+    expected[0, 1] = expected[1, 0] = 1
+    np.testing.assert_allclose(h, expected, rtol=1e-6)
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+def test_a_call_stays_one_call_in_each_direction() -> None:
+    inner = st.jit(lambda x: jnp.sin(x) * x)
+    program = st.make_jaxpr(st.grad(lambda x: inner(x).sum()))(V)
+    calls = [e for e in program.eqns if e.op.name == "jit"]
+    assert len(calls) == 2
+    verify(program)
+    assert programs_equal(parse_program(str(program)), program)
+
+
+def test_equations_keep_the_users_place() -> None:
+    program = st.make_jaxpr(st.grad(lambda x: jnp.sum(x * jnp.sin(x))))(V)
+    words = {e.location.transform for e in program.eqns}
+    assert {"jvp", "transpose(jvp)"} <= words
+    assert all(e.location.short_file == "test_autodiff.py" for e in program.eqns)
+
+
+def test_only_what_the_result_needs_is_differentiated() -> None:
+    def f(x):
+        return x.sum(), jnp.exp(x)
+    program = st.make_jaxpr(st.grad(f, has_aux=True))(V)
+    assert [e.op.name for e in program.eqns].count("mul") == 0
+
+
+# -- custom_jvp ------------------------------------------------------------------------------------
+
+def scaled(factor: float = 10.0) -> Any:
+    f = st.custom_jvp(lambda a, b: jnp.sin(a) * b)
+    f.defjvp(lambda p, t: (f(*p), factor * jnp.cos(p[0]) * t[0] * p[1] + jnp.sin(p[0]) * t[1]))
+    return f
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, st.jit, lambda f: st.jit(st.jit(f))],
+                         ids=["eager", "jit", "jit of jit"])
+def test_custom_jvp_is_used_in_both_modes(wrap: Any) -> None:
+    f = wrap(scaled())
+    assert float(f(1.0, 2.0)) == pytest.approx(2 * np.sin(1), rel=1e-6)
+    expected = 20 * np.cos(1)
+    assert float(st.grad(f)(1.0, 2.0)) == pytest.approx(expected, rel=1e-6)
+    assert float(st.jvp(f, (1.0, 2.0), (1.0, 0.0))[1]) == pytest.approx(expected, rel=1e-6)
+    assert float(st.grad(st.grad(f))(1.0, 2.0)) == pytest.approx(-20 * np.sin(1), rel=1e-6)
+    mapped = st.vmap(st.grad(f))(V, V)
+    np.testing.assert_allclose(mapped, 10 * np.cos(V) * V, rtol=1e-5)
+
+
+def test_custom_jvp_rule_and_function_may_look_at_values() -> None:
+    @st.custom_jvp
+    def f(a):
+        return a * 2 if a > 0 else a * 3
+    @f.defjvp
+    def _(primals, tangents):
+        (a,), (t,) = primals, tangents
+        return f(a), t * (5.0 if a > 0 else 7.0)
+    assert float(st.grad(lambda x: f(x * x))(3.0)) == 30.0
+    assert float(st.grad(f)(-1.0)) == 7.0
+
+
+def test_defjvps_gives_one_rule_per_argument() -> None:
+    f = st.custom_jvp(lambda a, b: a * b)
+    f.defjvps(lambda t, out, a, b: 2 * t * b, None)
+    assert [float(g) for g in st.grad(f, argnums=(0, 1))(1.0, 3.0)] == [6.0, 0.0]
+
+
+def test_symbolic_zeros_in_custom_jvp() -> None:
+    seen = []
+    f = st.custom_jvp(lambda a, b: a * b)
+    def rule(primals, tangents):
+        seen.append([isinstance(t, custom_derivatives.SymbolicZero) for t in tangents])
+        return f(*primals), primals[1] * tangents[0]
+    f.defjvp(rule, symbolic_zeros=True)
+    assert float(st.grad(f)(2.0, 3.0)) == 3.0 and seen == [[False, True]]
+
+
+# -- custom_vjp ------------------------------------------------------------------------------------
+
+def reversed_only() -> Any:
+    f = st.custom_vjp(lambda a, b: jnp.sin(a) * b)
+    f.defvjp(lambda a, b: (f(a, b), (jnp.cos(a), b)), lambda r, ct: (10 * r[0] * ct * r[1], None))
+    return f
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, st.jit], ids=["eager", "jit"])
+def test_custom_vjp_is_used_in_reverse_mode(wrap: Any) -> None:
+    f = wrap(reversed_only())
+    ga, gb = st.grad(f, argnums=(0, 1))(1.0, 2.0)
+    assert float(ga) == pytest.approx(20 * np.cos(1), rel=1e-6) and float(gb) == 0.0
+    assert float(st.grad(st.grad(f))(1.0, 2.0)) == pytest.approx(-20 * np.sin(1), rel=1e-6)
+    np.testing.assert_allclose(st.vmap(st.grad(f))(V, V), 10 * np.cos(V) * V, rtol=1e-5)
+    with pytest.raises(TypeError, match="can't apply forward-mode autodiff"):
+        st.jvp(f, (1.0, 2.0), (1.0, 1.0))
+
+
+def test_custom_vjp_nondiff_argnums_and_residual_trees() -> None:
+    @functools.partial(st.custom_vjp, nondiff_argnums=(0,))
+    def apply(f, x):
+        return f(x)
+    apply.defvjp(lambda f, x: (f(x), {"x": x, "n": 3}), lambda f, r, ct: (f(r["x"]) * ct * r["n"],))
+    assert float(st.grad(lambda x: apply(jnp.cos, x))(1.0)) == pytest.approx(3 * np.cos(1), rel=1e-6)
+    with pytest.raises(UnexpectedTracerError, match="nondiff_argnums"):
+        st.grad(lambda x: apply(x, 1.0))(2.0)
+
+
+def test_symbolic_zeros_in_custom_vjp() -> None:
+    seen = {}
+    f = st.custom_vjp(lambda a, b: (a * b, b))
+    def fwd(a, b):
+        seen["moved"] = (a.perturbed, b.perturbed)
+        return f(a.value, b.value), b.value
+    def bwd(b, cts):
+        seen["zero"] = [isinstance(ct, custom_derivatives.SymbolicZero) for ct in cts]
+        return cts[0] * b, None
+    f.defvjp(fwd, bwd, symbolic_zeros=True)
+    assert float(st.grad(lambda a: f(a, 3.0)[0])(2.0)) == 3.0
+    assert seen == {"moved": (True, False), "zero": [False, True]}
+
+
+def test_custom_gradient() -> None:
+    @st.custom_gradient
+    def f(x):
+        return x**2, lambda ct: ct * 3 * jnp.sin(x)
+    for wrap in (lambda g: g, st.jit):
+        assert float(wrap(st.grad(f))(2.0)) == pytest.approx(3 * np.sin(2), rel=1e-6)
+    @st.custom_gradient
+    def g(x, y):
+        return x * y, lambda ct: (ct * y, 2 * ct * x)
+    assert [float(v) for v in st.grad(g, argnums=(0, 1))(3.0, 5.0)] == [5.0, 6.0]
+
+
+def test_closure_convert_hoists_what_may_be_differentiated() -> None:
+    def outer(x):
+        converted, values = st.closure_convert(lambda y: jnp.sin(y) * x * V, 1.0)
+        assert len(values) == 1
+        return converted(2.0, *values).sum()
+    assert float(st.grad(outer)(3.0)) == pytest.approx(np.sin(2) * V.sum(), rel=1e-6)
+
+
+# -- checkpoint ------------------------------------------------------------------------------------
+
+def block(x):
+    y = ad_checkpoint.checkpoint_name(jnp.sin(x @ W), "y")
+    return jnp.sin(y @ W.T).sum()
+
+
+@pytest.mark.parametrize("policy,dots", [
+    (None, 1), ("nothing_saveable", 1), ("dots_saveable", 0), ("everything_saveable", 0)])
+def test_checkpoint_policies_say_what_is_computed_again(policy: str | None, dots: int) -> None:
+    chosen = policy and getattr(st.checkpoint_policies, policy)
+    f = st.checkpoint(block, policy=chosen)
+    np.testing.assert_allclose(st.grad(f)(X), st.grad(block)(X), rtol=2e-6)
+    program = st.make_jaxpr(st.grad(f))(X)
+    (again,) = [e.params["jaxpr"] for e in program.eqns if e.op.name == "checkpoint"]
+    names = [e.op.name for e in again.eqns]
+    # Transposing the two products takes two more; the rest are computed again.
+    forward = names.count("dot_general") - 2
+    assert forward == 2 * dots or (forward == dots)
+    assert (forward > 0) == bool(dots)
+
+
+def test_named_values_are_kept() -> None:
+    kept = st.checkpoint(block, policy=st.checkpoint_policies.save_only_these_names("y"))
+    other = st.checkpoint(block, policy=st.checkpoint_policies.save_only_these_names("z"))
+    counts = []
+    for f in (kept, other):
+        program = st.make_jaxpr(st.grad(f))(X)
+        (again,) = [e.params["jaxpr"] for e in program.eqns if e.op.name == "checkpoint"]
+        counts.append(len(again.eqns))
+        np.testing.assert_allclose(st.grad(f)(X), st.grad(block)(X), rtol=2e-6)
+    assert counts[0] < counts[1]
+
+
+def test_checkpoint_with_static_arguments_under_jit() -> None:
+    @functools.partial(st.checkpoint, static_argnums=(1,))
+    def f(x, training):
+        return jnp.sin(x) if training else x
+    assert float(st.jit(st.grad(lambda x: f(x, True)))(1.0)) == pytest.approx(np.cos(1), rel=1e-6)
+    assert float(st.grad(st.grad(lambda x: f(jnp.sin(x), True)))(1.0)) == pytest.approx(
+        float(st.grad(st.grad(lambda x: jnp.sin(jnp.sin(x))))(1.0)), rel=1e-6)
+
+
+# -- closures --------------------------------------------------------------------------------------
+
+def test_functions_close_over_values_that_are_differentiated_outside() -> None:
+    def f(a):
+        inner = st.grad(lambda b: jnp.sum(a * b * b))(a)
+        return st.jit(lambda b: (inner * a * b * V).sum())(a)
+    for wrap in (lambda g: g, st.jit):
+        np.testing.assert_allclose(wrap(st.grad(f))(V), 8 * V**4, rtol=1e-5)
+
+
+def test_escaped_tracers_are_refused() -> None:
+    kept = []
+    def f(x):
+        kept.append(x * 2)
+        return x
+    st.grad(f)(1.0)
+    with pytest.raises(UnexpectedTracerError, match="unexpected tracer"):
+        kept[0] + 1
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("run,text", [
+    (lambda: st.grad(lambda x: x)(V), "Gradient only defined for scalar-output functions. Output "
+     "had shape: (3,)."),
+    (lambda: st.grad(lambda x: x)(3), "grad requires real- or complex-valued inputs"),
+    (lambda: st.grad(lambda x: x)(2j), "grad requires real-valued outputs"),
+    (lambda: st.grad(lambda x: x.astype(int))(2.0), "For differentiation of functions with integer"),
+    (lambda: st.grad(lambda x: x, holomorphic=True)(2.0), "requires inputs with complex dtype"),
+    (lambda: st.grad(lambda x: x, argnums=2)(2.0), "requires at least 3 positional arguments"),
+    (lambda: st.jvp(lambda x: x, (V,), ((V,),)), "must have the same tree structure"),
+    (lambda: st.jvp(lambda x: x, (V,), (np.ones(3, int),)), "expected tangent dtype float32"),
+    (lambda: st.vjp(lambda x: (x, x), V)[1](V, V), "must be called with a single argument"),
+    (lambda: st.jacfwd(lambda x: x)(3), "jacfwd requires real-valued inputs"),
+    (lambda: st.linear_transpose(lambda x: x.astype(int), V), "linear_transpose only supports"),
+    (lambda: st.grad(lambda x: (x, x, x), has_aux=True)(1.0), "two-element tuple"),
+    (lambda: st.custom_jvp(lambda x: x).defjvps(None)
+     or functools.partial(st.custom_jvp, nondiff_argnums=(0,))(max).defjvps(None),
+     "Can't use ``defjvps``"),
+])
+def test_type_errors_have_jaxs_words(run: Callable[[], Any], text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        run()
+    assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("run,text", [
+    (lambda: st.jvp(lambda x: x, (V,), (np.ones(2, F32),)), "different primal and tangent shapes"),
+    (lambda: st.vjp(lambda x: x, V)[1](np.ones(2, F32)), "for argument to VJP function: got "
+     "float32[2], but expected float32[3]"),
+    (lambda: st.vjp(lambda x: x, V)[1]((V,)), "unexpected tree structure"),
+    (lambda: st.linearize(lambda x: x, V)[1](np.ones(2, F32)), "linearized function called on"),
+])
+def test_value_errors_have_jaxs_words(run: Callable[[], Any], text: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        run()
+    assert text in str(caught.value)
+
+
+def _with_vjp(fwd: Any = None, bwd: Any = None) -> Any:
+    f = st.custom_vjp(lambda x: x)
+    f.defvjp(fwd or (lambda x: (x, None)), bwd or (lambda r, ct: (ct,)))
+    return st.grad(lambda x: f(x).sum())
+
+
+def _with_jvp(rule: Any) -> Any:
+    f = st.custom_jvp(lambda x: x)
+    f.defjvp(rule)
+    return st.grad(lambda x: f(x).sum())
+
+
+@pytest.mark.parametrize("function,text", [
+    (_with_vjp(bwd=lambda r, ct: ct), "same container (pytree) structure as the args tuple"),
+    (_with_vjp(bwd=lambda r, ct: (ct, ct)), "tuple of length equal to the number of arguments"),
+    (_with_vjp(bwd=lambda r, ct: (ct[0],)), "at output[0] the bwd rule produced an output of type "
+     "float32[] corresponding to an input of type float32[3]"),
+    (_with_vjp(fwd=lambda x: x), "instead of a pair the fwd rule"),
+    (_with_jvp(lambda p, t: p[0]), "must produce a pair (list or tuple of length two)"),
+    (_with_jvp(lambda p, t: (p[0], t)), "equal container (pytree) structures"),
+    (_with_jvp(lambda p, t: (p[0], t[0][0])), "Expected float32[3] (tangent type of float32[3]) "
+     "but got float32[]."),
+])
+def test_custom_rules_are_checked(function: Callable[[Any], Any], text: str) -> None:
+    for f in (function, st.jit(function)):
+        with pytest.raises((TypeError, ValueError)) as caught:
+            f(V)
+        assert text in str(caught.value)
+
+
+def test_a_custom_function_without_a_rule() -> None:
+    with pytest.raises(AttributeError, match="No JVP defined for custom_jvp function"):
+        st.custom_jvp(lambda x: x)(1.0)
+    with pytest.raises(AttributeError, match="No VJP defined for custom_vjp function"):
+        st.custom_vjp(lambda x: x)(1.0)
+
+
+def test_differentiating_by_what_a_custom_function_closes_over() -> None:
+    def f(x):
+        g = st.custom_jvp(lambda a: a * x)
+        g.defjvp(lambda p, t: (g(*p), t[0]))
+        return g(x)
+    with pytest.raises(UnexpectedTracerError, match="closed-over value"):
+        st.grad(f)(1.0)
