@@ -104,6 +104,9 @@ class Executable:
         mesh = placement.mesh or placement.abstract_mesh
         spec = self.partitioned.out_specs[i]
         aval = program.outvars[i].aval
+        if (aval.mesh.axis_types != mesh.axis_types and placement.mesh is not None
+                and aval.mesh.shape_tuple == mesh.shape_tuple):
+            mesh = mesh.update(axis_types=aval.mesh.axis_types)  # an op of auto_axes
         entries = spec.entries
         if not (aval.mesh.axis_names and not aval.mesh.auto_axes) or not mesh.explicit_axes:
             while entries and not entries[-1]:

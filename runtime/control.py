@@ -13,21 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ir.diagnostic import Label, error
 from ..ir.keys import storage_dtype
 from ..ir.program import Equation, Program
-from ..ir.types import array_type
 from .axes import MeshAtoms
 from .flatten import FlatProgram
-from .folding import collective_atoms, every_equation
+from .folding import every_equation
 from .layout import Atoms, Layout, array_shape
+from .masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from .plan import Call, Plan
 from .workspace import Value
 
 Arrays = list[Any]
-Guard = Callable[[Any], None]
-_BOOL = array_type((), np.dtype(np.bool_))
-_OWN = frozenset({"all_slice"})        # each device has what it takes: nothing is exchanged
 
 
 class Inner:
@@ -44,7 +40,7 @@ class Inner:
             flat = program.memo["flat"] = FlatProgram(program)
         self.planner = q = p.nested(flat)
         if mask:
-            q.mask, q.predicate = Value(_BOOL, Layout(mask, ()), q.plan.input()), predicate
+            q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
         for var, x, layout in zip(flat.invars, operands, layouts, strict=True):
             same = x.uniform if layout is x.layout else ()
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
@@ -124,65 +120,6 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
             for a, b in zip(layouts, made, strict=True)]
 
 
-# -- masks -----------------------------------------------------------------------------------------
-
-def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
-          ) -> Guard | None:
-    """A check that no collective of the program has a part of its group at work only."""
-    if not mask or predicate is None:
-        return None
-    found: list[tuple[Equation, tuple[int, ...]]] = []
-    for eqn in flat.eqns:
-        if eqn.op.collective is not None and eqn.op.name not in _OWN:
-            group = set(collective_atoms(eqn, atoms))
-            dims = tuple(i for i, a in enumerate(mask) if a in group)
-            if dims:
-                found.append((eqn, dims))
-    if not found:
-        return None
-
-    def check(active: Any) -> None:
-        for eqn, dims in found:
-            if (active.any(axis=dims) != active.all(axis=dims)).any():
-                raise split_collective(eqn, predicate)
-
-    return check
-
-
-def split_collective(eqn: Equation, predicate: Equation) -> Exception:
-    """The error for a collective that a part of its group would wait in for ever."""
-    assert eqn.op.collective is not None
-    axes = ", ".join(eqn.op.collective.axes(eqn.params))
-    return error(
-        RuntimeError, f"`{eqn.op.name}` exchanges over {axes}, but the predicate of "
-        f"`{predicate.op.name}` at {predicate.location} lets only some devices of a group along "
-        f"{axes} reach it: on hardware they would wait for the others for ever",
-        code="split-collective", location=eqn.location, label="not all members come here",
-        others=(Label(predicate.location, f"this `{predicate.op.name}` goes different ways"),),
-        help=(f"make the predicate equal along {axes}, for example `lax.pmax(pred, {axes!r})`",
-              f"or exchange before the `{predicate.op.name}`"))
-
-
-def _mask_dims(mask: Atoms, layout: Layout, ndim: int, atoms: MeshAtoms) -> tuple[int, ...]:
-    """Shape in which a mask lies beside an array of this layout."""
-    here = set(mask)
-    return (*(atoms.size[a] if a in here else 1 for a in layout.stack), *(1,) * ndim)
-
-
-def _selected(mask: Any, new: Arrays, old: Arrays, shapes: Sequence[tuple[int, ...]]) -> Arrays:
-    if mask.all():
-        return new
-    return [np.where(mask.reshape(shape), n, o)
-            for n, o, shape in zip(new, old, shapes, strict=True)]
-
-
-def _outer_mask(p: Any) -> tuple[Atoms, Equation | None, list[int]]:
-    """Axes, predicate and slot of the mask that holds where an equation stands."""
-    if p.mask is None:
-        return (), None, []
-    return p.mask.layout.stack, p.predicate, [p.mask.slot]
-
-
 # -- scan ------------------------------------------------------------------------------------------
 
 def plan_scan(p: Any, eqn: Equation) -> None:
@@ -190,7 +127,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     params, atoms = eqn.params, p.atoms
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
-    mask, predicate, mask_slot = _outer_mask(p)
+    mask, predicate, mask_slot = outer_mask(p)
     fixed = [x.layout for x in operands[:nc]]
     whole, items, depths = [], [], []
     for x in operands[nc + nk:]:
@@ -250,7 +187,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
     params, atoms = eqn.params, p.atoms
     nt, nb = params["cond_nconsts"], params["body_nconsts"]
     operands = [p.value_of(a) for a in eqn.invars]
-    outer, predicate, mask_slot = _outer_mask(p)
+    outer, predicate, mask_slot = outer_mask(p)
     fixed = [x.layout for x in operands[:nt + nb]]
     layouts = [plain(x.layout) for x in operands[nt + nb:]]
     mask: Atoms = outer
@@ -277,7 +214,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
     run = _differing_while if splits else _common_while
     function = run(ask, step, test.guard, body.guard, nt, nb, len(mask_slot),
                    atoms.sizes(mask),
-                   [_mask_dims(mask, t, v.aval.ndim, atoms)
+                   [mask_dims(mask, t, v.aval.ndim, atoms)
                     for t, v in zip(layouts, eqn.outvars, strict=True)])
     if mask_slot and mask != outer:
         mask_slot = [p.view(p.mask, mask, ())]
@@ -327,7 +264,7 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
                 body_guard(active)
             step = step or body.bound([active, *rest[nt:nt + nb]])
             new = step([active, *rest[nt:nt + nb], *carry])
-            carry = _selected(active, new, carry, shapes)
+            carry = selected(active, new, carry, shapes)
 
     return run
 
@@ -338,7 +275,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
     """Append a cond: a call that runs the plan of the branch taken, or of each that is."""
     atoms = p.atoms
     index, *operands = [p.value_of(a) for a in eqn.invars]
-    outer, predicate, mask_slot = _outer_mask(p)
+    outer, predicate, mask_slot = outer_mask(p)
     splits = bool(index.layout.atoms)
     mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
     inners = [Inner(p, b, operands, [x.layout for x in operands], mask,
@@ -352,7 +289,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
     plans, guards = [i.finish(layouts) for i in inners], [i.guard for i in inners]
     masks, last = len(mask_slot), len(plans) - 1
     sizes = atoms.sizes(mask)
-    shapes = [_mask_dims(mask, t, v.aval.ndim, atoms)
+    shapes = [mask_dims(mask, t, v.aval.ndim, atoms)
               for t, v in zip(layouts, eqn.outvars, strict=True)]
 
     def one(*arrays: Any) -> Arrays:
@@ -373,7 +310,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
             if check is not None:
                 check(mine)
             new = plan.run([mine, *arrays[masks + 1:]])
-            results = new if results is None else _selected(mine, new, results, shapes)
+            results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 
     if mask_slot and mask != outer:

@@ -21,7 +21,7 @@ from ..ir.spec import axis_factor
 from ..ir.types import ArrayType
 from . import ring
 from .axes import MeshAtoms, axis_names, linear_index
-from .control import split_collective
+from .masks import split_collective
 from .meter import Meter, Traffic, Wire
 from .numerics import as_declared, evaluator, widened
 from .perdevice_control import CONTROL

@@ -18,7 +18,7 @@ from ..program import Program
 from ..rule import FactorRule
 from ..sharding import named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, ManualState
+from ..types import ArrayType, ManualState, same_type
 
 Types = Sequence[ArrayType]
 
@@ -39,12 +39,8 @@ def item_type(t: ArrayType) -> ArrayType:
     return t.update(shape=t.shape[1:], sharding=sharding)
 
 
-def _same_block(a: ArrayType, b: ArrayType) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.manual is b.manual
-
-
 def _check(op: str, what: str, given: Types, taken: Types) -> None:
-    if len(given) != len(taken) or not all(map(_same_block, given, taken)):
+    if len(given) != len(taken) or not all(map(same_type, given, taken)):
         texts = [", ".join(t.str_short(True) for t in ts) for ts in (taken, given)]
         raise TypeError(f"`{op}`: {what} has types ({texts[0]}), but ({texts[1]}) is given")
 

@@ -273,3 +273,25 @@ def test_what_iterations_share_is_computed_once():
         (value,) = body.run([3, value, made])
     assert value == 24 and calls == ["wide", *["step"] * 4]
     assert plan.finish_loop([result], [const], lambda call: True)[0] is None
+
+
+def test_untracked_types_change_no_value(executor):
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    f = st.jit(st.shard_map(lambda b: lax.while_loop(
+        lambda c: c.sum() < 10, lambda c: 2 * c + 1, b), mesh=mesh, in_specs=P("x"),
+        out_specs=P("x"), check_vma=False))
+    np.testing.assert_array_equal(f(X), [doubled_until(10)(v) for v in X])
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_blocks_that_go_different_ways_may_be_sharded_over_other_axes(kind, executor):
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
+    spec = P("x", None) if kind is AxisType.Explicit else P("x", "y")
+    with st.set_mesh(mesh):
+        f = st.jit(st.shard_map(lambda b: lax.cond(
+            lax.axis_index("x") == 0, lambda c: jnp.sort(c, 0) + c.sum(), lambda c: c @ c.T @ c, b),
+            in_specs=P("x"), out_specs=P("x"), axis_names={"x"}))
+        out = f(st.device_put(A, spec))
+    first, second = A[:4], A[4:]
+    want = np.concatenate([np.sort(first, 0) + first.sum(), second @ second.T @ second])
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)

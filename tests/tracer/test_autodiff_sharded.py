@@ -116,7 +116,7 @@ def test_both_executors_agree_on_gradients() -> None:
         with st.config.override(shardtrace_executor=executor):
             results.append(st.jit(st.grad(loss(True), argnums=(0, 1)))(W, BLOCKS))
     for a, b in zip(*results, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
+        np.testing.assert_allclose(a, b, rtol=2e-5)
 
 
 def test_grad_inside_a_region_sums_over_what_its_argument_does_not_vary_over() -> None:
@@ -133,6 +133,7 @@ def test_custom_rules_inside_a_region() -> None:
     f = st.custom_vjp(lambda x: jnp.sin(x))
     f.defvjp(lambda x: (f(x), x), lambda x, ct: (3 * ct * jnp.cos(x),))
     for g in (f, st.checkpoint(f), st.jit(f)):
-        total = region(True)(lambda x: lax.psum(g(x).sum(), "x"), in_specs=P("x"), out_specs=P())
+        total = region(True)(lambda x, g=g: lax.psum(g(x).sum(), "x"), in_specs=P("x"),
+                             out_specs=P())
         for wrap in (lambda h: h, st.jit):
             np.testing.assert_allclose(wrap(st.grad(total))(BLOCKS), 3 * np.cos(BLOCKS), rtol=1e-5)

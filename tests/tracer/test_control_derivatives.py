@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
-from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
 RNG = np.random.default_rng(0)
@@ -172,6 +172,34 @@ def test_gradients_of_sharded_loops(kind, specs, executor):
             np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-4, atol=2e-4)
             if kind is AxisType.Explicit:
                 assert st.typeof(g) is st.typeof(x)
+
+
+def steps(a, w):
+    return (lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), a) ** 2).sum()
+
+
+def steps_on_blocks(a, w):
+    def block(b, w):
+        c = lax.fori_loop(0, 3, lambda i, c: jnp.tanh(c @ w), b)
+        return lax.psum((c ** 2).sum(), "x")
+    return st.shard_map(block, in_specs=(P("x"), P()), out_specs=P())(a, w)
+
+
+def steps_with_one_sum(a, w):
+    return steps(a, reshard(w, P(reduced={"x"})))
+
+
+@pytest.mark.parametrize("f, kind", [
+    (steps, AxisType.Auto), (steps, AxisType.Explicit), (steps_on_blocks, AxisType.Auto),
+    (steps_on_blocks, AxisType.Explicit), (steps_with_one_sum, AxisType.Explicit)])
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+def test_gradients_of_what_a_loop_closes_over(f, kind, executor):
+    want = st.jit(st.grad(steps, (0, 1)))(B, V[0])
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
+    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+        got = st.jit(st.grad(f, (0, 1)))(st.device_put(B, P("x")), st.device_put(V[0], P()))
+        for g, w in zip(got, want, strict=True):
+            np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("executor", ["simulated", "per_device"])

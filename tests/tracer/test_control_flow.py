@@ -9,6 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
+from shardtrace.ir.errors import VerificationError
 from shardtrace.ir.parse import parse_program
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.verify import verify
@@ -469,3 +470,29 @@ def test_programs_are_built_like_jaxs(name):
     finally:
         globals()["lax"], globals()["jnp"] = saved
     assert mine == shape_of_program(theirs)
+
+
+# -- the verifier ----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("change, text", [
+    ({"length": 5}, "over 5 items"),
+    ({"num_consts": 1, "num_carry": 0}, "but the equation declares"),
+])
+def test_the_verifier_knows_what_a_scan_takes(change, text):
+    program = st.make_jaxpr(lambda a, w: lax.scan(lambda c, t: (c + t, c), a, w))(X, W).jaxpr
+    (eqn,) = program.eqns
+    wrong = program.replace(eqns=[eqn.replace(params={**eqn.params, **change})])
+    with pytest.raises(VerificationError, match=text):
+        verify(wrong)
+
+
+def test_the_verifier_wants_one_type_for_a_carry(mesh):
+    with st.set_mesh(mesh):
+        program = st.make_jaxpr(lambda a, b: lax.scan(lambda c, t: (c + t, t), a, b))(
+            put(mesh, "x", None), jnp.ones((3, 4, 4))).jaxpr
+    eqn = program.eqns[-1]
+    body = eqn.params["jaxpr"]
+    wrong = body.replace(outvars=[body.invars[1], *body.outvars[1:]])
+    with pytest.raises(VerificationError, match="the carry has types"):
+        verify(program.replace(eqns=[*program.eqns[:-1],
+                                     eqn.replace(params={**eqn.params, "jaxpr": wrong})]))

@@ -4,7 +4,8 @@
     replay.py      bind the equations of a program again, in the current interpreter
     forward.py     tangents along with values; the part that needs no tangent split off
     transpose.py   a linear program backward, from cotangents of results to those of operands
-    rules.py       what ops that hold programs add to these: calls.py, regions.py, custom_*.py
+    rules.py       what ops that hold programs add to these: calls.py, regions.py, *loops.py,
+                   branches.py, custom_*.py
     grad.py        what users call: grad, vjp, jvp, linearize; jacobian.py, checkpoint.py
 
 Reverse mode is forward mode, split into what is known now and what is linear in the tangents,

@@ -129,7 +129,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
 
         def flat(*values: Any) -> list[Any]:
             inner = tree.unflatten(treedef, values)
-            full, named = arguments.merge(*inner, static)
+            full, named = arguments.merge(inner[0], inner[1], static)
             outs, out_tree = tree.flatten(fun(*full, **named))
             trees.append(out_tree)
             return outs

@@ -47,7 +47,7 @@ class _Closed:
 
 tree.register_pytree_node(
     _Closed, lambda c: (tuple(c.captured), (c.program, c.out_tree)),
-    lambda aux, children: _Closed(*aux, tuple(children)))
+    lambda aux, children: _Closed(aux[0], aux[1], tuple(children)))
 
 
 def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:

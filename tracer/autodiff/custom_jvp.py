@@ -100,6 +100,8 @@ class custom_jvp:
 class _FlatRule:
     """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked."""
 
+    __name__: str
+
     def __init__(self, jvp: Callable[..., Any], fixed: Sequence[Any], name: str, in_tree: Any,
                  out_tree: Any, out_types: Sequence[ArrayType]) -> None:
         named_as(self, jvp)

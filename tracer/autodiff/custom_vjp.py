@@ -110,6 +110,8 @@ class _FlatRule:
     Calling it is `fwd`: (primals, moved) -> results, residuals; moved: which have a tangent.
     """
 
+    __name__: str
+
     def __init__(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
                  merge: Callable[[Sequence[Any]], list[Any]], fixed: Sequence[Any], name: str,
                  in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],

@@ -15,14 +15,14 @@ from ...ir.program import Program, Var
 from .. import tree
 from ..staging import Builder
 from ..tracer import Tracer, typeof
-from . import branches, calls, custom_jvp, custom_vjp, loops, regions
+from . import branches, calls, custom_jvp, custom_vjp, loops, regions, while_loops
 from .custom import function_name
 from .forward import Linear, Mask, linearize_program, push_program
 from .recording import Recording, record
 from .replay import Scalar, as_operand, operand
 
 # Importing them enters their rules.
-RULES = (branches, calls, custom_jvp, custom_vjp, loops, regions)
+RULES = (branches, calls, custom_jvp, custom_vjp, loops, regions, while_loops)
 
 
 @dataclass(frozen=True)

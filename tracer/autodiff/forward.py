@@ -326,7 +326,7 @@ def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward:
     forced = force or (False,) * len(program.outvars)
 
     def run(*known_args: Any) -> list[Any]:
-        builder = STATE.interpreter
+        builder: Any = STATE.interpreter
         given = iter(known_args)
         values = [linear.argument(v.aval, v.name) if u else next(given)
                   for v, u in zip(program.invars, unknown, strict=True)]

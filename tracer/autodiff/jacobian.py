@@ -132,20 +132,14 @@ def _unravel(example: Any, t: ArrayType, j: Any, last: bool) -> Any:
         part = _cut(j, dim, start, math.prod(xt.shape))
         start += math.prod(xt.shape)
         shape = (*t.shape, *xt.shape) if last else (*xt.shape, *t.shape)
-        own = _without_repeats(*((t.entries, xt.entries) if last else (xt.entries, t.entries)),
-                               first=last)
+        basis = ((),) * (xt.ndim if last else len(shape) - t.ndim)     # whole, as vmap leaves it
+        own = (*t.entries, *basis) if last else (*basis, *t.entries)
         sharding = explicit_sharding(t) or explicit_sharding(xt)
         if sharding is not None:
             sharding = named_sharding_abstract(sharding.mesh, spec_from_entries(own))
         out.append(OPS["reshape"].bind(part, new_sizes=shape, dimensions=None, sharding=sharding)
                    if typeof(part).shape != shape else part)
     return tree.unflatten(treedef, out)
-
-
-def _without_repeats(a: Sequence[tuple[str, ...]], b: Sequence[tuple[str, ...]], *, first: bool
-                     ) -> tuple[tuple[str, ...], ...]:
-    """Entries of both parts; the basis part is whole, as vmap leaves it."""
-    return (*a, *(() for _ in b)) if first else (*(() for _ in a), *b)
 
 
 def _cut(x: Any, dim: int, start: int, count: int) -> Any:

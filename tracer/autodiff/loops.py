@@ -1,10 +1,10 @@
-"""Derivatives of `scan` and `while` equations: a loop stays one loop.
+"""Derivatives of `scan` equations: a loop stays one loop.
 
 Which carries have a tangent, or are unknown, is a fixed point over the body. A scan is split in
 two scans: what the second needs of an iteration of the first is stacked by the first and iterated
 over by the second; what does not change from one iteration to the next is computed once, before.
 The transpose of a scan runs the other way round, carries the cotangents of what it carried, and
-adds up those of what it closed over. A `while` has no transpose: how often it runs is not known.
+adds up those of what it closed over.
 """
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.diagnostic import fail
-from ...ir.ops.control import scan_p, while_p
+from ...ir.ops.control import scan_p
 from ...ir.ops.derivatives import add_any, cotangent_type
-from ...ir.program import Atom, Literal, Program, Var
+from ...ir.program import Atom, Literal, Program
 from ..tracer import typeof
 from .forward import Mask, jvp_program, matching, split_program, zero_tangent
 from .replay import evaluate, live_equations, stage
@@ -25,7 +24,7 @@ from .transpose import cotangent_like, is_linear, transpose_program, zero_cotang
 Params = dict[str, Any]
 
 
-def _grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask]) -> Mask:
+def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask]) -> Mask:
     """The smallest mask of operands from `mask` on that holds for the carries in every iteration.
 
     program: (mask of operands, mask of carries) -> mask of results, the carries being the first.
@@ -33,14 +32,14 @@ def _grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask],
     while True:
         carried = mask[first:first + carries]
         results = program(mask, carried)[:carries]
-        grown = tuple(a or b for a, b in zip(carried, results, strict=True))
-        if grown == carried:
+        more = tuple(a or b for a, b in zip(carried, results, strict=True))
+        if more == carried:
             return mask
-        mask = (*mask[:first], *grown, *mask[first + carries:])
+        mask = (*mask[:first], *more, *mask[first + carries:])
 
 
-def _beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
-            ) -> list[list[Any]]:
+def beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
+           ) -> list[list[Any]]:
     """Groups of items, each followed by the items of `more` that belong to it.
 
     mask: which items have one in `more`. ends: where each group of items ends.
@@ -53,13 +52,14 @@ def _beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequenc
     return groups
 
 
-def _tangents_given(operands: Sequence[Any], tangents: Sequence[Any], mask: Mask) -> list[Any]:
+def tangents_given(operands: Sequence[Any], tangents: Sequence[Any], mask: Mask) -> list[Any]:
+    """The tangents of the operands that `mask` names, zeros where there is none yet."""
     return [matching(zero_tangent(x) if t is None else t, typeof(x))
             for x, t, m in zip(operands, tangents, mask, strict=True) if m]
 
 
-def _apart(results: Sequence[Any], mask: Mask, ends: Sequence[int]) -> tuple[list, list]:
-    """Results and tangents of a loop whose results are `_beside` their tangents."""
+def apart(results: Sequence[Any], mask: Mask, ends: Sequence[int]) -> tuple[list, list]:
+    """Results and tangents of a loop whose results are `beside` their tangents."""
     values: list[Any] = []
     found: dict[int, Any] = {}
     it, start = iter(results), 0
@@ -80,8 +80,8 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     body: Program = params["jaxpr"]
     nc, nk = params["num_consts"], params["num_carry"]
     rest = (False,) * (len(body.outvars) - nk)
-    mask = _grown(tuple(t is not None for t in tangents), nc, nk,
-                  lambda m, carried: jvp_program(body, m, (*carried, *rest))[1])
+    mask = grown(tuple(t is not None for t in tangents), nc, nk,
+                 lambda m, carried: jvp_program(body, m, (*carried, *rest))[1])
     pushed, out_mask = jvp_program(body, mask, (*mask[nc:nc + nk], *rest))
     n, ends = len(body.invars), (nc, nc + nk, len(body.invars))
     outs, out_ends = len(body.outvars), (nk, len(body.outvars))
@@ -89,13 +89,13 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     arranged = body.memo.get(key)
     if arranged is None:
         arranged = body.memo[key] = pushed.replace(
-            invars=sum(_beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []),
-            outvars=sum(_beside(pushed.outvars[:outs], out_mask, pushed.outvars[outs:], out_ends),
+            invars=sum(beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []),
+            outvars=sum(beside(pushed.outvars[:outs], out_mask, pushed.outvars[outs:], out_ends),
                         []))
-    groups = _beside(operands, mask, _tangents_given(operands, tangents, mask), ends)
+    groups = beside(operands, mask, tangents_given(operands, tangents, mask), ends)
     results = scan_p.bind(*sum(groups, []), **{
         **params, "jaxpr": arranged, "num_consts": len(groups[0]), "num_carry": len(groups[1])})
-    return _apart(results, out_mask, out_ends)
+    return apart(results, out_mask, out_ends)
 
 
 # -- scan: the split -------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
     body: Program = params["jaxpr"]
     nc, nk = params["num_consts"], params["num_carry"]
     rest = (False,) * (len(body.outvars) - nk)
-    unknown = _grown(unknown, nc, nk, lambda m, carried: split_program(
+    unknown = grown(unknown, nc, nk, lambda m, carried: split_program(
         body, m, (*carried, *rest)).out_unknown)
     split = split_program(body, unknown, (*unknown[nc:nc + nk], *rest))
     known, linear = split.known, split.linear
@@ -301,67 +301,4 @@ def _accumulating(back: Program, body: Program, fixed: int, items: int, nk: int,
     return found
 
 
-# -- while -----------------------------------------------------------------------------------------
-
-def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
-              ) -> tuple[list[Any], list[Any]]:
-    """Values and tangents, in one loop; the test looks at the values."""
-    going: Program = params["cond_jaxpr"]
-    body: Program = params["body_jaxpr"]
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
-    nk = len(body.outvars)
-    values, moving = operands[nt:], tangents[nt:]
-    mask = _grown(tuple(t is not None for t in moving), nb, nk,
-                  lambda m, carried: jvp_program(body, m, carried)[1])
-    pushed, out_mask = jvp_program(body, mask, mask[nb:])
-    n, ends = nb + nk, (nb, nb + nk)
-    key = ("while-jvp", mask, id(going))
-    found = body.memo.get(key)
-    if found is None:
-        step = pushed.replace(
-            invars=sum(_beside(pushed.invars[:n], mask, pushed.invars[n:], ends), []))
-        more = [Var(t) for t, m in zip(body.out_avals, out_mask, strict=True) if m]
-        test = going.replace(invars=[*going.invars, *more], arg_names=())
-        found = body.memo[key] = test, step, going        # kept alive: the key has its id
-    groups = _beside(values, mask, _tangents_given(values, moving, mask), ends)
-    results = while_p.bind(*operands[:nt], *sum(groups, []), cond_jaxpr=found[0],
-                           body_jaxpr=found[1], cond_nconsts=nt, body_nconsts=len(groups[0]))
-    return _apart(results, out_mask, (nk,))
-
-
-def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: Params
-                ) -> list[Any]:
-    """The carries that are known, in a loop of their own; the whole loop in the linear program."""
-    going: Program = params["cond_jaxpr"]
-    body: Program = params["body_jaxpr"]
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
-    nk = len(body.outvars)
-    unknown = tuple(map(evaluation.is_unknown, operands))
-    mask = _grown(unknown[nt:], nb, nk, lambda m, carried: split_program(
-        body, m, carried).out_unknown)
-    carried = mask[nb:]
-    waiting = evaluation.linear.process(while_p, operands, params)
-    test = split_program(going, (*unknown[:nt], *carried))
-    if test.out_unknown[0] or all(carried):
-        return waiting
-    known = split_program(body, mask, carried).known
-    steps = known.replace(outvars=known.outvars[:nk - sum(carried)], result_names=())
-    asked = test.known.replace(outvars=test.known.outvars[:1], result_names=())
-    given = [x for x, u in zip(operands, (*unknown[:nt], *mask), strict=True) if not u]
-    results = iter(while_p.bind(
-        *given, cond_jaxpr=asked, body_jaxpr=steps,
-        cond_nconsts=sum(not u for u in unknown[:nt]),
-        body_nconsts=sum(not u for u in mask[:nb])))
-    return [w if u else next(results) for w, u in zip(waiting, carried, strict=True)]
-
-
-def while_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
-    fail(ValueError, "Reverse-mode differentiation does not work for lax.while_loop or "
-         "lax.fori_loop with dynamic start/stop values. Try using lax.scan, or using fori_loop "
-         "with static start/stop.", code="not-transposable",
-         notes=("reverse mode keeps what every iteration computed, so their number must be known",),
-         help="or use forward mode (`jvp`, `jacfwd`), or `custom_vjp`")
-
-
 register("scan", jvp=scan_jvp, split=scan_split, transpose=scan_transpose)
-register("while", jvp=while_jvp, split=while_split, transpose=while_transpose)

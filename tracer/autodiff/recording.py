@@ -16,7 +16,7 @@ from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.program import Atom, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging import Builder, collector_paused
-from ..tracer import Tracer, typeof
+from ..tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
 
 
@@ -127,12 +127,3 @@ def note_mesh(recording: Recording, x: Any) -> None:
         mesh = getattr(getattr(x, "sharding", None), "mesh", None)
         if isinstance(mesh, Mesh) and mesh.axis_names and mesh not in recording.meshes:
             recording.meshes.append(mesh)
-
-
-def is_known(x: Any) -> bool:
-    """Whether an operand is an array of the runtime rather than a traced value."""
-    return not isinstance(x, Tracer)
-
-
-def types_of(values: Sequence[Any]) -> list[ArrayType]:
-    return [typeof(x) for x in values]

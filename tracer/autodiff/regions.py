@@ -132,7 +132,7 @@ def _with_residuals(split: Split, params: Params) -> tuple[Program, Program, lis
         rest = split.linear.in_avals[len(split.residuals):]
         second = stage(run_linear, [*entering, *rest], split.linear)
         found = split.known.memo[key] = first, second
-    return (*found, specs)
+    return found[0], found[1], specs
 
 
 def residual_spec(t: ArrayType, params: Params) -> PartitionSpec:

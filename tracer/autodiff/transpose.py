@@ -14,7 +14,7 @@ from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Equation, Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
@@ -57,7 +57,7 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
             for v, x in zip(program.invars, operands, strict=True)]
 
 
-def _linear_equations(program: Program, linear: set[Atom]) -> list[Equation]:
+def _linear_equations(program: Program, linear: set[Var]) -> list[Equation]:
     """The equations on the way from linear operands to results; their results enter `linear`."""
     out = []
     for eqn in live_equations(program.eqns, program.outvars):
@@ -67,7 +67,7 @@ def _linear_equations(program: Program, linear: set[Atom]) -> list[Equation]:
     return out
 
 
-def _compute_others(program: Program, visited: list[Equation], linear: set[Atom],
+def _compute_others(program: Program, visited: list[Equation], linear: set[Var],
                     env: dict[Var, Any], at: Replay) -> None:
     others = [e for e in program.eqns if not any(a in linear for a in e.invars)]
     if not others:

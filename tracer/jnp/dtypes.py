@@ -99,7 +99,7 @@ def promote_types(a, b):
     return _dtypes.promote_types(_plain(a), _plain(b), x64_enabled())
 
 
-def can_cast(from_, to, casting="safe"):
+def can_cast(from_, to, casting: Any = "safe"):
     """Whether a conversion between dtypes is allowed by numpy's rule of this name."""
     source = from_ if not hasattr(from_, "dtype") else from_.dtype
     return np.can_cast(source, np.dtype(_plain(to)), casting)

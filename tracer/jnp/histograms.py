@@ -1,6 +1,8 @@
 """Counting: bincount, and histograms of one or several variables."""
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...ir.ops.arithmetic import add_p, div_p, sub_p
@@ -63,7 +65,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     return out
 
 
-def histogram_bin_edges(a, bins=10, range=None, weights=None):
+def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
     """The edges of bins of equal width from the least to the greatest element, or over a range."""
     check_arraylike("histogram_bin_edges", a, bins)
     x = as_array(a)
@@ -116,7 +118,7 @@ def histogram(a, bins=10, range=None, weights=None, density=None):
     return counts, edges
 
 
-def histogramdd(sample, bins=10, range=None, weights=None, density=None):
+def histogramdd(sample, bins: Any = 10, range=None, weights=None, density=None):
     """How many points (rows of sample) lie in each cell of a grid, and the edges per side."""
     if weights is None:
         check_arraylike("histogramdd", sample)
@@ -160,7 +162,7 @@ def histogramdd(sample, bins=10, range=None, weights=None, density=None):
     return counts, edges
 
 
-def histogram2d(x, y, bins=10, range=None, weights=None, density=None):
+def histogram2d(x, y, bins: Any = 10, range=None, weights=None, density=None):
     """How many points (x, y) lie in each cell of a grid, and the edges along both sides."""
     check_arraylike("histogram2d", x, y)
     if not isinstance(bins, (tuple, list)) and len(shape_of(bins)) == 1:

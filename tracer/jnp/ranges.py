@@ -105,7 +105,7 @@ def _countable(dtype: Any) -> Any:
 
 
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *,
-             device=None):
+             device=None) -> Any:
     """num numbers at equal distances from start to stop, along a new dimension.
 
     endpoint: whether stop is included. retstep: give the distance as well.

@@ -44,7 +44,7 @@ from ..lax.reduction import extreme
 from ..shape_arguments import canonical_axes, canonical_axis
 from .elementwise import literal_like
 
-HALF_FLOATS = frozenset(map(np.dtype, ("float16", to_inexact_dtype("bfloat16"))))
+HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))
 FLOAT32 = np.dtype("float32")
 
 

@@ -96,7 +96,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
     """Values of a function defined by cases: each of funclist where its condition holds, the last
     (or zero) elsewhere. Functions are called on the whole of x."""
     check_arraylike("piecewise", x)
-    if isinstance(condlist, (Array, np.ndarray)) and np.ndim(condlist) > len(shape_of(x)):
+    if isinstance(condlist, (Array, np.ndarray)) and condlist.ndim > len(shape_of(x)):
         conditions = [as_array(condlist)[i] for i in range(len(condlist))]
     elif isinstance(condlist, (Array, np.ndarray)) or (
             condlist and not np.ndim(condlist[0]) and shape_of(x)):

@@ -228,7 +228,7 @@ def _selected(values: Array, mask: Any, size: Any, fill_value: Any, default: Any
 def setdiff1d(ar1, ar2, assume_unique=False, *, size=None, fill_value=None):
     """The different elements of the first array that are not in the second."""
     check_arraylike("setdiff1d", ar1, ar2)
-    a = ravel(ar1)
+    a: Any = ravel(ar1)
     _concrete_or_sized("setdiff1d", size, a, as_array(ar2))
     fill = 0 if fill_value is None else fill_value
     if assume_unique:

@@ -1,7 +1,7 @@
 """Linear systems: solve, inverse, least squares, determinants, ranks, condition numbers."""
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -196,7 +196,7 @@ def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
         return convert(reductions.any(lax.ne(a, lax.full_like(a, 0))), np.dtype("int32"))
     if tol is not None:
         rtol = tol
-    s = svd(a, full_matrices=False, compute_uv=False, hermitian=hermitian)
+    s: Any = svd(a, full_matrices=False, compute_uv=False, hermitian=hermitian)
     if rtol is None:
         rtol = max(a.shape[-2:]) * float(finfo(s.dtype).eps)
     limit = mul_p.bind(reductions.max(s, axis=-1, keepdims=True), to_type(

@@ -241,11 +241,11 @@ def structure_differences(a: Any, b: Any, leaf: str = "", path: tuple[Any, ...] 
     children, other = _children(a), _children(b)
     keys, other_keys = [k for k, _ in children], [k for k, _ in other]
     if len(children) != len(other):
-        texts = [f"{type(x)} with {len(c)} child{'ren' if len(c) > 1 else ''}"
-                 for x, c in ((a, children), (b, other))]
+        one, two = (f"{type(x)} with {len(c)} child{'ren' if len(c) > 1 else ''}"
+                    for x, c in ((a, children), (b, other)))
         only = [k for k in (*keys, *other_keys) if (k in keys) is not (k in other_keys)]
         extra = " ".join(repr(getattr(k, "key", k)) for k in only)
-        yield (path, *texts, "the numbers of children do not match"
+        yield (path, one, two, "the numbers of children do not match"
                + (f", with the symmetric difference of key sets: {{{extra}}}" if only else ""))
         return
     if keys != other_keys:

@@ -276,10 +276,8 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
     if dtype is None:
         raise TypeError("lower and upper arguments to fori_loop must have equal types, got "
                         f"{low.name} and {high.name}")
-    bounds = _bound(lower), _bound(upper)
-    if None not in bounds:
-        first, end = bounds
-
+    first, end = _bound(lower), _bound(upper)
+    if first is not None and end is not None:
         def scanned(loop_carry: Any, _: Any) -> Any:
             i, x = loop_carry
             return (i + 1, body_fun(i, x)), None

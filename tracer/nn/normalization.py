@@ -112,7 +112,7 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
 
 def logmeanexp(x, axis=None, where=None, keepdims=False):
     """log(mean(exp(x))) over dimensions, without overflow."""
-    total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
+    total: Any = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     if where is None:
         shape = shape_of(x)
         count: Any = convert(

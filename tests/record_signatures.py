@@ -1,0 +1,23 @@
+"""Record the signatures of JAX's functions into tests/golden/signatures.txt, for tests/tracer.
+
+    ORACLE tests/record_signatures.py          ORACLE: a Python with jax 0.10.2
+"""
+from __future__ import annotations
+
+import pathlib
+import sys
+import warnings
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "tracer"))
+warnings.simplefilter("ignore")
+
+import jax  # noqa: E402 - after the filter
+import jax.lax.linalg  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import signatures  # noqa: E402
+
+if __name__ == "__main__":
+    found = signatures.surface(jnp, jax.lax, jax.nn)
+    signatures.TABLE.write_text("".join(
+        f"{name}\t{text}".rstrip() + "\n" for name, text in sorted(found.items())))
+    print(len(found), "signatures")
