@@ -118,7 +118,7 @@ def _placed(x: Any, like: ArrayType, entries: Sequence[tuple[str, ...]]) -> Any:
     if sharding is None:
         return x
     spec = spec_from_entries(tuple(entries))
-    return OPS["reshard"].bind(x, dst_sharding=named_sharding_abstract(sharding.mesh, spec))
+    return OPS["reshard"].bind(x, dst_sharding=named_sharding_abstract(like.mesh, spec))
 
 
 def _unravel(example: Any, t: ArrayType, j: Any, last: bool) -> Any:
@@ -136,7 +136,8 @@ def _unravel(example: Any, t: ArrayType, j: Any, last: bool) -> Any:
         own = (*t.entries, *basis) if last else (*basis, *t.entries)
         sharding = explicit_sharding(t) or explicit_sharding(xt)
         if sharding is not None:
-            sharding = named_sharding_abstract(sharding.mesh, spec_from_entries(own))
+            mesh = sharding.mesh.abstract_mesh
+            sharding = named_sharding_abstract(mesh, spec_from_entries(own))
         out.append(OPS["reshape"].bind(part, new_sizes=shape, dimensions=None, sharding=sharding)
                    if typeof(part).shape != shape else part)
     return tree.unflatten(treedef, out)

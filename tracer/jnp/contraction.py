@@ -170,7 +170,8 @@ def outer(a, b, out=None):
     return multiply_function(lax.expand_dims(ravel(a), (1,)), lax.expand_dims(ravel(b), (0,)))
 
 
-def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=None, out_sharding=None):
+def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=None,
+              out_sharding=None):
     """Sum of products over pairs of dimensions: the last `axes` of a and the first of b, or those
     listed for each."""
     check_arraylike("tensordot", a, b)

@@ -27,6 +27,11 @@ from .ranges import arange
 from .rearrange import roll
 from .shaping import moveaxis
 
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]
+
 
 def _scale(norm: Any, lengths: Sequence[int], inverse: bool) -> float:
     """The factor that a normalisation asks for beyond what the op does."""

@@ -13,7 +13,7 @@ import numpy as np
 from ...ir.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
-from .contraction import canonicalize_precision, element_type
+from .contraction import canonicalize_precision, dot_general, element_type
 from .shape import rev, transpose
 
 Pads = tuple[tuple[int, int], ...]
@@ -255,3 +255,25 @@ def conv_general_dilated_patches(lhs, filter_shape, window_strides, padding, lhs
     return conv_general_dilated(lhs, kernel, window_strides, padding, lhs_dilation, rhs_dilation,
                                 numbers, channels, precision=precision,
                                 preferred_element_type=preferred_element_type)
+
+
+def conv_general_dilated_local(lhs, rhs, window_strides, padding, filter_shape, lhs_dilation=None,
+                               rhs_dilation=None, dimension_numbers=None, precision=None):
+    """A convolution with a kernel of its own at each place of the result.
+
+    rhs: features out, features in times the places in the window, then the places of the result
+    (in the order that the layout gives these).
+    """
+    patches = conv_general_dilated_patches(lhs, filter_shape, window_strides, padding, lhs_dilation,
+                                           rhs_dilation, dimension_numbers, precision)
+    numbers = conv_dimension_numbers(shape_of(lhs), (1, 1, *filter_shape), dimension_numbers)
+    (out_batch, out_feature, *places), (_, inputs, *own) = numbers.out_spec, numbers.rhs_spec
+    pairs = sorted(zip(places, own, strict=True))
+    batch = tuple(p for p, _ in pairs), tuple(o for _, o in pairs)
+    out = dot_general(patches, rhs, (((out_feature,), (inputs,)), batch), precision)
+    # The places came first, then batch and features: back to the layout of the result.
+    order = [0] * len(numbers.out_spec)
+    for i, p in enumerate(batch[0]):
+        order[p] = i
+    order[out_batch], order[out_feature] = len(places), len(places) + 1
+    return transpose(out, order)

@@ -33,6 +33,12 @@ from .creation import full_like
 from .elementwise import conj
 from .shape import transpose
 
+__all__ = [
+    "EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_update", "eig",
+    "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh", "qr", "schur",
+    "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
+]
+
 
 class EighImplementation(enum.Enum):
     """Which algorithm finds eigenvalues of symmetric matrices; here all are LAPACK's."""
