@@ -6,10 +6,11 @@ from typing import Any
 
 from ..ir.context import STATE, config
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
+from ..ir.program import Program
 from ..partitioner.pipeline import Options
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
-from ..tracer import constants, sharding_functions
+from ..tracer import constants, region_values, sharding_functions
 from ..tracer.staging import record_mesh, trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
@@ -56,7 +57,17 @@ class EagerInterpreter:
 def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any) -> list[ArrayImpl]:
     """Trace `f`, which takes and returns flat values, and run it."""
     names = [f"args[{i}]" for i in range(len(args))]
-    program, _ = trace_to_program(f, [typeof(x) for x in args], name=name, arg_names=names)
+    saved, STATE.eager_arguments = STATE.eager_arguments, args
+    try:
+        program, _ = trace_to_program(f, [typeof(x) for x in args], name=name, arg_names=names)
+    finally:
+        STATE.eager_arguments = saved
+    return _run_flat(program, args)
+
+
+def _run_flat(program: Program, args: Sequence[Any]) -> list[ArrayImpl]:
+    """Run a traced program on flat arguments."""
+    names = [v.name or "" for v in program.invars]
     placed = [Placed(n, v.aval, placed_sharding(x))
               for n, v, x in zip(names, program.invars, args, strict=True)]
     return Executable(program, placed, [None] * len(program.outvars))(args)
@@ -67,3 +78,4 @@ def install() -> None:
     DEFAULT_INTERPRETER[:] = [EagerInterpreter()]
     sharding_functions.EAGER_CALL[:] = [_eager_call]
     constants.DEVICE_PUT[:] = [device_put]
+    region_values.RUN_PROGRAM[:] = [_run_flat]

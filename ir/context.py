@@ -38,6 +38,7 @@ class ThreadState(threading.local):
         self.mesh: Mesh = empty_mesh
         self.interpreter: Interpreter | None = None
         self.overrides: dict[str, Any] = {}
+        self.eager_arguments: Any = None   # of the call that is traced to be run at once
         self.check_vma: bool = True        # False inside shard_map(..., check_vma=False)
         self.on_equation: list[Any] = []
         self.eager_meshes: tuple[Mesh, ...] = ()

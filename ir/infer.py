@@ -39,7 +39,7 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
     raw = op.infer(*types, **params)
     if not op.multiple_results:
         raw = [raw]
-    if raw and isinstance(raw[0], ArrayType):      # ops with subprograms know their whole types
+    if not raw or isinstance(raw[0], ArrayType):   # ops with subprograms know their whole types
         return tuple(raw)
     weak = bool(types) and all(t.weak_type for t in types)
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]

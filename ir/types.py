@@ -143,6 +143,11 @@ class ArrayType:
     vma = varying  # the name of this set in JAX's documents
 
     @property
+    def manual_axis_type(self) -> ManualState:
+        """`manual`, under the name that it has in JAX."""
+        return self.manual
+
+    @property
     def unreduced(self) -> frozenset[str]:
         """Axes over which the value is a pending sum, of both explicit and manual axes."""
         return self.sharding.spec.unreduced | self.manual.unreduced

@@ -131,12 +131,16 @@ def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None) -> ArrayImpl
         if isinstance(storage, LocalBlocks) or storage.lead:
             kept = _laid_out(x.value, sharding)
         else:
-            kept = _laid_out(storage.data, sharding)
+            kept = _laid_out(storage.data, sharding, x.sharding)
     return ArrayImpl(new, sharding, kept, True)
 
 
-def _laid_out(data: np.ndarray, sharding: Sharding) -> Stored:
-    """The stored form of a whole value; along unreduced axes the first devices hold it all."""
+def _laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
+    """The stored form of a whole value.
+
+    Along unreduced axes the first devices hold it all and the others zeros; but where such an axis
+    splits a dimension of `source`, each device keeps its own block, in its place among zeros.
+    """
     if not isinstance(sharding, NamedSharding) or not sharding.spec.unreduced:
         return Stored(frozen(data))
     spec = sharding.spec
@@ -144,9 +148,27 @@ def _laid_out(data: np.ndarray, sharding: Sharding) -> Stored:
         raise NotImplementedError(PENDING_SUM)
     atoms = MeshAtoms(sharding.mesh, (*spec.axes(), *spec.unreduced))
     lead = atoms.sort(atoms.of_all(sorted(spec.unreduced, key=str)))
-    parts = np.zeros(atoms.sizes(lead) + data.shape, data.dtype)
-    parts[(0,) * len(lead)] = data
-    return Stored(frozen(parts), lead)
+    sizes = atoms.sizes(lead)
+    keeps = np.ones(sizes + data.shape, bool)
+    for k, axis in enumerate(lead):
+        holder = _holder(axis, source, data.shape) if isinstance(source, NamedSharding) and (
+            source.mesh.shape == sharding.mesh.shape) else np.zeros((1,) * data.ndim, int)
+        here = np.arange(sizes[k]).reshape([-1 if i == k else 1 for i in range(keeps.ndim)])
+        keeps &= here == holder
+    return Stored(frozen(np.where(keeps, data, np.zeros((), data.dtype))), lead)
+
+
+def _holder(axis: str, source: NamedSharding, shape: tuple[int, ...]) -> np.ndarray:
+    """For every element, the coordinate along `axis` of the devices that hold it."""
+    for dim, axes in enumerate(source.spec.padded(len(shape)).entries):
+        stride = shape[dim]
+        for name in axes:
+            size = source.mesh.axis_size(name)
+            stride //= size
+            if name == axis:
+                index = np.arange(shape[dim]) // stride % size
+                return index.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    return np.zeros((1,) * len(shape), int)
 
 
 def device_get(x: Any) -> Any:

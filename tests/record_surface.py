@@ -54,7 +54,7 @@ def record(line: surface.Line, arrays: dict[str, Any]) -> surface.Line:
     try:
         closed = jax.make_jaxpr(f)(*operands)
         results = surface.leaves(jax.jit(f)(*operands))
-    except Exception as error:  # noqa: BLE001 - every exception is a result
+    except Exception as error:
         return surface.Line(expression, f"!{type(error).__name__}",
                             str(error).split("\n")[0][:60].rstrip())
     types = [("~" if a.weak_type else "") + a.str_short(True) for a in closed.out_avals]

@@ -20,13 +20,19 @@ from .staging import current_builder
 from .tracer import Tracer, typeof
 
 _ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
+_CONTAINERS = (list, tuple, set, dict)
+_PLAIN = ("__rshift__",)            # the name begins with r, and is no reflected operator
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
+          "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+          "ge": ">="}
 
 
 def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
         if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
             return f(self, other)
-        return _refuse(name, other)
+        return _refuse(name, self, other)
 
     op.__name__ = op.__qualname__ = name
     return op
@@ -36,18 +42,18 @@ def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
         if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
             return f(other, self)
-        return _refuse(name, other)
+        return _refuse(name, other, self)
 
     op.__name__ = op.__qualname__ = name
     return op
 
 
-def _refuse(name: str, other: Any) -> Any:
-    """Containers of numbers are refused with a reason, other objects left to themselves."""
-    if isinstance(other, (list, tuple, dict, set, str)) and name not in ("__eq__", "__ne__"):
-        raise TypeError(f"unsupported operand type(s) for {name}: an array and a "
-                        f"{type(other).__name__}: JAX arrays do not accept Python containers as "
-                        f"operands; use jnp.array(...) on it first")
+def _refuse(name: str, left: Any, right: Any) -> Any:
+    """Containers of numbers are refused; other objects may know what to do with an array."""
+    if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
+        sign = _SIGNS[name.strip("_").removeprefix("r") if name not in _PLAIN else name.strip("_")]
+        raise TypeError(f"unsupported operand type(s) for {sign}: {type(left).__name__!r} and "
+                        f"{type(right).__name__!r}")
     return NotImplemented
 
 

@@ -14,12 +14,10 @@ import numpy as np
 from ..ir.array import Array
 from ..ir.context import config, x64_enabled
 from ..ir.dtypes import (
-    ALL_DTYPES,
     ExtendedDType,
     canonicalize_dtype,
     check_user_dtype,
     dtype_of,
-    issubdtype,
     lattice_result_type,
     python_scalar_dtype,
     to_complex_dtype,
@@ -29,26 +27,18 @@ from ..ir.errors import TypePromotionError
 from ..ir.ops.convert import convert_element_type_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from .constants import is_array_like, unwrapped
+from .scalars import (
+    PYTHON_OF_LEVEL,
+    BOOL,
+    INEXACT,
+    LEVEL,
+    PYTHON_LEVEL,
+    int_default,
+    scalar_like,
+    scalar_of,
+)
 
 Shape = tuple[int, ...]
-
-BOOL = np.dtype(bool)
-INT32 = np.dtype("int32")
-
-
-def _level(dtype: np.dtype) -> int:
-    if dtype == BOOL:
-        return 0
-    if issubdtype(dtype, np.integer):
-        return 1
-    return 3 if issubdtype(dtype, np.complexfloating) else 2
-
-
-# bool < int < float < complex: a Python scalar takes the dtype of an array of its level or above.
-LEVEL: dict[Any, int] = {d: _level(d) for d in ALL_DTYPES}
-PYTHON_LEVEL: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
-INEXACT = frozenset(d for d, level in LEVEL.items() if level >= 2)
-_PYTHON_OF_LEVEL = (bool, int, float, complex)
 
 
 class ComplexWarning(RuntimeWarning):
@@ -66,14 +56,6 @@ def user_dtype(dtype: Any, function: str) -> Any:
             "configuration option or the JAX_ENABLE_X64 shell environment variable.",
             stacklevel=4)
     return used
-
-
-def float_default() -> np.dtype:
-    return python_scalar_dtype(float, x64_enabled())[0]
-
-
-def int_default() -> np.dtype:
-    return python_scalar_dtype(int, x64_enabled())[0]
 
 
 def dtype_and_weak(x: Any) -> tuple[Any, bool]:
@@ -124,7 +106,7 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     if kind in PYTHON_LEVEL:
         if not weak:
             return scalar_of(x, dtype)
-        target = _PYTHON_OF_LEVEL[LEVEL[dtype]]
+        target = PYTHON_OF_LEVEL[LEVEL[dtype]]
         if python_scalar_dtype(target, x64_enabled())[0] == dtype:
             return target(x)
         return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=True, sharding=None)
@@ -135,30 +117,6 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
         raise TypePromotionError(f"cannot convert {value.dtype} to {dtype}")
     value = value.astype(dtype) if value.dtype != dtype else value
     return value if value.shape else value[()]
-
-
-def scalar_of(x: Any, dtype: np.dtype) -> Any:
-    """A Python scalar as a numpy scalar; raises OverflowError for an int that does not fit."""
-    if LEVEL[dtype] < 3 and type(x) is complex:
-        x = x.real
-    if type(x) is float and LEVEL[dtype] == 1:
-        return np.asarray(x).astype(dtype)[()]
-    return dtype.type(x)
-
-
-def scalar_like(x: Any, level: int, aval: Any) -> Any:
-    """The Python scalar `x` as a literal beside an array of type `aval`, or None if that array
-    must change its own dtype first."""
-    dtype = aval.dtype
-    kind = LEVEL.get(dtype)
-    if kind is None or level > kind:
-        return None
-    if not aval.weak_type:
-        return dtype.type(x)
-    target = _PYTHON_OF_LEVEL[kind]
-    if python_scalar_dtype(target, x64_enabled())[0] is dtype:
-        return target(x)
-    return None
 
 
 def result_dtype(*args: Any) -> tuple[Any, bool]:

@@ -16,10 +16,11 @@ from ..ir.ops.joining import concatenate_p
 from ..ir.ops.shape import broadcast_in_dim_p, rev_p
 from ..ir.types import ArrayType
 from . import lax
-from .dtype_promotion import INT32, broadcast_shapes, convert, dtype_name, shape_of
+from .dtype_promotion import broadcast_shapes, convert, dtype_name, shape_of
 from .index_forms import Position
 from .lax.creation import filled_as
 from .lax.slicing import wrap_negative
+from .scalars import INT32
 
 
 @dataclass(frozen=True)

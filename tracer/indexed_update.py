@@ -33,6 +33,7 @@ from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
 from .gathering import Gathering, gathering
 from .index_forms import plain_index
+from .jnp.arrays import asarray
 from .jnp.elementwise import divide as _divide
 from .jnp.powers import power as _power
 from .lax.indexed import applied
@@ -185,7 +186,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     """x with the elements at index combined with y by a scatter op."""
     x = as_array(x)
     if not is_array_like(y):
-        y = _array_of(y)
+        y = asarray(y)
     own, own_weak = dtype_and_weak(x)
     _check_cast(y, own)
     plain = plain_index(index, x.aval.shape)
@@ -212,10 +213,6 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     if g.operand_new:
         out = lax.squeeze(out, g.operand_new)
     return convert(out, own, own_weak)
-
-
-def _array_of(y: Any) -> Any:
-    raise TypeError(f"scatter requires ndarray or scalar arguments, got {type(y)} at position 1.")
 
 
 def _check_cast(y: Any, own: Any) -> None:
@@ -247,8 +244,7 @@ def _fitted(y: Any, g: Gathering) -> Any:
         sharding = named_sharding_abstract(mesh, spec_from_entries(entries))
     have = shape_of(y)
     if len(have) > len(shape):
-        if any(n != 1 for n in have[:len(have) - len(shape)]):
-            incompatible(y, tuple(shape), sharding)
-        y = lax.reshape(y, have[len(have) - len(shape):])
+        raise ValueError("Cannot broadcast to shape with fewer dimensions: "
+                         f"arr_shape={tuple(have)} shape={tuple(shape)}")
     y = to_type(y, tuple(shape), sharding)
     return lax.squeeze(y, g.new_axes) if g.new_axes else y

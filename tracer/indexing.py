@@ -20,10 +20,11 @@ from ..ir.ops.dynamic_slicing import dynamic_slice_p
 from ..ir.ops.shape import rev_p, squeeze_p
 from ..ir.ops.slicing import slice_p
 from . import lax
-from .dtype_promotion import INT32, convert
+from .dtype_promotion import convert
 from .gathering import gather_at
 from .index_forms import Position, plain_index
 from .lax.slicing import wrap_negative
+from .scalars import INT32
 from .tracer import Tracer
 
 # -- the index, made plain -------------------------------------------------------------------------

@@ -18,8 +18,9 @@ import numpy as np
 from ..ir.array import Array
 from ..ir.dtypes import issubdtype, to_complex_dtype
 from . import jnp, lax, random
-from .dtype_promotion import float_default, user_dtype
+from .dtype_promotion import user_dtype
 from .out_sharding import canonicalize_sharding
+from .scalars import float_default
 from .shape_arguments import canonical_axis, static_shape
 
 Axis = int | Sequence[int]

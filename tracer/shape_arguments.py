@@ -11,6 +11,11 @@ from .dtype_promotion import Shape
 
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     """A dimension counted from the front. Raises ValueError if there is none such."""
+    if not hasattr(axis, "__index__"):
+        if isinstance(axis, str):
+            raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "
+                            "under `jax.shard_map`.")
+        raise TypeError(f"an {name} is an integer or a sequence of integers, not {axis!r}")
     axis = axis.__index__()
     if not -ndim <= axis < ndim:
         raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
@@ -28,8 +33,8 @@ def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     return (canonical_axis(axes, ndim),)
 
 
-def static_shape(shape: Any, context: str = "") -> Shape:
-    """A shape argument as a tuple of ints; one int is a shape of rank 1.
+def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
+    """A shape argument, of what shall become this op, as ints; one int is a shape of rank 1.
 
     Raises TypeError where a size is traced, no integer, or negative.
     """
@@ -44,10 +49,10 @@ def static_shape(shape: Any, context: str = "") -> Shape:
             n = n.__index__()
         except (AttributeError, TypeError) as error:
             raise TypeError(
-                f"Shapes must be 1D sequences of concrete values of integer type, got {shape}."
-                + (f" {context}" if context else "")) from error
+                "Shapes must be 1D sequences of concrete values of integer type, got "
+                f"{shape}.") from error
         sizes.append(n)
     if sizes and min(sizes) < 0:
-        raise TypeError("broadcast_in_dim shape must have every element be nonnegative, got "
+        raise TypeError(f"{op} shape must have every element be nonnegative, got "
                         f"{tuple(sizes)}.")
     return tuple(sizes)

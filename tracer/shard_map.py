@@ -24,6 +24,7 @@ from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
+from .region_values import BlockBuilder
 from .shard_map_checks import (
     check_divisible,
     check_out_ranks,
@@ -31,7 +32,7 @@ from .shard_map_checks import (
     check_replication,
 )
 from .sharding_functions import traced_or_run
-from .staging import record_mesh, trace_to_program
+from .staging import Builder, current_builder, record_mesh, trace_to_program
 from .tracer import typeof
 
 
@@ -189,7 +190,8 @@ class _Region:
         try:
             program, captured = trace_to_program(
                 body, local, name=self.name, arg_names=names, mesh=inner,
-                capture_type=functools.partial(self._captured_type, inner))
+                capture_type=functools.partial(self._captured_type, inner),
+                make=self._builder(mesh, axes, values, specs))
         finally:
             STATE.check_vma, STATE.named_axes = outer_check, outer_names
         all_specs = [PartitionSpec()] * len(captured) + specs
@@ -197,6 +199,17 @@ class _Region:
             *captured, *values, jaxpr=program, mesh=mesh, manual_axes=axes,
             in_specs=tuple(all_specs), out_specs=tuple(wanted), check_vma=self.check_vma)
         return outs, trees[-1]
+
+    @staticmethod
+    def _builder(mesh: AbstractMesh, axes: frozenset[str], values: list[Any],
+                 specs: list[PartitionSpec]) -> Callable[..., Builder]:
+        """What records the body: where all values are known, they can be printed."""
+        arguments, builder = STATE.eager_arguments, current_builder()
+        if arguments is None or builder is None or builder.parent is not None or (
+                axes != frozenset(mesh.axis_names) or mesh.manual_axes):
+            return Builder
+        return functools.partial(BlockBuilder, mesh=mesh, operands=values, specs=specs,
+                                 arguments=arguments)
 
     def _captured_type(self, inner: AbstractMesh, t: ArrayType) -> ArrayType:
         if t.mesh.explicit_axes and any(t.entries):
@@ -239,7 +252,9 @@ class _Region:
 
     def _check_spec_tree(self, specs: Any, what: str, mesh: AbstractMesh, axes: frozenset[str]
                          ) -> None:
-        for path, s in tree.leaves_with_path(specs, lambda x: _is_spec(x) or x is None):
+        static = what == "in_specs"     # elsewhere None is an empty subtree, as in a result
+        for path, s in tree.leaves_with_path(specs, lambda x: _is_spec(x) or (
+                static and x is None)):
             where = what + tree.keystr(path)
             if s is None and what == "in_specs":
                 continue

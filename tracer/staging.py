@@ -200,10 +200,14 @@ def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
         union: frozenset[str] = frozenset().union(*(a.aval.varying for a in atoms))
         for i, a in enumerate(atoms):
             missing = union - a.aval.varying
-            if missing:
-                order = a.aval.mesh.axis_names or STATE.abstract_mesh.axis_names
-                axes = tuple(n for n in order if n in missing) or tuple(sorted(missing))
-                tracer = builder.process(OPS["pvary"], [_as_operand(builder, a)], {"axes": axes})
+            reduced = missing & a.aval.manual.reduced
+            for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
+                if not names:
+                    continue
+                order = atoms[i].aval.mesh.axis_names or STATE.abstract_mesh.axis_names
+                axes = tuple(n for n in order if n in names) or tuple(sorted(names))
+                operand = _as_operand(builder, atoms[i])
+                tracer = builder.process(OPS[cast], [operand], {"axes": axes})
                 atoms[i] = tracer[0].variable
     if len(atoms) == 2:
         for i, (a, b) in enumerate((atoms, atoms[::-1])):
@@ -241,16 +245,16 @@ def record_mesh(mesh: Mesh) -> None:
 
 def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,
                      arg_names: Sequence[str] = (), mesh: AbstractMesh | None = None,
-                     capture_type: Callable[[ArrayType], ArrayType] = lambda t: t
-                     ) -> tuple[Program, list[Tracer]]:
+                     capture_type: Callable[[ArrayType], ArrayType] = lambda t: t,
+                     make: Callable[..., Builder] = Builder) -> tuple[Program, list[Tracer]]:
     """Trace `f(*tracers)`, which returns a flat sequence of values.
 
-    mesh: the context mesh for the body (default: the current one).
+    mesh: the context mesh for the body (default: the current one). make: what makes the builder.
     Returns the program and the captured values of enclosing traces, which are the first
     `len(captured)` parameters of the program.
     """
     outer = STATE.interpreter
-    builder = Builder(name, outer, capture_type)
+    builder = make(name, outer, capture_type)
     context = STATE.abstract_mesh if mesh is None else mesh
     STATE.interpreter = builder
     try:

@@ -43,7 +43,7 @@ def public(holder: Any, prefix: str) -> dict[str, str]:
             continue
         try:
             value = getattr(holder, name)
-        except Exception:  # noqa: BLE001 - properties that are not for this array
+        except Exception:
             continue
         if callable(value) and not inspect.ismodule(value):
             text = signature(value)

@@ -210,3 +210,38 @@ def test_an_explicit_array_may_not_be_captured():
     table = st.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(explicit, P("x")))
     with st.set_mesh(explicit), pytest.raises(NotImplementedError, match="Closing over inputs"):
         st.shard_map(lambda v: v + table, in_specs=P("x"), out_specs=P("x"))(table)
+
+
+def test_a_block_prints_the_part_of_every_device_outside_of_a_trace(capsys):
+    mesh = st.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+
+    def body(v):
+        print(v)
+        print(lax.psum(v, "i"))
+        return v
+
+    st.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P("i"))(jnp.arange(4.0))
+    assert capsys.readouterr().out == (
+        "On cpu:0 at mesh coordinates (i,) = (0,):\n[0. 1.]\n\n"
+        "On cpu:1 at mesh coordinates (i,) = (1,):\n[2. 3.]\n\n"
+        "On cpu:0 at mesh coordinates (i,) = (0,):\n[2. 4.]\n\n"
+        "On cpu:1 at mesh coordinates (i,) = (1,):\n[2. 4.]\n\n")
+    st.jit(st.shard_map(body, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(jnp.arange(4.0))
+    assert capsys.readouterr().out.splitlines()[0] == "JitTracer(float32[2]{V:i})"
+
+
+def test_a_body_may_return_nothing():
+    mesh = st.make_mesh((2,), ("i",), axis_types=(AxisType.Auto,))
+    assert st.shard_map(lambda v: None, mesh=mesh, in_specs=P("i"), out_specs=None)(
+        jnp.arange(4.0)) is None
+
+
+def test_a_reduced_operand_becomes_varying_beside_a_varying_one():
+    mesh = st.make_mesh((2,), ("X",), axis_types=(AxisType.Explicit,))
+    with st.set_mesh(mesh):
+        x = st.device_put(np.ones((8, 4), np.float32), P("X", None))
+        w = st.reshard(np.ones((4, 2), np.float32), P(None, None, reduced={"X"}))
+        layer = st.shard_map(lambda x, w: jnp.tanh(x @ w), out_specs=P("X", None), in_specs=(
+            P("X", None), P(None, None, reduced={"X"})))
+        grad = st.grad(lambda w, x: jnp.sum(layer(x, w) ** 2))(w, x)
+        assert str(st.typeof(grad)) == "float32[4,2]{U:X}"

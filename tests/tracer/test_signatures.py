@@ -42,5 +42,5 @@ def test_only_hooks_of_compilers_are_missing():
 def test_every_public_name_is_exported_and_documented(module):
     for name in module.__all__:
         value = getattr(module, name)
-        if callable(value):
+        if callable(value) and value.__module__.startswith("shardtrace"):
             assert value.__doc__, name

@@ -1,4 +1,4 @@
-"""2400 expressions of numpy, lax and nn give what they give in JAX: types, values, equations, errors.
+"""2400 expressions of numpy, lax and nn give what JAX gives: types, values, equations, errors.
 
 What JAX gives is in tests/golden/surface.txt, see `surface.py`.
 """
@@ -51,7 +51,7 @@ def difference(line: surface.Line, arrays: dict[str, Any]) -> str | None:
     try:
         program = st.make_jaxpr(f)(*operands).jaxpr
         results = surface.leaves(f(*operands))
-    except Exception as error:  # noqa: BLE001 - every exception is a result
+    except Exception as error:
         kinds = [f"!{kind.__name__}" for kind in type(error).__mro__]
         if line.types in kinds and line.numbers in " ".join(str(error).split("\n")):
             return None

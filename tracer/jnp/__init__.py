@@ -298,6 +298,7 @@ from .polynomial import (
     roots,
 )
 from .powers import float_power, hypot, log2, log10, pow, power, reciprocal
+from .quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from .ranges import arange, geomspace, linspace, logspace
 from .rearrange import (
     delete,
@@ -374,16 +375,7 @@ from .shaping import (
 from .signal import convolve, correlate, gradient, interp, unwrap
 from .sorted_search import digitize, searchsorted
 from .sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
-from .statistics import (
-    corrcoef,
-    cov,
-    median,
-    nanmedian,
-    nanpercentile,
-    nanquantile,
-    percentile,
-    quantile,
-)
+from .statistics import corrcoef, cov
 from .ufunc import ufunc
 from .ufuncs import (
     add,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..constants import as_array, put_on_device, unwrapped
 from ..dtype_promotion import convert, dtype_and_weak, user_dtype
+from ..lax.conversion import convert_quietly
 from ..out_sharding import placement
+from ..scalars import LEVEL
 from ..tracer import Tracer
 
 _PYTHON = (bool, int, float, complex)
@@ -127,7 +130,11 @@ def astype(x, dtype, /, *, copy=False, device=None):
     if np.dtype(dtype) == np.dtype(bool) and isinstance(x.dtype, np.dtype) and x.dtype.kind == "c":
         out = ne_p.bind(x, convert(0, x.dtype))
     else:
-        out = lax.convert_element_type(x, dtype)
+        if LEVEL.get(x.dtype) == 3 and LEVEL[dtype] < 3:
+            warnings.warn("Casting from complex to real dtypes will soon raise a ValueError. Please "
+                          "first use jnp.real or jnp.imag to take the real/imaginary component of "
+                          "your input.", DeprecationWarning, stacklevel=3)
+        out = convert_quietly(x, dtype)
     if copy and out is x:
         out = copy_p.bind(x)
     return put_on_device(out, device)

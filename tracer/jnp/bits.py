@@ -28,7 +28,6 @@ from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
@@ -41,6 +40,7 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
+from ..scalars import LEVEL
 from ..shape_arguments import canonical_axis
 from .elementwise import literal_like, named
 from .logic import isinf, isnan

@@ -10,7 +10,8 @@ from ...ir.ops.complex_parts import imag_p, real_p
 from ...ir.ops.transcendental import atan2_p
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import LEVEL, check_arraylike, dtype_name, promote_dtypes_inexact
+from ..dtype_promotion import check_arraylike, dtype_name, promote_dtypes_inexact
+from ..scalars import LEVEL
 from .elementwise import literal_like, rad2deg
 
 

@@ -18,17 +18,10 @@ from ...ir.ops.select import select_n_p
 from .. import lax
 from ..broadcasting import to_type
 from ..constants import as_array, put_on_device
-from ..dtype_promotion import (
-    INT32,
-    check_arraylike,
-    convert,
-    dtype_name,
-    float_default,
-    shape_of,
-    user_dtype,
-)
+from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
 from ..lax.creation import element, filled, filled_as, like
 from ..out_sharding import placement
+from ..scalars import INT32, float_default
 from ..shape_arguments import static_shape
 from ..tracer import Tracer
 from .elementwise import literal_like
@@ -133,7 +126,7 @@ def eye(N, M=None, k=0, dtype=None, *, device=None):
     n = N.__index__()
     m = n if M is None else M.__index__()
     if n < 0 or m < 0:
-        raise ValueError(f"negative dimensions are not allowed, got {n} and {m}")
+        raise ValueError(f"negative dimensions are not allowed, got {n} and {M}")
     dtype = float_default() if dtype is None else user_dtype(dtype, "eye")
     return put_on_device(convert(_diagonal_mask(n, m, k), dtype), device)
 

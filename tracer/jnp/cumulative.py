@@ -17,18 +17,16 @@ from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    BOOL,
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
-    int_default,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
     user_dtype,
 )
 from ..lax.creation import filled_as
+from ..scalars import BOOL, LEVEL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import typeof
 from . import reductions

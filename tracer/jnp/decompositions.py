@@ -14,13 +14,8 @@ from ...ir.ops.linalg import geqrf_p
 from .. import lax
 from ..broadcasting import to_type
 from ..constants import as_array
-from ..dtype_promotion import (
-    LEVEL,
-    check_arraylike,
-    convert,
-    dtype_name,
-    promote_dtypes_inexact,
-)
+from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact
+from ..scalars import LEVEL
 from .complex_numbers import conj
 from .elementwise import absolute
 from .indexing import take_along_axis

@@ -13,8 +13,9 @@ from .. import indexing as array_indexing
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
-from ..dtype_promotion import BOOL, check_arraylike, convert, int_default, shape_of, user_dtype
+from ..dtype_promotion import check_arraylike, convert, shape_of, user_dtype
 from ..indexed_update import IndexUpdateRef
+from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axes
 from .ranges import arange
 from .reductions import sum as sum_of

@@ -13,7 +13,8 @@ from ...ir.ops.comparison import eq_p, lt_p, ne_p
 from ...ir.ops.select import select_n_p
 from .. import lax
 from ..broadcasting import select_of
-from ..dtype_promotion import LEVEL, check_arraylike, dtype_name, promote_args_numeric
+from ..dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
+from ..scalars import LEVEL
 from .elementwise import literal_like
 
 

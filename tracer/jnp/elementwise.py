@@ -55,9 +55,6 @@ from ..autodiff.custom_jvp import custom_jvp
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    BOOL,
-    INEXACT,
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
@@ -68,6 +65,7 @@ from ..dtype_promotion import (
     promote_pair,
     promote_pair_inexact,
 )
+from ..scalars import BOOL, INEXACT, LEVEL
 
 
 def named(f: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:

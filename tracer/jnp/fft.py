@@ -15,11 +15,11 @@ from ..dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
-    float_default,
     promote_dtypes_complex,
     to_inexact,
     user_dtype,
 )
+from ..scalars import float_default
 from ..shape_arguments import canonical_axes
 from .complex_numbers import conj
 from .joining import concatenate

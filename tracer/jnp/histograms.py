@@ -12,11 +12,9 @@ from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
-    int_default,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
@@ -25,6 +23,7 @@ from ..dtype_promotion import (
 from ..indexed_update import IndexUpdateRef
 from ..lax.creation import filled_as
 from ..out_sharding import output_sharding
+from ..scalars import LEVEL, int_default
 from ..tracer import Tracer
 from . import reductions
 from .cumulative import diff

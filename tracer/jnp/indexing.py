@@ -16,17 +16,16 @@ from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
 from ..dtype_promotion import (
-    BOOL,
     check_arraylike,
     convert,
     dtype_name,
-    int_default,
     promote_dtypes,
     shape_of,
     user_dtype,
 )
 from ..indexed_update import IndexUpdateRef
 from ..lax.slicing import wrap_negative
+from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer
 from .diagonals import tile_to
@@ -55,8 +54,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
     axis = canonical_axis(axis, x.ndim)
     n = x.shape[axis]
     if not issubdtype(dtype_name(i), np.integer):
-        raise TypeError("take requires indices of integer type, got "
-                        f"{dtype_name(i)}")
+        raise ValueError(f"indices must have an integer type, got {dtype_name(i)}")
     gather_mode = None
     if mode == "raise":
         raise NotImplementedError("The 'raise' mode to jnp.take is not supported.")

@@ -16,8 +16,6 @@ from ...ir.ops.select import select_n_p
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import (
-    BOOL,
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
@@ -26,6 +24,7 @@ from ..dtype_promotion import (
     promote_pair,
     shape_of,
 )
+from ..scalars import BOOL, LEVEL
 from .elementwise import absolute, literal_like, named
 from .reductions import all as all_of
 

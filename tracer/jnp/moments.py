@@ -15,17 +15,15 @@ from ...ir.ops.reshape import reshape_p
 from .. import lax
 from ..broadcasting import select_of
 from ..dtype_promotion import (
-    BOOL,
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
-    int_default,
     promote_dtypes,
     shape_of,
     to_inexact,
     user_dtype,
 )
+from ..scalars import BOOL, LEVEL, int_default
 from ..shape_arguments import canonical_axes
 from .elementwise import real_dtype
 from .reductions import (

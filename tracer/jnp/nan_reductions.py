@@ -13,7 +13,8 @@ from ...ir.ops.powers import sqrt_p, square_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
-from ..dtype_promotion import LEVEL, check_arraylike, convert, dtype_name, int_default, shape_of
+from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ..scalars import LEVEL, int_default
 from . import moments, reductions
 from .logic import isnan
 from .moments import var_dtypes

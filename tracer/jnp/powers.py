@@ -18,17 +18,15 @@ from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
 from ..broadcasting import select_of
 from ..dtype_promotion import (
-    BOOL,
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
-    int_default,
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
     promote_shapes,
 )
+from ..scalars import BOOL, LEVEL, int_default
 from .elementwise import literal_like, real_dtype
 
 

@@ -18,14 +18,9 @@ from ...ir.ops.transcendental import log_p
 from .. import lax
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import (
-    BOOL,
-    INEXACT,
-    INT32,
     check_arraylike,
     convert,
     dtype_name,
-    float_default,
-    int_default,
     promote_args_inexact,
     result_dtype,
     shape_of,
@@ -34,6 +29,7 @@ from ..dtype_promotion import (
 )
 from ..lax.creation import filled_as
 from ..out_sharding import placement
+from ..scalars import BOOL, INEXACT, INT32, float_default, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer
 from .elementwise import multiply_function
@@ -79,7 +75,7 @@ def _arange(start: Any, stop: Any, step: Any, dtype: Any, sharding: Any) -> Arra
         if x is not None and np.ndim(x):
             raise ValueError(f"jnp.arange: arguments must be scalars; got {name}={x!r}")
     if step is not None and step == 0:
-        raise ValueError("jnp.arange: step must be non-zero")
+        raise ZeroDivisionError("division by zero: jnp.arange with step=0")
     if stop is None:
         start, stop = 0, start
     if dtype is None:

@@ -20,8 +20,9 @@ from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..constants import as_array, concrete_value
-from ..dtype_promotion import BOOL, check_arraylike, convert, dtype_name, shape_of
+from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..out_sharding import output_sharding
+from ..scalars import BOOL
 from ..shape_arguments import canonical_axes, canonical_axis, static_shape
 from ..tracer import Tracer, typeof
 from .creation import zeros
@@ -194,7 +195,7 @@ def rot90(m, k=1, axes=(0, 1)):
     x = as_array(m)
     if x.ndim < 2:
         raise ValueError(f"rot90 requires its first argument to have ndim at least two, but got "
-                         f"first argument of shape {x.shape}, ndim {x.ndim}")
+                         f"first argument of shape {x.shape}, which has ndim {x.ndim}")
     a, b = (canonical_axis(d, x.ndim) for d in axes)
     if a == b:
         raise ValueError("Axes must be different")

@@ -31,16 +31,9 @@ from ...ir.ops.reduction import (
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
-from ..dtype_promotion import (
-    BOOL,
-    check_arraylike,
-    convert,
-    dtype_name,
-    int_default,
-    shape_of,
-    user_dtype,
-)
+from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
 from ..lax.reduction import extreme
+from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axes, canonical_axis
 from .elementwise import literal_like
 

@@ -22,15 +22,14 @@ from .. import lax
 from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    BOOL,
     check_arraylike,
     check_arraylike_or_none,
     convert,
     dtype_name,
-    int_default,
     promote_dtypes,
     shape_of,
 )
+from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer, typeof
 from .elementwise import literal_like
@@ -52,10 +51,7 @@ def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     if x is None and y is None:
         check_arraylike("where", condition)
         return nonzero(condition, size=size, fill_value=fill_value)
-    check_arraylike_or_none("where", condition, x, y)
-    if x is None or y is None:
-        raise ValueError("Either both or neither of the x and y arguments should be provided to "
-                         f"jax.numpy.where, got {type(x)} and {type(y)}.")
+    check_arraylike("where", condition, x, y)
     if size is not None or fill_value is not None:
         raise ValueError("size and fill_value arguments cannot be used in three-term where "
                          "function.")

@@ -16,8 +16,9 @@ from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
-from ..dtype_promotion import LEVEL, check_arraylike, convert, int_default, promote_dtypes
+from ..dtype_promotion import check_arraylike, convert, promote_dtypes
 from ..lax.creation import filled_as
+from ..scalars import LEVEL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer
 from . import reductions

@@ -10,7 +10,8 @@ from ...ir.ops.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
-from ..dtype_promotion import LEVEL, check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ..dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ..scalars import LEVEL
 from ..shape_arguments import canonical_axes, canonical_axis
 from .complex_numbers import conj
 from .contraction import contraction_dtype

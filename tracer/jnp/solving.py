@@ -78,7 +78,8 @@ def solve(a, b):
 def inv(a):
     """Inverses of square matrices."""
     (a,) = _inexact("inv", a)
-    _square("inv", a)
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"Argument to inv must have shape [..., n, n], got {a.shape}.")
     unit = to_type(eye(a.shape[-1], dtype=a.dtype), a.shape)
     return solve(a, unit)
 
@@ -208,13 +209,16 @@ def cond(x, p=None):
     """Condition numbers: the greatest by the least singular value, or norms of x and inverse."""
     (a,) = _inexact("cond", x)
     if a.ndim < 2:
-        raise ValueError(f"jnp.linalg.cond: input array must be at least 2D; got {a.shape}")
+        raise ValueError("jnp.linalg.cond: input array must be at least 2D; got "
+                         f"arr.shape={a.shape}")
     if p in (None, 2, -2):
         s = svd(a, compute_uv=False)
         first = lax.index_in_dim(s, 0, -1, keepdims=False)
         last = lax.index_in_dim(s, -1, -1, keepdims=False)
         return div_p.bind(last, first) if p == -2 else div_p.bind(first, last)
-    _square("cond", a)
+    if a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"jnp.linalg.cond: for p={p}, array must be square; got "
+                         f"arr.shape={a.shape}")
     r = mul_p.bind(norm(a, ord=p, axis=(-2, -1)), norm(inv(a), ord=p, axis=(-2, -1)))
     poisoned = reductions.any(lax.ne(a, a), axis=(-2, -1))
     return select_of(lax.bitwise_and(lax.ne(r, r), lax.bitwise_not(poisoned)), r,
@@ -224,6 +228,9 @@ def cond(x, p=None):
 def matrix_power(a, n):
     """Matrix products of n copies of a; of its inverse for negative n."""
     (a,) = _inexact("matrix_power", a)
+    if a.ndim < 2:
+        raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least "
+                        "two-dimensional")
     _square("matrix_power", a)
     n = n.__index__()
     if n == 0:

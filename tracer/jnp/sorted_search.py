@@ -28,11 +28,10 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     """
     check_arraylike("searchsorted", a, v)
     if side not in ("left", "right"):
-        raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
-                         "['left', 'right'].")
+        raise ValueError(f"invalid argument side={side!r}, expected 'left' or 'right'")
     if method not in ("scan", "scan_unrolled", "sort", "compare_all"):
-        raise ValueError(f"{method!r} is an invalid value for keyword 'method'. Expected one of "
-                         "['sort', 'scan', 'scan_unrolled', 'compare_all'].")
+        raise ValueError(f"invalid argument method={method!r}, expected one of ['compare_all', "
+                         "'scan', 'scan_unrolled', 'sort']")
     if len(shape_of(a)) != 1:
         raise ValueError("a should be 1-dimensional")
     a, v = (as_array(x) for x in promote_dtypes(a, v))

@@ -12,16 +12,8 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p, top_k_p
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import (
-    LEVEL,
-    check_arraylike,
-    convert,
-    dtype_name,
-    int_default,
-    shape_of,
-    to_inexact,
-    user_dtype,
-)
+from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, to_inexact, user_dtype
+from ..scalars import LEVEL, int_default
 from ..shape_arguments import canonical_axis
 from .complex_numbers import imag, real
 

@@ -7,7 +7,8 @@ import numpy as np
 
 from .. import lax
 from ..constants import as_array
-from ..dtype_promotion import check_arraylike, float_default
+from ..dtype_promotion import check_arraylike
+from ..scalars import float_default
 from .elementwise import cos, i0, sqrt, subtract_function
 
 

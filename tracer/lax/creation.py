@@ -134,7 +134,7 @@ def iota(dtype, size):
 def broadcasted_iota(dtype, shape, dimension, *, out_sharding=None):
     """An array of this shape that counts from 0 along a dimension."""
     dtype = user_dtype(dtype, "iota")
-    shape = static_shape(shape)
+    shape = static_shape(shape, "iota")
     return iota_p.bind(dtype=dtype, shape=shape, dimension=int(dimension),
                        sharding=output_sharding(out_sharding, "broadcasted_iota", len(shape)))
 

@@ -18,7 +18,8 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.slicing import slice_p
-from ..dtype_promotion import convert, dtype_name, scalar_of, shape_of
+from ..dtype_promotion import convert, dtype_name, shape_of
+from ..scalars import scalar_of
 from ..shape_arguments import canonical_axis
 from .shape import expand_dims, squeeze
 

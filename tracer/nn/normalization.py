@@ -12,11 +12,9 @@ from .. import lax
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
-    LEVEL,
     check_arraylike,
     convert,
     dtype_name,
-    float_default,
     promote_args_inexact,
     promote_dtypes,
     shape_of,
@@ -39,6 +37,7 @@ from ..jnp.reductions import reduction_axes
 from ..jnp.searching import choose_where
 from ..lax.parallel import axis_index, axis_size
 from ..lax.reduction import extreme
+from ..scalars import LEVEL, float_default
 from ..shape_arguments import canonical_axis
 
 

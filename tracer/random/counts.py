@@ -20,12 +20,12 @@ from ..dtype_promotion import (
     broadcast_shapes,
     check_arraylike,
     convert,
-    int_default,
     promote_dtypes_inexact,
     shape_of,
     user_dtype,
 )
 from ..jnp.searching import choose_where
+from ..scalars import int_default
 from ..shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_keys, split_off

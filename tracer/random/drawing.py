@@ -22,15 +22,9 @@ from ...ir.program import Program
 from ...ir.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
-from ..dtype_promotion import (
-    broadcast_shapes,
-    dtype_name,
-    float_default,
-    int_default,
-    shape_of,
-    user_dtype,
-)
+from ..dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
 from ..out_sharding import canonicalize_sharding
+from ..scalars import float_default, int_default
 from ..shape_arguments import static_shape
 from ..sharding_functions import auto_axes
 from ..staging import trace_to_program

@@ -14,9 +14,10 @@ from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
 from ...ir.ops.random import random_bits_p
 from .. import jnp, lax
-from ..dtype_promotion import convert, dtype_name, float_default, int_default, shape_of, user_dtype
+from ..dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..jnp.searching import choose_where
 from ..out_sharding import canonicalize_sharding
+from ..scalars import float_default, int_default
 from ..shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, partitionable, split_off
