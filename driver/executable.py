@@ -6,6 +6,7 @@ from typing import Any
 
 from ..ir.context import STATE, config
 from ..ir.diagnostic import fail
+from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -67,6 +68,7 @@ class Executable:
         self.arg_specs = tuple(self._arg_spec(a, placement) for a in args)
         wanted = tuple(self._wanted_spec(s, v.aval, placement)
                        for s, v in zip(out_shardings, program.outvars, strict=True))
+        _check_one_mesh(program, placement.abstract_mesh)
         self.partitioned: Partitioned = partition(
             program, mesh=placement.abstract_mesh, in_shardings=self.arg_specs,
             out_shardings=wanted, options=options)
@@ -132,6 +134,23 @@ class Executable:
                     sharding, aval = x.sharding, x.aval
             out.append(ArrayImpl(aval, sharding, stored, self.committed))
         return out
+
+
+def _check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
+    """Raise where a value's type is on a mesh with axes that the computation's mesh lacks."""
+    if not mesh.axis_names:
+        return
+    names = set(mesh.axis_names)
+    for eqn in program.eqns:
+        for v in eqn.outvars:
+            other = v.aval.mesh
+            if other is not mesh and not names.issuperset(other.axis_names):
+                fail(ValueError,
+                     f"{program.name} works on mesh {other} inside, but its arguments and devices "
+                     f"are on mesh {mesh}: a computation has one set of axis names",
+                     code="mesh-names", location=eqn.location, label=f"this is {v.aval}",
+                     help="give the axes of both meshes the same names and sizes, or call "
+                          f"{program.name} under a mesh with the axes {other.axis_names}")
 
 
 def _array_aval(aval: ArrayType, sharding: Any) -> ArrayType:

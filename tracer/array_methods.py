@@ -281,12 +281,16 @@ def _view(self, dtype=None, type=None):
         lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio)), target)
 
 
+NAMESPACE: list[Any] = [jnp]
+"""What `__array_namespace__` gives; the public module of numpy functions puts itself here."""
+
+
 def _array_namespace(self, *, api_version=None):
-    """The module that implements the array API standard for this array: jnp."""
+    """The module that implements the array API standard for this array."""
     if api_version is not None and api_version != "2024.12":
         raise ValueError(f"api_version={api_version!r} is not available; available versions are: "
                          "('2024.12',)")
-    return jnp
+    return NAMESPACE[0]
 
 
 def _flat(self):

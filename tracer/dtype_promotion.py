@@ -28,11 +28,11 @@ from ..ir.ops.convert import convert_element_type_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from .constants import is_array_like, unwrapped
 from .scalars import (
-    PYTHON_OF_LEVEL,
     BOOL,
     INEXACT,
     LEVEL,
     PYTHON_LEVEL,
+    PYTHON_OF_LEVEL,
     int_default,
     scalar_like,
     scalar_of,

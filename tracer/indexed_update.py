@@ -28,7 +28,7 @@ from ..ir.ops.shape import rev_p
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from . import indexing, lax
-from .broadcasting import incompatible, to_type
+from .broadcasting import to_type
 from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
 from .gathering import Gathering, gathering

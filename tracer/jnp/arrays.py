@@ -131,9 +131,9 @@ def astype(x, dtype, /, *, copy=False, device=None):
         out = ne_p.bind(x, convert(0, x.dtype))
     else:
         if LEVEL.get(x.dtype) == 3 and LEVEL[dtype] < 3:
-            warnings.warn("Casting from complex to real dtypes will soon raise a ValueError. Please "
-                          "first use jnp.real or jnp.imag to take the real/imaginary component of "
-                          "your input.", DeprecationWarning, stacklevel=3)
+            warnings.warn("Casting from complex to real dtypes will soon raise a ValueError. "
+                          "Please first use jnp.real or jnp.imag to take the real/imaginary "
+                          "component of your input.", DeprecationWarning, stacklevel=3)
         out = convert_quietly(x, dtype)
     if copy and out is x:
         out = copy_p.bind(x)

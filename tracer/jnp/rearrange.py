@@ -91,7 +91,7 @@ def _one_count(repeats: Any) -> int | None:
 def _repeat_all(x: Array, count: int, axis: int, sharding: Any) -> Array:
     shape = x.shape
     dims = tuple(d for d in range(x.ndim + 1) if d != axis + 1)
-    wide = (*shape[:axis + 1], count, *shape[axis + 1:])
+    wide = static_shape((*shape[:axis + 1], count, *shape[axis + 1:]))
     merged = (*shape[:axis], shape[axis] * count, *shape[axis + 1:])
     x = broadcast_in_dim_p.bind(x, shape=wide, broadcast_dimensions=dims, sharding=None)
     return reshape_p.bind(x, new_sizes=merged, dimensions=None, sharding=sharding)

@@ -23,7 +23,6 @@ from ..broadcasting import broadcast_together, select_of
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
-    check_arraylike_or_none,
     convert,
     dtype_name,
     promote_dtypes,

@@ -23,14 +23,16 @@ def convert_element_type(operand, new_dtype):
     """
     if isinstance(new_dtype, ExtendedDType):
         return convert(operand, new_dtype)
-    return _convert(operand, user_dtype(new_dtype, "convert_element_type"))
-
-
-def _convert(operand: Any, dtype: np.dtype) -> Array:
-    old = dtype_name(operand)
+    dtype, old = user_dtype(new_dtype, "convert_element_type"), dtype_name(operand)
     if issubdtype(old, np.complexfloating) and not issubdtype(dtype, np.complexfloating):
         warnings.warn("Casting complex values to real discards the imaginary part",
-                      ComplexWarning, stacklevel=4)
+                      ComplexWarning, stacklevel=3)
+    return convert_quietly(operand, dtype)
+
+
+def convert_quietly(operand: Any, dtype: np.dtype) -> Array:
+    """`convert_element_type` without its warning."""
+    old = dtype_name(operand)
     if not isinstance(operand, Array):
         return as_array(convert(operand, dtype))
     if old == dtype and not operand.aval.weak_type:
