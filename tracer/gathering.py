@@ -191,17 +191,14 @@ def _index_array(i: Any, n: int, wrap: bool) -> Any:
         if wrap:
             value = np.where(value < 0, value + n, value).astype(np.int32)
         return value if value.ndim else value[()]
-    dtype = i.dtype
-    if dtype.itemsize < 4:
+    unsigned = issubdtype(i.dtype, np.unsignedinteger)
+    if i.dtype.itemsize < 4:
         i = convert(i, INT32)
-        dtype = INT32
-    if not wrap or issubdtype(dtype, np.unsignedinteger):
-        return i
-    return wrap_negative(i, n)
+    return i if unsigned or not wrap else wrap_negative(i, n)
 
 
 def gather_at(x: Array, plain: Sequence[Position], indices_are_sorted: bool, unique_indices: bool,
-            mode: Any, fill_value: Any, wrap: bool) -> Array:
+              mode: Any, fill_value: Any, wrap: bool) -> Array:
     g = gathering(plain, x.aval, wrap)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)

@@ -159,7 +159,7 @@ def _static_slice(s: slice) -> slice:
             continue
         if isinstance(p, Array) and not isinstance(p, Tracer) and not p.shape:
             p = np.asarray(p)[()]
-        if isinstance(p, Tracer) or not hasattr(p, "__index__"):
+        if isinstance(p, Array):
             fail(IndexError,
                  "Array slice indices must have static start/stop/step to be used with NumPy "
                  "indexing syntax. Slice entries must be static integers. "

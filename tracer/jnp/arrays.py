@@ -56,6 +56,8 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
         if dtype is None:
             return convert(out, object.aval.dtype) if object.aval.weak_type and copy else out
         return convert(out, dtype)
+    if type(object) is int and isinstance(dtype, np.dtype):
+        return as_array(np.asarray(object, dtype)[()])      # raises where it does not fit
     if type(object) in _PYTHON:
         return as_array(object if dtype is None else convert(object, dtype))
     if isinstance(object, (np.ndarray, np.generic)):

@@ -1,0 +1,169 @@
+"""x[index] and x.at[index]: values as numpy's, ops as JAX's, and what cannot be an index."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+
+SHAPE = (3, 4, 2)
+X = np.arange(24, dtype=np.float32).reshape(SHAPE)
+
+
+# -- any index of numpy's --------------------------------------------------------------------------
+
+def positions(size):
+    """An int, a slice, an index array or a mask for a dimension of this size."""
+    bound = some.none() | some.integers(-size - 1, size + 1)
+    arrays = some.lists(some.integers(-size, size - 1), min_size=2, max_size=2)
+    return some.one_of(
+        some.integers(-size, size - 1), some.builds(slice, bound, bound),
+        some.builds(slice, bound, bound, some.sampled_from([1, 2, -1, -2])),
+        arrays.map(np.array), arrays.map(lambda v: np.array(v)[:, None]))
+
+
+@some.composite
+def indices(draw):
+    count = draw(some.integers(0, 3))
+    index = [draw(positions(n)) for n in SHAPE[:count]]
+    if count < 3 and draw(some.booleans()):
+        index.append(Ellipsis)
+    for _ in range(draw(some.integers(0, 2))):
+        index.insert(draw(some.integers(0, len(index))), None)
+    return tuple(index)
+
+
+def as_traced(index):
+    return tuple(jnp.asarray(i) if isinstance(i, np.ndarray) else i for i in index)
+
+
+@given(indices())
+def test_reading_gives_what_numpy_gives(index):
+    want = X[index]
+    np.testing.assert_array_equal(jnp.asarray(X)[index], want)
+    np.testing.assert_array_equal(st.jit(lambda x: x[as_traced(index)])(X), want)
+
+
+@given(indices(), some.sampled_from(["set", "add", "multiply", "min"]))
+def test_writing_gives_what_numpy_gives(index, how):
+    want = X.copy()
+    values = np.linspace(-5, 30, want[index].size, dtype=np.float32).reshape(want[index].shape)
+    if how == "set":
+        if np.unique(np.arange(24).reshape(SHAPE)[index]).size < want[index].size:
+            return                              # which of two values stays is not defined
+        want[index] = values
+    else:
+        {"add": np.add, "multiply": np.multiply, "min": np.minimum}[how].at(want, index, values)
+    got = st.jit(lambda x, v: getattr(x.at[as_traced(index)], how)(v))(X, values)
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+@given(some.lists(some.booleans(), min_size=3, max_size=3), some.booleans())
+def test_masks_give_what_numpy_gives(mask, behind):
+    index = (slice(None), np.array([*mask, True])) if behind else np.array(mask)
+    np.testing.assert_array_equal(jnp.asarray(X)[index], X[index])
+    np.testing.assert_array_equal(st.jit(lambda x: x[index])(X), X[index])
+    want = X.copy()
+    want[index] = -1
+    np.testing.assert_array_equal(jnp.asarray(X).at[index].set(-1), want)
+
+
+# -- ops -------------------------------------------------------------------------------------------
+
+OPS = [
+    ("x[1]", "slice squeeze"),
+    ("x[-1, 1:3]", "slice squeeze"),
+    ("x[:, ::2]", "slice"),
+    ("x[::-1]", "rev"),
+    ("x[None, ..., 0]", "slice squeeze broadcast_in_dim"),
+    ("x[i]", "lt add select_n dynamic_slice squeeze"),
+    ("x[:, i, 1:]", "lt add select_n dynamic_slice squeeze"),
+    ("x[v]", "lt add select_n broadcast_in_dim gather"),
+    ("x[v, v]", "lt add select_n lt add select_n broadcast_in_dim broadcast_in_dim concatenate "
+                "gather"),
+    ("x[u]", "convert_element_type broadcast_in_dim gather"),
+    ("x[True]", "broadcast_in_dim broadcast_in_dim gather"),
+    ("x.at[0].get()", "slice squeeze"),
+    ("x.at[1].set(2.)", "broadcast_in_dim broadcast_in_dim scatter"),
+    ("x.at[v].add(1.)", "lt add select_n broadcast_in_dim broadcast_in_dim scatter-add"),
+]
+
+
+@pytest.mark.parametrize(("expression", "ops"), OPS)
+def test_an_index_becomes_the_cheapest_op_that_can_do_it(expression, ops):
+    f = eval(f"lambda x, i, v, u: {expression}")
+    program = st.make_jaxpr(f)(X, np.int32(1), np.array([0, 2]), np.array([1], np.uint8)).jaxpr
+    names = [e.op.name for e in program.eqns if any(v.aval.shape for v in e.outvars)
+             or e.op.name in ("lt", "add", "select_n")]
+    wanted = ops.replace("scatter-add", "scatter_add").split()
+    assert [n.replace("-", "_") for n in names] == wanted
+
+
+# -- options of .at[] ------------------------------------------------------------------------------
+
+V = np.arange(4.0, dtype=np.float32)
+
+
+@pytest.mark.parametrize(("expression", "want"), [
+    ("v.at[jnp.array([0, 9])].get(mode='fill')", [0, np.nan]),
+    ("v.at[jnp.array([0, 9])].get(mode='fill', fill_value=-1)", [0, -1]),
+    ("v.at[jnp.array([0, 9])].get(mode='clip')", [0, 3]),
+    ("v.at[jnp.array([-1])].get()", [3]),
+    ("v.at[jnp.array([-1])].get(mode='fill', fill_value=7, wrap_negative_indices=False)", [7]),
+    ("v.at[jnp.array([1, 9])].set(5)", [0, 5, 2, 3]),
+    ("v.at[jnp.array([1, 9])].set(5, mode='clip')", [0, 5, 2, 5]),
+    ("v.at[jnp.array([1, 1])].add(5)", [0, 11, 2, 3]),
+    ("v.at[jnp.array([1, 1])].subtract(5)", [0, -9, 2, 3]),
+    ("v.at[jnp.array([2, 2])].mul(3)", [0, 1, 18, 3]),
+    ("v.at[1:3].divide(2)", [0, 0.5, 1, 3]),
+    ("v.at[2].power(3)", [0, 1, 8, 3]),
+    ("v.at[:2].max(0.5)", [0.5, 1, 2, 3]),
+    ("v.at[2:].min([0, 9])", [0, 1, 0, 3]),
+    ("v.at[1].apply(jnp.exp)", [0, np.e, 2, 3]),
+    ("v.at[jnp.array([1, 1])].apply(lambda x: x + 10)", [0, 21, 2, 3]),
+    ("v.at[np.array([True, False, False, True])].set(-1)", [-1, 1, 2, -1]),
+])
+def test_out_of_range_and_repeated_positions(expression, want):
+    f = eval(f"lambda v: {expression}", {"jnp": jnp, "np": np})
+    np.testing.assert_allclose(f(jnp.asarray(V)), want, rtol=1e-6)
+    np.testing.assert_allclose(st.jit(f)(V), want, rtol=1e-6)
+
+
+def test_a_value_of_another_dtype_is_cut_with_a_warning():
+    with pytest.warns(FutureWarning, match="cannot safely cast value from dtype=float32"):
+        out = jnp.arange(3).at[0].set(np.float32(2.7))
+    assert out.dtype == jnp.int32 and out.tolist() == [2, 1, 2]
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("expression", "error", "text"), [
+    ("v[4:][0]", IndexError, "index is out of bounds for axis with size 0"),
+    ("v[1.0]", TypeError, "Indexer must have integer or boolean type"),
+    ("v['a']", TypeError, "JAX does not support string indexing"),
+    ("v[0, 0]", IndexError, "Too many indices: array is 1-dimensional, but 2 were indexed"),
+    ("v[..., ...]", IndexError, "an index can only have a single ellipsis"),
+    ("v[[0, 1]]", TypeError, "Using a non-tuple sequence for multidimensional indexing"),
+    ("v[np.array([True, False])]", IndexError, "boolean index did not match shape"),
+    ("v[0.5:]", TypeError, "cannot be interpreted as an integer"),
+    ("v.at[0].set(np.ones(2, np.float32))", ValueError, "Cannot broadcast to shape with fewer"),
+    ("v.at[0:2].set(np.ones(3, np.float32))", ValueError, "Incompatible types for broadcasting"),
+    ("v.at[0].set(1., mode='other')", ValueError, "Unknown gather mode"),
+    ("v.__setitem__(0, 1)", TypeError, "JAX arrays are immutable"),
+])
+def test_what_cannot_be_an_index_is_refused(expression, error, text):
+    with pytest.raises(error, match=text):
+        eval(expression, {"v": jnp.asarray(V), "np": np, "jnp": jnp})
+
+
+def test_a_traced_mask_has_no_size():
+    with pytest.raises(IndexError, match="Array boolean indices must be concrete"):
+        st.jit(lambda v, m: v[m])(V, V > 1)
+
+
+def test_a_traced_bound_of_a_slice_is_refused():
+    with pytest.raises(IndexError, match="Array slice indices must have static start/stop/step"):
+        st.jit(lambda v, i: v[i:i + 2])(V, 1)
