@@ -63,14 +63,15 @@ def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shap
         return [unsharded(len(s)) for s in shapes]
     if not mesh.explicit_axes:
         return [unsharded(len(s), mesh) for s in shapes]
-    unreduced, reduced = _pending_axes(op, types, params)
     if callable(op.explicit):
         entries = op.explicit(op, types, shapes, params)
     elif wanted is not None:
         entries = [_pad(wanted.spec.entries, len(shapes[0]))]
-        unreduced, reduced = wanted.spec.unreduced, wanted.spec.reduced
     else:
         entries = POLICIES[op.explicit](op, types, shapes, params)
+    unreduced, reduced = _pending_axes(op, types, params)
+    if wanted is not None and not callable(op.explicit):
+        unreduced, reduced = wanted.spec.unreduced, wanted.spec.reduced
     out = []
     for shape, dims in zip(shapes, entries, strict=True):
         if isinstance(dims, NamedSharding):      # a policy may decide unreduced axes as well
