@@ -37,14 +37,21 @@ def joined_sharding(values: list[Any], shape: Shape) -> NamedSharding | None:
             if not axes:
                 continue
             if entries[d] and entries[d] != axes:
-                listed = ", ".join(str(a.spec) for a in avals)
+                listed = ", ".join(_entries_shown(v, len(shape)) for v in values)
                 fail(ShardingTypeError,
-                     f"broadcast got incompatible shardings for broadcasting: {listed}.",
+                     f"broadcast_shardings got incompatible shardings for broadcasting: {listed}.",
                      code="sharding-conflict",
                      label=", ".join(a.str_short(True) for a in avals),
                      help="bring the operands to one spec with `reshard`")
             entries[d] = axes
     return named_sharding_abstract(mesh.abstract_mesh, spec_from_entries(tuple(entries)))
+
+
+def _entries_shown(x: Any, rank: int) -> str:
+    """The entries of a spec, as many as the result has dimensions."""
+    entries = x.aval.entries if isinstance(x, Array) else ()
+    shown = [None if not e else e[0] if len(e) == 1 else e for e in entries]
+    return repr((None,) * (rank - len(shown)) + tuple(shown))
 
 
 def to_type(x: Any, shape: Shape, sharding: NamedSharding | None = None) -> Array:
@@ -93,7 +100,7 @@ def select_of(which: Any, on_false: Any, on_true: Any) -> Array:
     shapes = shape_of(which), shape_of(on_false), shape_of(on_true)
     if shapes[0] == ():
         if shapes[1] != shapes[2]:
-            on_false, on_true = broadcast_together(on_false, on_true)
+            on_true, on_false = broadcast_together(on_true, on_false)
     elif shapes[0] != shapes[1] or shapes[1] != shapes[2]:
-        which, on_false, on_true = broadcast_together(which, on_false, on_true)
+        which, on_true, on_false = broadcast_together(which, on_true, on_false)
     return select_n_p.bind(which, on_false, on_true)

@@ -14,8 +14,11 @@ from ..ir.ops.arithmetic import add_p, mul_p
 from ..ir.ops.creation import iota_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.shape import broadcast_in_dim_p, rev_p
+from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
 from . import lax
+from .broadcasting import joined_sharding
 from .dtype_promotion import broadcast_shapes, convert, dtype_name, shape_of
 from .index_forms import Position
 from .lax.creation import filled_as
@@ -135,17 +138,25 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
         operand_dim += 1
     query_dims = sorted([*range(query_at, query_at + query_rank), *(at for at, _ in extra)])
     query_shape = tuple(slice_shape[d] for d in query_dims)
+    mesh = aval.mesh
+    joined = joined_sharding(arrays, common) if query_rank else None
+    if joined is not None:
+        mesh = joined.mesh.abstract_mesh
+        entries.update((query_at + d, e) for d, e in enumerate(joined.spec.entries) if e)
+        split = tuple(entries.get(d, ()) if 0 <= d - query_at < query_rank else ()
+                      for d in query_dims)
+        joined = named_sharding_abstract(mesh, spec_from_entries((*split, ())))
     vectors = []
     for c in columns:
         if isinstance(c, tuple):
             place = query_dims.index(extra[c[0]][0])
-            vectors.append(_stride_positions(c[1], place, query_shape))
+            vectors.append(_spread(_stride_positions(c[1]), (*query_shape, 1), (place,), joined))
         elif shape_of(c):
             first = query_dims.index(query_at) if query_rank else 0
             dims = tuple(range(first + query_rank - len(shape_of(c)), first + query_rank))
-            vectors.append(_spread(c, (*query_shape, 1), dims))
+            vectors.append(_spread(c, (*query_shape, 1), dims, joined))
         else:
-            vectors.append(_spread(c, (*query_shape, 1), ()))
+            vectors.append(_spread(c, (*query_shape, 1), (), joined))
     if not vectors:
         indices: Any = np.zeros((*query_shape, 0), np.int32)
     elif len(vectors) == 1:
@@ -158,28 +169,21 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
         offset_dims=tuple(offset_dims), collapsed_slice_dims=tuple(collapsed),
         start_index_map=tuple(mapped))
     no_arrays = not advanced
-    mesh = aval.mesh
-    for a in arrays:
-        if isinstance(a, Array):
-            mesh = mesh if mesh.axis_names else a.aval.mesh
-            for d, axes in enumerate(a.aval.entries, query_rank - a.aval.ndim):
-                if axes:
-                    entries[query_at + d] = axes
     return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
                      tuple(slice_shape),
                      tuple(entries.get(d, ()) for d in range(len(slice_shape))), mesh,
                      no_arrays, no_arrays, tuple(operand_new))
 
 
-def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
-    return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=None)
+def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...],
+            sharding: NamedSharding | None) -> Any:
+    return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=sharding)
 
 
-def _stride_positions(p: Position, place: int, query_shape: tuple[int, ...]) -> Any:
-    """start, start + step, ... along one query dimension, as a column of index vectors."""
+def _stride_positions(p: Position) -> Any:
+    """start, start + step, ..."""
     places = iota_p.bind(dtype=INT32, shape=(p.length,), dimension=0, sharding=None)
-    places = add_p.bind(np.int32(p.start), mul_p.bind(np.int32(p.step), places))
-    return _spread(places, (*query_shape, 1), (place,))
+    return add_p.bind(np.int32(p.start), mul_p.bind(np.int32(p.step), places))
 
 
 def _index_array(i: Any, n: int, wrap: bool) -> Any:
@@ -203,7 +207,9 @@ def gather_at(x: Array, plain: Sequence[Position], indices_are_sorted: bool, uni
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)
     if 0 in g.slice_shape:
-        out = filled_as(g.slice_shape, convert(0, x.aval.dtype))
+        sharding = named_sharding_abstract(g.mesh, spec_from_entries(g.slice_entries)) if any(
+            g.slice_entries) else None
+        out = filled_as(g.slice_shape, convert(0, x.aval.dtype), sharding)
     else:
         out = lax.gather(x, g.indices, g.numbers, g.slice_sizes,
                          unique_indices=unique_indices or g.unique,

@@ -11,10 +11,11 @@ from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, promote_dtypes
 from ..shape_arguments import canonical_axis
+from ..vmap import vmap
 from .indexing import meshgrid
 from .joining import concatenate
 from .ranges import arange, linspace
-from .shaping import atleast_1d, moveaxis
+from .shaping import atleast_1d
 from .ufunc import ufunc
 
 index_exp = np.index_exp
@@ -90,19 +91,15 @@ def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     check_arraylike("apply_along_axis", arr)
     x = as_array(arr)
     axis = canonical_axis(axis, x.ndim)
-    moved = moveaxis(x, axis, -1)
-    n = moved.shape[-1]
-    rows = lax.reshape(moved, (moved.size // n if n else 0, n))
-    results = [as_array(func1d(lax.index_in_dim(rows, i, 0, keepdims=False), *args, **kwargs))
-               for i in range(rows.shape[0])]
-    if not results:
-        raise ValueError("Cannot apply_along_axis when any iteration dimensions are 0")
-    out = lax.stack(results, 0)
-    out = lax.reshape(out, (*moved.shape[:-1], *results[0].shape))
-    rank = results[0].ndim
-    first = moved.ndim - 1
-    order = [*range(axis), *range(first, first + rank), *range(axis, first)]
-    return lax.transpose(out, order)
+
+    def f(vector: Any) -> Any:
+        return func1d(vector, *args, **kwargs)
+
+    for d in range(1, x.ndim - axis):
+        f = vmap(f, in_axes=d, out_axes=-1)
+    for _ in range(axis):
+        f = vmap(f)
+    return f(x)
 
 
 def apply_over_axes(func, a, axes):

@@ -75,8 +75,8 @@ def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
         return convert(as_array(bins), dtype)
     bins = bins.__index__()
     if range is None:
-        flat = convert(ravel(x), dtype)
-        low, high = (reductions.min(flat), reductions.max(flat)) if flat.size else (
+        values = convert(x, dtype)
+        low, high = (reductions.min(values), reductions.max(values)) if values.size else (
             as_array(dtype.type(0)), as_array(dtype.type(1)))
     else:
         low, high = (convert(as_array(r), dtype) for r in range)

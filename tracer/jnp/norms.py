@@ -13,8 +13,8 @@ from ..dtype_promotion import check_arraylike, convert
 from ..shape_arguments import canonical_axes
 from . import reductions
 from .decompositions import _inexact, _is_complex, svd
-from .elementwise import absolute, sqrt
-from .shaping import moveaxis, reshape
+from .elementwise import absolute, real_dtype, sqrt
+from .shaping import moveaxis
 
 
 def norm(x, ord=None, axis=None, keepdims=False):
@@ -38,20 +38,20 @@ def _squares(x: Array) -> Array:
     return lax.real(mul_p.bind(x, lax.conj(x))) if _is_complex(x) else mul_p.bind(x, x)
 
 
-def _vector_norm(x: Array, ord: Any, axis: int, keepdims: bool) -> Array:
+def _vector_norm(x: Array, ord: Any, axis: Any, keepdims: bool) -> Array:
     if ord is None or (not isinstance(ord, (str, Array)) and ord == 2):
         return sqrt(reductions.sum(_squares(x), axis=axis, keepdims=keepdims))
     if isinstance(ord, str):
         raise ValueError(f"Invalid order '{ord}' for vector norm.")
+    if not isinstance(ord, Array) and ord == 0:
+        return reductions.sum(lax.ne(x, lax.full_like(x, 0)), dtype=real_dtype(x.dtype), axis=axis,
+                              keepdims=keepdims)
     size = absolute(x)
     if not isinstance(ord, Array):
         if ord == np.inf:
             return reductions.max(size, axis=axis, keepdims=keepdims, initial=0)
         if ord == -np.inf:
             return reductions.min(size, axis=axis, keepdims=keepdims, initial=np.inf)
-        if ord == 0:
-            return reductions.sum(lax.ne(x, lax.full_like(x, 0)), dtype=size.dtype, axis=axis,
-                                  keepdims=keepdims)
         if ord == 1:
             return reductions.sum(size, axis=axis, keepdims=keepdims)
     exponent = convert(ord, size.dtype)
@@ -97,12 +97,9 @@ def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
     check_arraylike("jnp.linalg.vector_norm", x)
     x = as_array(x)
     if axis is None or isinstance(axis, tuple):
+        (x,) = _inexact("vector_norm", x)
         axes = tuple(range(x.ndim)) if axis is None else canonical_axes(axis, x.ndim)
-        rest = [d for d in range(x.ndim) if d not in axes]
-        flat = reshape(lax.transpose(x, [*axes, *rest]), (-1, *(x.shape[d] for d in rest))) \
-            if x.ndim else lax.expand_dims(x, (0,))
-        out = norm(flat, ord, 0)
-        return lax.expand_dims(out, axes) if keepdims and axes else out
+        return _vector_norm(x, ord, axes, keepdims)
     return norm(x, ord, axis, keepdims)
 
 

@@ -147,11 +147,10 @@ def polyint(p, m=1, k=None):
         constants = lax.broadcast_in_dim(lax.squeeze(constants, (0,)), (m,), ())
     if constants.shape != (m,):
         raise ValueError("k must be a scalar or a rank-1 array of length 1 or m.")
-    for i in range(m):
-        n = p.shape[0]
-        divisors = np.arange(n, 0, -1).astype(p.dtype)
-        p = concatenate([div_p.bind(p, divisors), lax.slice_in_dim(constants, i, i + 1)])
-    return p
+    # x**e comes from the m-th derivative, divided by e (e - 1) ... as far as these are above 1.
+    powers = np.arange(p.shape[0] + m)[::-1]
+    divisors = np.maximum(1, powers - np.arange(m)[:, None]).prod(axis=0).astype(p.dtype)
+    return div_p.bind(concatenate([p, constants]), divisors)
 
 
 def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):

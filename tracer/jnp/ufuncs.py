@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtype_promotion import convert, promote_dtypes_inexact
 from ..indexed_update import IndexUpdateRef
 from . import reductions
 from .bits import (
@@ -17,12 +18,14 @@ from .bits import (
 from .cumulative import cumprod, cumsum
 from .elementwise import (
     add_function,
+    divide,
     maximum_function,
     minimum_function,
     multiply_function,
     negative_function,
     subtract_function,
 )
+from .log_sums import logsumexp
 from .logic import (
     greater,
     less,
@@ -41,6 +44,19 @@ def _at(method: str) -> Callable[[Any, Any, Any], Any]:
     return at
 
 
+def _reduce_logs(scale: float, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Sums of numbers given by their logarithms; scale: the natural logarithm of the base."""
+    def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False,
+               initial: Any = None, where: Any = None) -> Any:
+        (a,) = promote_dtypes_inexact(a if dtype is None else convert(a, np.dtype(dtype)))
+        scaled = a if scale == 1 else multiply_function(a, scale)
+        out = logsumexp(scaled, axis=axis, keepdims=keepdims, where=where)
+        out = out if scale == 1 else divide(out, scale)
+        return out if initial is None else function(initial, out)
+
+    return reduce
+
+
 add = ufunc(add_function, 2, 1, name="add", identity=0, reduce=reductions.sum, accumulate=cumsum,
             at=_at("add"))
 subtract = ufunc(subtract_function, 2, 1, name="subtract", at=_at("subtract"))
@@ -49,8 +65,10 @@ multiply = ufunc(multiply_function, 2, 1, name="multiply", identity=1, reduce=re
 negative = ufunc(negative_function, 1, 1, name="negative")
 maximum = ufunc(maximum_function, 2, 1, name="maximum", reduce=reductions.max, at=_at("max"))
 minimum = ufunc(minimum_function, 2, 1, name="minimum", reduce=reductions.min, at=_at("min"))
-logaddexp = ufunc(logaddexp_function, 2, 1, name="logaddexp", identity=-np.inf)
-logaddexp2 = ufunc(logaddexp2_function, 2, 1, name="logaddexp2", identity=-np.inf)
+logaddexp = ufunc(logaddexp_function, 2, 1, name="logaddexp", identity=-np.inf,
+                  reduce=_reduce_logs(1.0, logaddexp_function))
+logaddexp2 = ufunc(logaddexp2_function, 2, 1, name="logaddexp2", identity=-np.inf,
+                   reduce=_reduce_logs(np.log(2), logaddexp2_function))
 bitwise_and = ufunc(bitwise_and_function, 2, 1, name="bitwise_and", identity=-1,
                     reduce=reductions.reduce_bitwise_and)
 bitwise_or = ufunc(bitwise_or_function, 2, 1, name="bitwise_or", identity=0,

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from ..jnp.elementwise import tanh
+from ..jnp.log_sums import logmeanexp, logsumexp
 from .activations import (
     celu,
     elu,
@@ -29,14 +30,7 @@ from .activations import (
     swish,
 )
 from .attention import dot_product_attention
-from .normalization import (
-    log_softmax,
-    logmeanexp,
-    logsumexp,
-    one_hot,
-    softmax,
-    standardize,
-)
+from .normalization import log_softmax, one_hot, softmax, standardize
 
 __all__ = [
     "celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu",

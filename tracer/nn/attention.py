@@ -18,9 +18,10 @@ from ..dtype_promotion import convert
 from ..jnp.creation import tril
 from ..jnp.einsum import einsum
 from ..jnp.elementwise import add_function, multiply_function
+from ..jnp.log_sums import logsumexp
 from ..jnp.searching import choose_where
 from ..jnp.shaping import expand_dims, reshape
-from .normalization import logsumexp, softmax
+from .normalization import softmax
 
 _F32 = np.dtype("float32")
 

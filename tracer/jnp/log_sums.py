@@ -1,0 +1,70 @@
+"""Logarithms of sums and means of exponentials, without overflow."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import lax
+from ..broadcasting import select_of
+from ..constants import as_array
+from ..dtype_promotion import convert, promote_args_inexact, shape_of
+from ..scalars import LEVEL
+from . import reductions
+from .elementwise import absolute, exp, log, multiply_function, subtract_function
+from .logic import not_equal
+from .reductions import reduction_axes
+from .searching import choose_where
+
+
+def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
+    """log(sum(b * exp(a))) over dimensions, without overflow.
+
+    return_sign: also the sign of the sum, which is negative for negative b only. where: which
+    elements take part.
+    """
+    if b is None:
+        (x,) = promote_args_inexact("logsumexp", a)
+        factor: Any = 1.0
+    else:
+        x, factor = promote_args_inexact("logsumexp", a, b)
+        x = choose_where(not_equal(factor, 0.0), x, -np.inf)
+    x = as_array(x)
+    if where is not None:
+        x = choose_where(where, x, 0)
+    axes = reduction_axes(axis, x.ndim)
+    real = lax.real(x) if LEVEL[x.dtype] == 3 else x
+    top = reductions.max(real, axis=axes, keepdims=keepdims, where=where,
+                         initial=np.asarray(-np.inf, real.dtype)[()])
+    finite = lax.is_finite(top)
+    top = lax.stop_gradient(select_of(finite, convert(0, top.dtype), top))
+    shift = top if keepdims else (lax.expand_dims(top, axes) if axes else top)
+    powers = exp(subtract_function(x, convert(shift, x.dtype)))
+    if b is not None:
+        powers = multiply_function(powers, factor)
+    total = reductions.sum(powers, axis=axes, keepdims=keepdims, where=where)
+    sign = lax.sign(total)
+    if return_sign or LEVEL[total.dtype] < 3:
+        total = absolute(total)
+    out = lax.add(lax.log(total), convert(top, total.dtype))
+    if return_sign:
+        return out, sign
+    if b is not None and LEVEL[out.dtype] < 3:
+        negative = lax.lt(sign, convert(0, sign.dtype))
+        out = select_of(negative, out, convert(np.nan, out.dtype))
+    return out
+
+
+def logmeanexp(x, axis=None, where=None, keepdims=False):
+    """log(mean(exp(x))) over dimensions, without overflow."""
+    total: Any = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
+    if where is None:
+        shape = shape_of(x)
+        count: Any = convert(
+            int(np.prod([shape[d] for d in reduction_axes(axis, len(shape))], dtype=int)),
+            total.dtype)
+    else:
+        full = lax.broadcast_in_dim(as_array(where), shape_of(x), tuple(
+            range(len(shape_of(x)) - len(shape_of(where)), len(shape_of(x)))))
+        count = reductions.sum(convert(full, total.dtype), axis=axis, keepdims=keepdims)
+    return subtract_function(total, log(count))
