@@ -12,7 +12,7 @@ from typing import Any
 
 from .diagnostic import fail
 from .errors import ShardingTypeError
-from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, params_key
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import spec_from_entries
@@ -173,9 +173,9 @@ def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
 
 
 def _conflict(op: Op, types: Sequence[ArrayType]) -> None:
-    specs = ", ".join(str(tuple(_entry(e) for e in t.entries)) for t in types)
+    specs = ", ".join(str(tuple(spec_entry(e) for e in t.entries)) for t in types)
     a = types[0]
-    target = "P(" + ", ".join(repr(_entry(e)) for e in a.entries) + ")"
+    target = "P(" + ", ".join(repr(spec_entry(e)) for e in a.entries) + ")"
     fail(ShardingTypeError,
          f"{op.name} got incompatible shardings for broadcasting: {specs}.",
          code="sharding-conflict", label=f"operands are {short_list(types)}",
@@ -184,7 +184,8 @@ def _conflict(op: Op, types: Sequence[ArrayType]) -> None:
          help=f"bring the other operand to the spec of the first: `reshard(..., {target})`")
 
 
-def _entry(axes: tuple[str, ...]) -> Any:
+def spec_entry(axes: tuple[str, ...]) -> Any:
+    """A dimension's axes as a user writes them: None, 'X', or ('X', 'Y')."""
     return None if not axes else axes[0] if len(axes) == 1 else axes
 
 
@@ -291,7 +292,3 @@ def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
         u, r = pending_axes(op, types, params, unreduced, reduced)
         return [ManualState(varying, u, r)] * count
     return [ManualState(varying)] * count
-
-
-def explicit_axis_types(mesh: AbstractMesh) -> bool:
-    return any(t is AxisType.Explicit for t in mesh.axis_types)

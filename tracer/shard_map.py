@@ -17,6 +17,7 @@ from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
+from ..ir.infer import spec_entry
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
 from ..ir.ops.manual import entering_type, manual_mesh
@@ -247,7 +248,7 @@ class _Region:
                  f"{_braces(axes)} are of type {kinds}", code="no-in-specs",
                  help="pass `in_specs=`: over Auto axes the arguments' types do not say how they "
                       "are cut")
-        return [PartitionSpec(*(_entry(tuple(a for a in dim if a in axes))
+        return [PartitionSpec(*(spec_entry(tuple(a for a in dim if a in axes))
                                 for dim in typeof(x).entries)) for x in leaves]
 
     def _check_spec_tree(self, specs: Any, what: str, mesh: AbstractMesh, axes: frozenset[str]
@@ -360,10 +361,6 @@ def _same_kinds(a: AbstractMesh, b: AbstractMesh) -> bool:
 
 def _is_spec(x: Any) -> bool:
     return isinstance(x, PartitionSpec)
-
-
-def _entry(axes: tuple[str, ...]) -> Any:
-    return None if not axes else axes[0] if len(axes) == 1 else axes
 
 
 def _braces(names: Any) -> str:

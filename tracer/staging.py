@@ -24,7 +24,7 @@ from ..ir.errors import UnexpectedTracerError
 from ..ir.infer import infer
 from ..ir.location import Location, capture
 from ..ir.mesh import AbstractMesh, Mesh
-from ..ir.op import OPS, Op, params_key
+from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import NOT_MANUAL, ArrayType
 from .tracer import Tracer, type_of_constant, typeof
@@ -288,11 +288,3 @@ def canonical_value(x: Any) -> np.ndarray:
     """A numpy array of the dtype that `x` has in programs (64-bit narrowed unless x64 is on)."""
     value = np.asarray(x)
     return value.astype(canonicalize_dtype(value.dtype, x64_enabled()), copy=False)
-
-
-def hashable_params(params: dict[str, Any]) -> bool:
-    try:
-        hash(params_key(params))
-    except TypeError:
-        return False
-    return True

@@ -6,13 +6,12 @@ value (`bool(x)`, `np.asarray(x)`) is an error that says where and what to do in
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir.array import Array
-from ..ir.context import STATE, x64_enabled
+from ..ir.context import x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype, dtype_of
 from ..ir.errors import (
@@ -208,12 +207,3 @@ def check_int_fits(x: int, dtype: np.dtype) -> None:
     if not -(2 ** (dtype.itemsize * 8 - 1)) <= x < 2 ** (dtype.itemsize * 8 - 1):
         raise OverflowError(f"An overflow was encountered while parsing an argument to a jitted "
                             f"computation, whose value is {x}: it does not fit {dtype.name}")
-
-
-def is_tracing() -> bool:
-    """Is a program under construction in this thread?"""
-    return STATE.interpreter is not None
-
-
-def all_types(values: Sequence[Any]) -> tuple[ArrayType, ...]:
-    return tuple(typeof(v) for v in values)

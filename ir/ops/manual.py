@@ -17,8 +17,6 @@ from ..sharding import named_sharding_abstract
 from ..spec import PartitionSpec, spec_from_entries
 from ..types import ArrayType, ManualState, array_type
 
-_EMPTY: frozenset[str] = frozenset()
-
 
 def manual_mesh(mesh: AbstractMesh, axes: frozenset[str]) -> AbstractMesh:
     """`mesh` with these axes Manual, as the body of a shard_map sees it."""
@@ -46,8 +44,8 @@ def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
     return array_type(shape, t.dtype, t.weak_type, sharding, state, t.memory_space)
 
 
-def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
-                 check_vma: bool) -> ArrayType:
+def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
+                 ) -> ArrayType:
     """The type of the whole value outside, from the block's: out_specs' axes are major."""
     entries = spec.entries + ((),) * (t.ndim - len(spec.entries))
     shape = tuple(n * math.prod(mesh.axis_size(a) for a in dim)
@@ -61,9 +59,9 @@ def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: fr
 
 
 def _infer(*types: ArrayType, jaxpr: Any, out_specs: tuple[PartitionSpec, ...],
-           mesh: AbstractMesh, manual_axes: frozenset[str], check_vma: bool, **params: Any
+           mesh: AbstractMesh, manual_axes: frozenset[str], **params: Any
            ) -> list[ArrayType]:
-    return [leaving_type(t, s, mesh, manual_axes, check_vma)
+    return [leaving_type(t, s, mesh, manual_axes)
             for t, s in zip(jaxpr.out_avals, out_specs, strict=True)]
 
 
