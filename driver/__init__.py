@@ -5,12 +5,13 @@ interpreter, which runs an op outside of any trace (eager.py). Importing it decl
 and gives arrays their operators and methods.
 """
 from ..ir import dialect
-from ..tracer import array_methods
+from ..tracer import advice, array_methods
 from . import eager
 from .jit import eval_shape, jit, make_jaxpr
 from .stages import Compiled, Lowered, Traced
 
 eager.install()
+advice.install()
 
 __all__ = [
     "Compiled", "Lowered", "Traced", "array_methods", "dialect", "eval_shape", "jit", "make_jaxpr",

@@ -14,6 +14,7 @@ phrase where JAX has one); below come the user's line with a caret, why, and wha
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -28,10 +29,41 @@ class Label:
 
 
 @dataclass(frozen=True)
+class Fix:
+    """A change of the user's source with which the expression type-checks.
+
+    file, and the span that is replaced (lines from 1, columns from 0, in characters); text: what
+    stands there instead. imports: lines that the file needs besides. result: the type of the
+    expression after the change.
+    """
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str
+    imports: tuple[str, ...] = ()
+    result: str = ""
+
+    def apply(self, source: str) -> str:
+        """The text of the file with the change made."""
+        lines = source.split("\n")
+        head = lines[self.line - 1][:self.column]
+        tail = lines[self.end_line - 1][self.end_column:]
+        lines[self.line - 1:self.end_line] = (head + self.text + tail).split("\n")
+        if self.imports:
+            at = next((i for i, text in enumerate(lines)
+                       if text.startswith(("import ", "from ")) and "__future__" not in text), 0)
+            lines[at:at] = self.imports
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """What went wrong, where, because of what, and what would help.
 
-    code: a short hyphenated name of the kind of mistake (`sharding-conflict`).
+    code: a short hyphenated name of the kind of mistake (`sharding-conflict`). fixes: changes that
+    `help` shows, as data.
     """
     message: str
     code: str = ""
@@ -41,6 +73,7 @@ class Diagnostic:
     because: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     help: tuple[str, ...] = ()
+    fixes: tuple[Fix, ...] = ()
 
     def render(self) -> str:
         """The message, then the source excerpt with carets, then because, note and help."""
@@ -79,6 +112,10 @@ class Diagnostic:
         return "\n".join(lines)
 
 
+Adviser = Callable[[type[Exception], Diagnostic], Diagnostic]
+ADVISERS: list[Adviser] = []     # add what the user's code tells (tracer/advice.py)
+
+
 def error(cls: type[Exception], message: str, *, code: str = "", location: Location | None = None,
           label: str = "", others: tuple[Label, ...] = (), because: tuple[str, ...] = (),
           notes: tuple[str, ...] = (), help: tuple[str, ...] | str = ()) -> Exception:
@@ -90,6 +127,9 @@ def error(cls: type[Exception], message: str, *, code: str = "", location: Locat
         help = (help,)
     diagnostic = Diagnostic(message, code, location or capture(), label, others, tuple(because),
                             tuple(notes), tuple(help))
+    if location is None:                     # the mistake is where the user's code is now
+        for adviser in ADVISERS:
+            diagnostic = adviser(cls, diagnostic)
     exception = cls(diagnostic.render())
     exception.diagnostic = diagnostic  # type: ignore[attr-defined]
     return exception

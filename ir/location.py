@@ -152,6 +152,11 @@ def _assigned_names(file: str) -> dict[tuple, str]:
     return names
 
 
+def is_between(module_name: str) -> bool:
+    """Does a frame of this module stand between the user's code and an op?"""
+    return module_name.partition(".")[0] in _BETWEEN
+
+
 def is_ours(module_name: str) -> bool:
     """Does a frame of this module belong to the package?"""
     return module_name.partition(".")[0] == PACKAGE
