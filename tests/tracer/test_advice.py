@@ -93,7 +93,7 @@ def refusal(f, args, jitted=True):
 def test_the_first_change_suggested_makes_the_program_right(name, jitted, arguments, tmp_path):
     values, args = arguments
     source = program(PROGRAMS[name])
-    for _ in range(3):                     # a program may have more than one mistake
+    for _ in range(5):                     # a program may have more than one mistake
         f = load(tmp_path, source)
         try:
             result = (st.jit(f) if jitted else f)(*args)
