@@ -22,9 +22,9 @@ from ..ir.array import Array
 from ..ir.location import PACKAGE, is_between
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
-_PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.BinOp, ast.UnaryOp, ast.Compare,
-               ast.AugAssign, ast.Set, ast.Dict, ast.Starred, ast.keyword, ast.operator, ast.unaryop, ast.cmpop,
-               ast.expr_context, ast.JoinedStr, ast.FormattedValue)
+_PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,
+               ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Starred, ast.keyword, ast.operator,
+               ast.unaryop, ast.cmpop, ast.expr_context, ast.JoinedStr, ast.FormattedValue)
 _MISSING = object()
 
 
