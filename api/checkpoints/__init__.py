@@ -1,0 +1,7 @@
+"""Arrays to files and back: `save` and `restore`; see docs/checkpoints.md.
+
+Not to be taken for `checkpoint`, which is JAX's name for recomputing in the backward pass.
+"""
+from shardtrace.driver.checkpoints import restore, save
+
+__all__ = ["restore", "save"]

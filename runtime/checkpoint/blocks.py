@@ -1,0 +1,223 @@
+"""The parts of arrays that go into files, and arrays made of parts of files.
+
+Files are safetensors: a header of names, dtypes and shapes, then the data. Each distinct block of
+an array is written once, by the process of the first device that holds it; a reader takes of the
+stored blocks only what overlaps with what it needs.
+"""
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import Device, process_index
+from ...ir.dtype_table import float0, parse_long
+from ...ir.dtypes import is_extended
+from ...ir.keys import key_words, pack_keys, storage_dtype
+from ...ir.lazy import lazy_import
+from ...ir.sharding import Sharding
+from ..array import ArrayImpl
+from ..host import aval_for
+from ..storage import LocalBlocks, Storage, Stored, frozen
+from .folder import block_file
+from .record import BlockRecord, LeafRecord
+
+safetensors = lazy_import("safetensors")
+
+# What the format has a name for; bytes hold the others, whose dtype stands in the index alone.
+_NAMED = frozenset(map(np.dtype, (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "float32", "float64"))) | {parse_long("bfloat16")}
+_PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np.dtype("float64")}
+"""Numbers of two parts, which are written as a last dimension of size 2 (keys: of their words)."""
+
+
+# -- how a block looks in a file -------------------------------------------------------------------
+
+def encoded(block: np.ndarray, dtype: Any) -> np.ndarray:
+    """The contiguous numpy array to write for a block of an array of this dtype."""
+    if is_extended(dtype):
+        return np.asarray(key_words(block), order="C")
+    if dtype.kind == "c":
+        block = np.ascontiguousarray(block).reshape((*block.shape, 1))
+        return block.view(_PARTS[block.dtype])
+    block = np.asarray(block, order="C")
+    return block if dtype in _NAMED else block.view(np.uint8)
+
+
+def decoded(raw: np.ndarray, dtype: Any) -> np.ndarray:
+    """Inverse of `encoded`."""
+    if is_extended(dtype):
+        return np.asarray(pack_keys(raw, dtype.impl))
+    if dtype.kind == "c":
+        return np.ascontiguousarray(raw).view(dtype)[..., 0]
+    return raw.view(dtype)
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+def own_blocks(x: ArrayImpl, path: str, encode: dict[str, np.ndarray]) -> list[BlockRecord]:
+    """Records of the blocks of `x` that this process writes; their data is added to `encode`.
+
+    An array that is not committed to devices is every process's own, and written by the first.
+    """
+    shape, dtype, mine = x.aval.shape, x.aval.dtype, process_index()
+    if dtype == float0 or x.aval.size == 0:
+        return []
+    if not x.committed:
+        return host_block(x.value, dtype, path, encode) if mine == 0 else []
+    records = []
+    for device, where in distinct_blocks(x.sharding, shape).values():
+        if device.process_index == mine:
+            records.append(_record(path, where, encoded(x._block_data(device), dtype), shape,
+                                   encode))
+    return records
+
+
+def host_block(value: np.ndarray, dtype: Any, path: str, encode: dict[str, np.ndarray]
+               ) -> list[BlockRecord]:
+    """The one block of a value that is held whole."""
+    if value.size == 0 or dtype == float0:
+        return []
+    whole = (slice(None),) * value.ndim
+    return [_record(path, whole, encoded(value, dtype), value.shape, encode)]
+
+
+def _record(path: str, where: tuple[slice, ...], data: np.ndarray, shape: tuple[int, ...],
+            encode: dict[str, np.ndarray]) -> BlockRecord:
+    start, size = bounds(where, shape)
+    name = path or "value"
+    if size != shape:
+        name += "@" + ",".join(map(str, start))
+    if name in encode:
+        raise ValueError(f"two leaves have the key path {path}; give them keys that differ")
+    encode[name] = data
+    return BlockRecord(block_file(process_index()), name, start, size)
+
+
+def distinct_blocks(sharding: Sharding, shape: tuple[int, ...]
+                    ) -> dict[tuple, tuple[Device, tuple[slice, ...]]]:
+    """The first device, in the order of the sharding, that holds each block."""
+    out: dict[tuple, tuple[Device, tuple[slice, ...]]] = {}
+    for device, where in sharding.devices_indices_map(shape).items():
+        out.setdefault(bounds(where, shape), (device, where))
+    return out
+
+
+def bounds(where: tuple[slice, ...], shape: tuple[int, ...]
+           ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Start and shape of the part of an array that these slices take."""
+    ranges = [s.indices(n) for s, n in zip(where, shape, strict=True)]
+    return tuple(r[0] for r in ranges), tuple(max(0, r[1] - r[0]) for r in ranges)
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+class BlockReader:
+    """Reads parts of the arrays in the files of a folder; a context manager."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._files: dict[str, Any] = {}
+
+    def __enter__(self) -> BlockReader:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        for file in self._files.values():
+            file.__exit__(kind, error, trace)
+        self._files.clear()
+
+    def array(self, leaf: LeafRecord, sharding: Sharding, committed: bool) -> ArrayImpl:
+        """The array laid out by `sharding`, reading what devices of this process hold of it."""
+        shape, dtype = leaf.shape, parse_long(leaf.dtype)
+        aval = aval_for(shape, dtype, leaf.weak_type, sharding)
+        storage: Storage
+        if sharding.is_fully_addressable:
+            storage = Stored(frozen(self._whole(leaf, dtype, sharding)))
+        else:
+            mine = process_index()
+            read: dict[tuple, np.ndarray] = {}
+            blocks = {}
+            for device, where in sharding.devices_indices_map(shape).items():
+                if device.process_index == mine:
+                    key = bounds(where, shape)
+                    if key not in read:
+                        read[key] = frozen(self.part(leaf, *key))
+                    blocks[device] = read[key]
+            storage = LocalBlocks(blocks)
+        return ArrayImpl(aval, sharding, storage, committed)
+
+    def _whole(self, leaf: LeafRecord, dtype: Any, sharding: Sharding) -> np.ndarray:
+        parts = distinct_blocks(sharding, leaf.shape)
+        if len(parts) == 1:
+            return self.part(leaf, (0,) * len(leaf.shape), leaf.shape)
+        data = np.empty(leaf.shape, storage_dtype(dtype))
+        for start, shape in parts:
+            self._read_into(leaf, start, shape, data[_slices(start, shape)])
+        return data
+
+    def part(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...]
+             ) -> np.ndarray:
+        """The elements from `start` on, in the dtype that keeps them in memory."""
+        for block in leaf.blocks:
+            if block.start == start and block.shape == shape:
+                return decoded(self._slice(block, _slices((0,) * len(shape), shape)),
+                               parse_long(leaf.dtype))
+        dtype = parse_long(leaf.dtype)
+        data = np.zeros(shape, dtype) if dtype == float0 else np.empty(shape, storage_dtype(dtype))
+        self._read_into(leaf, start, shape, data)
+        return data
+
+    def _read_into(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...],
+                   out: np.ndarray) -> None:
+        dtype = parse_long(leaf.dtype)
+        for block, inside, here in overlaps(leaf.blocks, start, shape):
+            out[here] = decoded(self._slice(block, inside), dtype)
+
+    def _slice(self, block: BlockRecord, inside: tuple[slice, ...]) -> np.ndarray:
+        file = self._files.get(block.file)
+        if file is None:
+            file = safetensors.safe_open(os.path.join(self._folder, block.file), framework="np")
+            self._files[block.file] = file.__enter__()
+        # A tensor without dimensions cannot be sliced.
+        return file.get_slice(block.name)[inside] if inside else file.get_tensor(block.name)
+
+
+def overlaps(blocks: tuple[BlockRecord, ...], start: tuple[int, ...], shape: tuple[int, ...]
+             ) -> Iterator[tuple[BlockRecord, tuple[slice, ...], tuple[slice, ...]]]:
+    """The blocks that share elements with a part of the array: (block, where in the block, where
+    in the part)."""
+    if not shape:
+        for block in blocks:
+            yield block, (), ()
+        return
+    starts = np.array([b.start for b in blocks], np.int64).reshape(-1, len(shape))
+    stops = starts + np.array([b.shape for b in blocks], np.int64).reshape(-1, len(shape))
+    first = np.maximum(starts, start)
+    last = np.minimum(stops, np.add(start, shape))
+    for i in np.flatnonzero((first < last).all(axis=1)):
+        lows, highs = first[i].tolist(), last[i].tolist()
+        yield (blocks[i], _between(lows, highs, blocks[i].start), _between(lows, highs, start))
+
+
+def _between(lows: list[int], highs: list[int], origin: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(a - o, b - o) for a, b, o in zip(lows, highs, origin, strict=True))
+
+
+def _slices(start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
+    return tuple(slice(a, a + n) for a, n in zip(start, shape, strict=True))
+
+
+def covers(leaf: LeafRecord) -> bool:
+    """Whether the blocks of a leaf, which do not overlap, are all of it."""
+    if parse_long(leaf.dtype) == float0:
+        return True
+    have = sum(int(np.prod(b.shape, dtype=np.int64)) for b in leaf.blocks)
+    return have == int(np.prod(leaf.shape, dtype=np.int64)) and not any(
+        a == b for a, b in itertools.pairwise(sorted(x.start for x in leaf.blocks)))

@@ -1,0 +1,186 @@
+"""How a folder goes from one checkpoint to the next, so that no crash leaves a half one.
+
+    path/index.json                       what the checkpoint is; replaced in one step
+    path/shards-000007/process-0.safetensors      the blocks that a process wrote
+
+A save writes its blocks into a new folder, makes sure that they are on the disk, and then replaces
+index.json, which names that folder: before this step the older checkpoint is whole, after it the
+newer. What is not named by index.json is left over from a save that did not finish; the next one
+removes it. A folder with blocks but no index.json holds no checkpoint.
+"""
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+
+import numpy as np
+
+from ...ir.diagnostic import fail
+from ...ir.lazy import lazy_import
+from .record import Index, index_from_json
+
+safetensors_numpy = lazy_import("safetensors.numpy")
+
+INDEX = "index.json"
+_NEW_INDEX = "index.json.new"
+_BLOCKS = re.compile(r"shards-\d{6,}")
+
+
+def read_index(path: str) -> Index | None:
+    """What the folder holds, None if no save to it has finished.
+
+    Raises ValueError if the index is damaged (which no crash of a save does).
+    """
+    name = os.path.join(path, INDEX)
+    try:
+        with open(name, encoding="utf-8") as file:
+            text = file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return index_from_json(json.loads(text), name)
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        fail(ValueError, f"{name} is damaged: {type(error).__name__}: {error}",
+             code="checkpoint-index", help="copy the whole folder again from where it came from")
+
+
+def require_index(path: str) -> Index:
+    """As `read_index`; raises FileNotFoundError, saying what is there, if there is none."""
+    index = read_index(path)
+    if index is not None:
+        return index
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
+        fail(FileNotFoundError, f"There is no checkpoint at {path}: it {what}",
+             code="no-checkpoint", help="give the folder that `save` was called with")
+    if any(_is_ours(name) for name in os.listdir(path)):
+        fail(FileNotFoundError, f"There is no whole checkpoint at {path}: a save to it began and "
+             "did not finish", code="torn-checkpoint",
+             notes=(f"it has blocks, but no {INDEX}, which is written last",),
+             help="restore an earlier checkpoint; saving to this path again starts afresh")
+    fail(FileNotFoundError, f"There is no checkpoint at {path}: the folder has no {INDEX}",
+         code="no-checkpoint", help="give the folder that `save` was called with")
+
+
+def check_whole(path: str, index: Index) -> None:
+    """Raise ValueError unless all files of the checkpoint are there with the sizes they had."""
+    for name, size in index.sizes.items():
+        file = os.path.join(path, index.folder, name)
+        try:
+            found = os.path.getsize(file)
+        except OSError:
+            found = -1
+        if found != size:
+            was = "is missing" if found < 0 else f"has {found} bytes"
+            fail(ValueError, f"The checkpoint at {path} is damaged: {file} {was}, and had {size} "
+                 "when it was saved", code="checkpoint-damaged",
+                 help="copy the whole folder again from where it came from, or restore an earlier "
+                      "checkpoint")
+
+
+# -- saving ----------------------------------------------------------------------------------------
+
+def generation_folder(generation: int) -> str:
+    return f"shards-{generation:06d}"
+
+
+def check_may_save(path: str, current: Index | None, overwrite: bool) -> None:
+    """Raise FileExistsError where a save would destroy what is not, or shall not be, replaced."""
+    if current is not None:
+        if not overwrite:
+            fail(FileExistsError, f"There is a checkpoint at {path} already",
+                 code="checkpoint-exists", help="save to another path, or leave out "
+                 "`overwrite=False`: the old one stays whole until the new one is")
+        return
+    if os.path.isdir(path):
+        foreign = sorted(name for name in os.listdir(path) if not _is_ours(name))
+        if foreign:
+            fail(FileExistsError, f"The folder {path} has files that are no part of a checkpoint: "
+                 f"{', '.join(foreign[:5])}", code="not-a-checkpoint",
+                 help="save to a folder of its own, such as a new one inside of it")
+    elif os.path.exists(path):
+        fail(FileExistsError, f"{path} is a file; a checkpoint is a folder",
+             code="not-a-checkpoint", help="save to another path")
+
+
+def begin(path: str, generation: int) -> None:
+    """Make the folder of the new blocks, and remove what a save that did not finish left.
+
+    By one process; the others write after it.
+    """
+    missing = path
+    while not os.path.isdir(missing):      # of the folders to be made, the parents are synced
+        missing = os.path.dirname(missing)
+    os.makedirs(path, exist_ok=True)
+    _sync_folders(os.path.dirname(path), missing)
+    current = read_index(path)
+    _remove_others(path, current.folder if current else None)
+    os.mkdir(os.path.join(path, generation_folder(generation)))
+    _sync_folder(path)
+
+
+def write_blocks(path: str, generation: int, process: int, tensors: dict[str, np.ndarray]
+                 ) -> dict[str, int]:
+    """Write the blocks of one process; they are then on disk. Names and sizes of the files."""
+    if not tensors:
+        return {}
+    folder, name = os.path.join(path, generation_folder(generation)), block_file(process)
+    file = os.path.join(folder, name)
+    safetensors_numpy.save_file(tensors, file)
+    _sync(file)
+    _sync_folder(folder)
+    return {name: os.path.getsize(file)}
+
+
+def block_file(process: int) -> str:
+    return f"process-{process}.safetensors"
+
+
+def commit(path: str, index: Index) -> None:
+    """Make `index` the checkpoint of this folder. By one process, after all have written."""
+    new = os.path.join(path, _NEW_INDEX)
+    with open(new, "w", encoding="utf-8") as file:
+        json.dump(index.to_json(), file, separators=(",", ":"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, os.path.join(path, INDEX))
+    _sync_folder(path)
+    _remove_others(path, index.folder)
+
+
+def _is_ours(name: str) -> bool:
+    return name == _NEW_INDEX or _BLOCKS.fullmatch(name) is not None
+
+
+def _remove_others(path: str, keep: str | None) -> None:
+    for name in sorted(os.listdir(path)):
+        if name == keep or not _is_ours(name):
+            continue
+        full = os.path.join(path, name)
+        if os.path.isdir(full):
+            shutil.rmtree(full)
+        else:
+            os.remove(full)
+
+
+def _sync(name: str) -> None:
+    descriptor = os.open(name, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(name: str) -> None:
+    if os.name != "nt":      # there a folder cannot be opened, and names are on disk at once
+        _sync(name)
+
+
+def _sync_folders(lowest: str, highest: str) -> None:
+    while True:
+        _sync_folder(lowest)
+        if lowest == highest or len(lowest) <= len(highest):
+            return
+        lowest = os.path.dirname(lowest)
