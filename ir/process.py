@@ -1,0 +1,96 @@
+"""Which process the calling thread belongs to, of how many, and which devices each owns.
+
+In simulation a process is a thread (runtime/processes.py), so the identity is per thread, with a
+default for threads that were not given one; a real process sets that default once. Devices are
+names: the same device may be dealt to one process or to another, and which of them are
+*addressable* depends on who asks. Identities are interned, so that what depends on one can be
+cached on it.
+"""
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from .interning import Immutable, InternTable
+
+__all__ = [
+    "ProcessIdentity", "process_identity", "process_index", "process_scope",
+    "set_default_process_index",
+]
+
+
+class ProcessIdentity(Immutable):
+    """One process among several.
+
+    index: its number. owners: the process that owns the device of each id; empty where all devices
+    that are not said to belong elsewhere belong to process 0.
+    """
+
+    __slots__ = ("__weakref__", "count", "index", "owners")
+
+    index: int
+    owners: tuple[int, ...]
+    count: int
+    """The number of processes."""
+
+    def __new__(cls, index: int = 0, owners: tuple[int, ...] = ()) -> ProcessIdentity:
+        key = (index, owners)
+        identity = _IDENTITIES.get(key)
+        if identity is None:
+            identity = object.__new__(cls)
+            put = object.__setattr__
+            put(identity, "index", index)
+            put(identity, "owners", owners)
+            put(identity, "count", max(owners) + 1 if owners else 1)
+            identity = _IDENTITIES.add(key, identity)
+        return identity
+
+    def __reduce__(self) -> tuple:
+        return ProcessIdentity, (self.index, self.owners)
+
+    def __repr__(self) -> str:
+        return f"ProcessIdentity({self.index} of {self.count})"
+
+
+_IDENTITIES: InternTable[ProcessIdentity] = InternTable()
+
+
+class _Thread(threading.local):
+    identity = ProcessIdentity()   # of every thread that did not enter a `process_scope`
+
+
+_thread = _Thread()
+
+
+def process_identity() -> ProcessIdentity:
+    """Who the calling thread is; compared by identity."""
+    return _thread.identity
+
+
+def process_index() -> int:
+    """Index of the process that the calling thread belongs to (0 with a single process)."""
+    return _thread.identity.index
+
+
+@contextlib.contextmanager
+def process_scope(index: int, owners: tuple[int, ...] | None = None) -> Iterator[ProcessIdentity]:
+    """Within it the calling thread is process `index`: how simulated processes are told apart.
+
+    owners: the process that owns the device of each id; as before if None.
+    """
+    before = _thread.__dict__.get("identity")
+    known = _thread.identity.owners if owners is None else owners
+    identity = _thread.identity = ProcessIdentity(index, known)
+    try:
+        yield identity
+    finally:
+        if before is None:
+            del _thread.identity
+        else:
+            _thread.identity = before
+
+
+def set_default_process_index(index: int, owners: tuple[int, ...] = ()) -> None:
+    """Make `index` the identity of all threads of this operating system process (MPI ranks)."""
+    _Thread.identity = ProcessIdentity(index, owners)

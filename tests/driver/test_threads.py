@@ -1,0 +1,168 @@
+"""Tracing, partitioning and running in many threads at once: shared tables do not get mixed up."""
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.distributed import run_processes
+from shardtrace.ir.context import STATE, config
+from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.sharding import named_sharding_abstract
+from shardtrace.ir.spec import spec_from_entries
+from shardtrace.ir.types import ManualState, array_type
+from shardtrace.sharding import AxisType, Mesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+THREADS = 8
+
+
+@pytest.fixture(autouse=True)
+def quick_switches():
+    """Let threads take turns every few bytecodes, so that races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def in_threads(f, count=THREADS):
+    """What `f(i)` gives in each of many threads that begin together."""
+    results, errors = [None] * count, []
+    start = threading.Barrier(count)
+
+    def run(i):
+        try:
+            start.wait(30)
+            with config.override(jax_num_cpu_devices=8):
+                results[i] = f(i)
+        except BaseException as e:
+            errors.append(e)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    if errors:
+        raise errors[0]
+    return results
+
+
+def test_equal_things_are_one_thing_whoever_makes_them():
+    def make(i):
+        made = []
+        for n in range(60):
+            mesh = AbstractMesh((2, 4 + n), ("x", f"thread{n}"), (AxisType.Explicit,) * 2)
+            spec = P("x", ("u", f"v{n}"))
+            sharding = named_sharding_abstract(mesh, spec_from_entries((("x",), ())))
+            made.append((mesh, spec, sharding, array_type((4 + 2 * n, 3), np.dtype(np.float32),
+                                                          sharding=sharding),
+                         ManualState({f"a{n}"}, {f"b{n}"})))
+        return made
+
+    first, *others = in_threads(make)
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            assert all(x is y for x, y in zip(a, b, strict=True))
+
+
+def test_one_function_in_many_threads():
+    @st.jit
+    def f(x, w):
+        return jnp.tanh(x @ w).sum(0), x.max()
+
+    def run(i):
+        mesh = st.make_mesh((4, 2), ("x", "y"))
+        x = st.device_put(np.arange(32, dtype=np.float32).reshape(8, 4) / 32,
+                          NamedSharding(mesh, P("x")))
+        w = st.device_put(np.ones((4, 6), np.float32), NamedSharding(mesh, P(None, "y")))
+        y, top = f(x, w)
+        return np.asarray(y), float(top), f.lower(x, w).compile().as_text()
+
+    first, *others = in_threads(run)
+    for other in others:
+        np.testing.assert_array_equal(other[0], first[0])
+        assert other[1:] == first[1:]
+
+
+def program_of(i):
+    """A program of its own for every thread: size, mesh and ops depend on the number."""
+    sizes = [(8,), (4, 2), (2, 4), (2, 2, 2)][i % 4]
+    kind = (AxisType.Auto, AxisType.Explicit)[i // 4 % 2]
+    mesh = st.make_mesh(sizes, tuple("xyz"[:len(sizes)]), axis_types=(kind,) * len(sizes))
+    n = 8 * (i + 1)
+    x = st.device_put(np.linspace(0, 1, n * 8, dtype=np.float32).reshape(n, 8),
+                      NamedSharding(mesh, P("x")))
+
+    def loss(x):
+        h = jnp.sin(x) * (i + 1)
+        h = lax.fori_loop(0, 2, lambda _, v: v * 0.5, h)
+        return jnp.mean(jnp.where(h > 0, h, -h) ** 2)
+
+    value, gradient = st.jit(st.value_and_grad(loss))(x)
+    shown = st.jit(loss).lower(x).compile().as_text()
+    mapped = st.vmap(lambda r: r.sum() + i)(np.ones((3, 4), np.float32))
+    return float(value), np.asarray(gradient), shown, np.asarray(mapped), (x * 2).sharding.spec
+
+
+def test_many_functions_in_many_threads():
+    with config.override(jax_num_cpu_devices=8):
+        expected = [program_of(i) for i in range(THREADS)]
+    found = in_threads(lambda i: [program_of((i + k) % THREADS) for k in range(3)])
+    for i, results in enumerate(found):
+        for k, result in enumerate(results):
+            for a, b in zip(result, expected[(i + k) % THREADS], strict=True):
+                np.testing.assert_array_equal(a, b) if isinstance(b, np.ndarray) else None
+                assert isinstance(b, np.ndarray) or a == b
+
+
+def test_meshes_and_configuration_are_of_each_thread():
+    def run(i):
+        mesh = Mesh(np.array(st.devices()[:2 + i % 3]), (f"a{i}",))
+        seen = set()
+        for _ in range(50):
+            with st.set_mesh(mesh), config.override(jax_enable_x64=bool(i % 2)):
+                seen.add((STATE.mesh, STATE.abstract_mesh, jnp.arange(2).dtype.name))
+        return seen == {(mesh, mesh.abstract_mesh, "int64" if i % 2 else "int32")}
+
+    assert all(in_threads(run))
+
+
+def test_the_garbage_collector_is_on_again_when_all_have_traced():
+    assert gc.isenabled()
+    in_threads(lambda i: [st.make_jaxpr(lambda x: jnp.sin(x) * i)(1.0) for _ in range(20)])
+    assert gc.isenabled()
+
+
+def test_arrays_can_be_listed_while_others_are_made():
+    """Asking the garbage collector would hand out tuples that other threads still fill."""
+    def run(i):
+        seen = []
+        for k in range(30):
+            x = jnp.ones(3) * (i + k)
+            seen.append(any(y is x for y in st.live_arrays()))
+            x.delete()
+            seen.append(not any(y is x for y in st.live_arrays()))
+        return all(seen)
+
+    assert all(in_threads(run))
+    assert len([x for x in st.live_arrays() if x.shape == (3,)]) == 0
+
+
+def test_arrays_are_listed_for_the_process_that_made_them():
+    def program(i):
+        mine = [st.device_put(np.full(5, i, np.float32)) for _ in range(i + 1)]
+        return len([x for x in st.live_arrays() if x.shape == (5,)]), mine
+
+    found = run_processes(program, 3)
+    assert [n for n, _ in found] == [1, 2, 3]
+    assert len([x for x in st.live_arrays() if x.shape == (5,)]) == 6
