@@ -1,0 +1,32 @@
+"""Forgetting what was computed once and kept: traces, executables, types, index maps."""
+from __future__ import annotations
+
+from ..ir.base_sharding import common_devices_indices_map
+from ..ir.op import DEFAULT_INTERPRETER, OPS
+from ..ir.tiling import canonical_tiling
+from ..runtime.placement import spec_on
+from .eager import EagerInterpreter
+from .jit import JITTED
+
+
+def clear_caches() -> None:
+    """Forget all programs that were traced and partitioned, and what was computed from shardings.
+
+    Jitted functions trace again at their next call.
+
+    >>> double = st.jit(lambda x: x * 2)
+    >>> double(1.0), double._cache_size()
+    (Array(2., dtype=float32, weak_type=True), 1)
+    >>> st.clear_caches()
+    >>> double._cache_size()
+    0
+    """
+    for jitted in list(JITTED):
+        jitted.clear_cache()
+    for interpreter in DEFAULT_INTERPRETER:
+        if isinstance(interpreter, EagerInterpreter):
+            interpreter._cache.clear()
+    for op in OPS.values():
+        op.infer_cache.clear()
+    for cache in (common_devices_indices_map, canonical_tiling, spec_on):
+        cache.cache_clear()

@@ -1,0 +1,193 @@
+"""Memory kinds, memory spaces and layouts: types, shardings and errors; JAX's too. Values stay."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.experimental.layout import Format, Layout, with_layout_constraint
+from shardtrace.sharding import (
+    AbstractMesh,
+    AxisType,
+    GSPMDSharding,
+    NamedSharding,
+    SingleDeviceSharding,
+)
+from shardtrace.sharding import PartitionSpec as P
+
+Space = st.memory.Space
+V = np.arange(32, dtype=np.float32).reshape(8, 4)
+KINDS = ("device", "pinned_host", "unpinned_host")
+
+
+@pytest.fixture(params=[AxisType.Explicit, AxisType.Auto], ids=str)
+def mesh(request):
+    return st.make_mesh((4, 2), ("x", "y"), axis_types=(request.param,) * 2)
+
+
+def both_spaces(mesh):
+    x = st.device_put(V, NamedSharding(mesh, P("x")))
+    return x, st.device_put(x, Space.Host)
+
+
+# --------------------------------------------------------------------------- memory
+
+
+def test_spaces() -> None:
+    assert list(Space) == [Space.Device, Space.Host, Space.Any]
+    assert repr(Space.Host) == str(Space.Host) == "MemorySpace.Host"
+    assert pickle.loads(pickle.dumps(Space.Host)) is Space.Host
+
+
+def test_kinds_of_shardings() -> None:
+    mesh = st.make_mesh((4, 2), ("x", "y"))
+    device = st.devices()[0]
+    abstract = AbstractMesh((2,), "x")
+    for kind in KINDS:
+        for sharding in (NamedSharding(mesh, P("x")), SingleDeviceSharding(device),
+                         GSPMDSharding.get_replicated(st.devices()),
+                         NamedSharding(abstract, P("x"))):
+            other = sharding.with_memory_kind(kind)
+            assert other.memory_kind == kind and f"memory_kind={kind}" in repr(other)
+            assert pickle.loads(pickle.dumps(other)) == other
+            assert other.is_equivalent_to(sharding, 2) == (kind == sharding.memory_kind)
+    assert NamedSharding(abstract, P()).memory_kind is None
+    for make in (lambda k: NamedSharding(mesh, P(), memory_kind=k),
+                 lambda k: SingleDeviceSharding(device, memory_kind=k),
+                 lambda k: NamedSharding(mesh, P()).with_memory_kind(k)):
+        with pytest.raises(ValueError, match="Could not find memory addressable by device cpu"):
+            make("foo")
+    with pytest.raises(ValueError, match="Got invalid memory kind: foo. Valid memory kinds are: "
+                                         "device, pinned_host, unpinned_host"):
+        NamedSharding(abstract, P(), memory_kind="foo")
+
+
+def test_device_put_to_a_space(mesh) -> None:
+    x, h = both_spaces(mesh)
+    assert str(st.typeof(h)).startswith("float32<host>[8")
+    assert h.sharding == NamedSharding(mesh, P("x"), memory_kind="pinned_host") and h.committed
+    assert st.typeof(h).memory_space is Space.Host and st.typeof(x).memory_space is Space.Device
+    assert np.array_equal(h, V) and np.array_equal(h.addressable_shards[5].data, V[4:6])
+    back = st.device_put(h, Space.Device)
+    assert back.sharding == x.sharding and st.typeof(back) is st.typeof(x)
+    for value in (V, 3.0, jnp.ones(3)):
+        assert st.device_put(value, Space.Host).sharding.memory_kind == "pinned_host"
+    put = st.device_put({"a": x, "b": x}, {"a": Space.Host, "b": Space.Device})
+    assert [v.sharding.memory_kind for v in put.values()] == ["pinned_host", "device"]
+    with pytest.raises(ValueError, match="Space"):
+        st.device_put(x, "host")
+    with pytest.raises(ValueError, match="Any"):
+        st.device_put(x, Space.Any)
+
+
+def test_results_stay_in_the_space_of_their_operands(mesh) -> None:
+    x, h = both_spaces(mesh)
+    for f, wanted in [(lambda v: v + 1, V + 1), (lambda v: v.T, V.T), (lambda v: v + v, V + V),
+                      (lambda v: 2 * v, V * 2), (lambda v: v.sum(1), V.sum(1)), (lambda v: v, V)]:
+        for made in (f(h), st.jit(f)(h)):
+            assert made.sharding.memory_kind == "pinned_host"
+            assert st.typeof(made).memory_space is Space.Host
+            assert np.array_equal(made, wanted)
+    with pytest.raises(ValueError, match="memory_space of all inputs passed to `add` must be the "
+                                         "same"):
+        h + x
+
+
+def test_device_put_inside_of_jit(mesh) -> None:
+    x, h = both_spaces(mesh)
+    for target in (Space.Host, NamedSharding(mesh, P("x"), memory_kind="pinned_host")):
+        out = st.jit(lambda v, target=target: st.device_put(v * 2, target))(x)
+        assert out.sharding.memory_kind == "pinned_host" and np.array_equal(out, V * 2)
+    out = st.jit(lambda v: st.device_put(v, Space.Device) + x)(h)
+    assert out.sharding.memory_kind == "device" and np.array_equal(out, V + V)
+    program = st.make_jaxpr(lambda v: st.device_put(v, Space.Host))(x)
+    assert "<host>" in str(program) and "device_put[memory_space='host']" in str(program)
+    assert str(st.parse_program(str(program))) == str(program)
+    grad = st.grad(lambda v: (st.device_put(v, Space.Device) ** 2).sum())(h)
+    assert st.typeof(grad) is st.typeof(h) and np.array_equal(grad, 2 * V)
+    rows = st.vmap(lambda v: st.device_put(v, Space.Device))(st.device_put(V, Space.Host))
+    assert st.typeof(rows).memory_space is Space.Device and np.array_equal(rows, V)
+
+
+def test_jit_shardings_with_memory_kinds() -> None:
+    mesh = st.make_mesh((4, 2), ("x", "y"))
+    host = NamedSharding(mesh, P("x"), memory_kind="pinned_host")
+    x = st.device_put(V, NamedSharding(mesh, P("x")))
+    out = st.jit(lambda v: v * 2, out_shardings=host)(x)
+    assert out.sharding == host and st.typeof(out).memory_space is Space.Host
+    with pytest.raises(ValueError, match="Memory kinds passed to jax.jit does not match memory "
+                                         "kind on the respective arg"):
+        st.jit(lambda v: v, in_shardings=host)(x)
+    f = st.jit(lambda v: st.device_put(v, Space.Device) + 1, in_shardings=host, out_shardings=host)
+    assert f(st.device_put(x, host)).sharding == host
+
+
+# --------------------------------------------------------------------------- layouts
+
+
+def test_layouts_and_formats_as_values() -> None:
+    assert Layout((1, 0)) == Layout([1, 0]) != Layout((0, 1)) != Layout((0, 1), ())
+    assert hash(Layout((1, 0))) == hash(Layout([1, 0]))
+    assert repr(Layout((1, 0), ((8, 128),))) == (
+        "Layout(major_to_minor=(1, 0), tiling=((8, 128),), sub_byte_element_size_in_bits=0)")
+    assert Layout((1, 0)).update(major_to_minor=(0, 1)) == Layout((0, 1))
+    one = SingleDeviceSharding(st.devices()[0])
+    assert Format(Layout((0,)), one) == Format(Layout((0,)), one) != Format(None, one)
+    assert repr(Format()) == "Format(layout=None, sharding=None)"
+    assert repr(Format(Layout.AUTO)) == "Format(layout=AUTO, sharding=None)"
+    with pytest.raises(ValueError, match="Sharding has to be concrete when layout is of type"):
+        Format(Layout((0,)))
+    with pytest.raises(TypeError, match="Invalid value received for the layout argument"):
+        Format("a")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="Invalid value received for the sharding argument"):
+        Format(None, P("x"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Length of major_to_minor and the rank"):
+        Layout((1, 0)).check_compatible_aval((3,))
+
+
+def test_formats_of_arrays(mesh) -> None:
+    sharding = NamedSharding(mesh, P("x"))
+    x = st.device_put(V, sharding)
+    assert x.format == Format(Layout((0, 1), ()), sharding)
+    assert jnp.float32(1).format.layout == Layout((), ())
+    y = st.device_put(x, Format(Layout((1, 0)), sharding))
+    assert y.format.layout == Layout((1, 0), ()) and np.array_equal(y, V)
+    assert st.typeof(y) is st.typeof(x) and y.sharding == sharding
+    assert y.addressable_shards[1].data.format.layout == y.format.layout
+    assert st.device_put(y, y.format) is y and st.device_put(x, x.format) is x
+    assert st.device_put(y, sharding).format == y.format
+    for made in (y * 2, y.T, y.copy(), st.device_put(y, Format(None, NamedSharding(mesh, P("y"))))):
+        assert made.format.layout == Layout((0, 1), ())
+    assert with_layout_constraint(x, Layout((1, 0))).format == y.format
+    with pytest.raises(ValueError, match="is incompatible with its layout annotation"):
+        st.device_put(x, Format(Layout((0,)), sharding))
+    with pytest.raises(ValueError, match="sharding and layout in `Layout` instance should be"):
+        st.device_put(x, Format(Layout.AUTO, sharding))
+
+
+def test_jit_with_formats() -> None:
+    mesh = st.make_mesh((4, 2), ("x", "y"))
+    wanted = Format(Layout((1, 0)), NamedSharding(mesh, P("x")))
+    x = st.device_put(V, wanted.sharding)
+    out = st.jit(lambda v: (v + 1, v * 2), out_shardings=(wanted, None))(x)
+    assert [v.format.layout.major_to_minor for v in out] == [(1, 0), (0, 1)]
+    assert np.array_equal(out[0], V + 1)
+    taking = st.jit(lambda v: v + 1, in_shardings=wanted)
+    y = st.device_put(x, wanted)
+    assert np.array_equal(taking(y), V + 1) and np.array_equal(taking(V), V + 1)
+    with pytest.raises(ValueError, match="Layout passed to jit does not match the layout"):
+        taking(x)
+    auto = Format(Layout.AUTO, wanted.sharding)
+    with pytest.raises(ValueError, match="Got jit layout: AUTO"):
+        st.jit(lambda v: v + 1, in_shardings=auto)(x)
+    compiled = st.jit(lambda v: v + 1, in_shardings=auto, out_shardings=wanted).lower(
+        st.ShapeDtypeStruct((8, 4), np.float32)).compile()
+    assert compiled.input_formats[0][0].layout == Layout((0, 1), ())
+    assert compiled.output_formats == Format(Layout((1, 0), ()), wanted.sharding)
+    struct = st.ShapeDtypeStruct((8, 4), np.float32, sharding=wanted)
+    assert struct.format == wanted and struct.sharding == wanted.sharding
+    assert struct.update(shape=(16, 4)).format == wanted and "format=Layout" in repr(struct)
+    traced = st.jit(lambda v: with_layout_constraint(v + 1, Layout((1, 0))))
+    assert np.array_equal(traced(x), V + 1)
