@@ -1,0 +1,5 @@
+"""`Mesh` where older programs import it from, and `xmap`, which says what took its place."""
+from shardtrace.driver.older_pjit import xmap
+from shardtrace.ir.mesh import Mesh
+
+__all__ = ["Mesh", "xmap"]

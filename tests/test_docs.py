@@ -1,0 +1,19 @@
+"""Pages of docs/ tell the truth: their code runs, block after block, from top to bottom."""
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+PAGES = [DOCS / name for name in ("checkpoints.md", "migrating.md")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_the_code_of_a_page_runs(page: pathlib.Path) -> None:
+    names: dict = {}
+    text = page.read_text()
+    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        line = text[:match.start()].count("\n") + 1
+        exec(compile("\n" * line + match[1], str(page), "exec"), names)
