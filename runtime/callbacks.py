@@ -1,0 +1,223 @@
+"""Calls of host functions, in both executors.
+
+The function is called with arrays on one device, copies that it may keep, outside of whatever
+trace and mesh the thread is in. In a manual region every place along its axes calls with its own
+blocks, in mesh order; places that a predicate keeps from coming here do not call. What is returned
+must have the declared shapes and dtypes.
+"""
+from __future__ import annotations
+
+import logging
+import string
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.context import STATE, x64_enabled
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.errors import JaxRuntimeError
+from ..ir.keys import storage_dtype
+from ..ir.mesh import empty_abstract_mesh, empty_mesh
+from ..ir.op import Op
+from ..ir.ops.callback import call_arguments
+from ..ir.placeholders import NamedCallable, OpaqueValue
+from ..ir.program import Equation
+from ..ir.pytree import flatten
+from ..ir.sharding import SingleDeviceSharding
+from ..ir.types import ArrayType, array_type
+from .array import ArrayImpl
+from .axes import MeshAtoms
+from .devices import local_devices
+from .layout import Layout
+from .storage import Stored, frozen
+
+Params = dict[str, Any]
+_LOGGER = logging.getLogger("shardtrace.debug")      # where `debug.log` writes
+_WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+@contextmanager
+def host_context():
+    """Outside of every trace and mesh, as if the function were called in a thread of its own."""
+    saved = dict(STATE.__dict__)
+    STATE.abstract_mesh, STATE.mesh, STATE.interpreter = empty_abstract_mesh, empty_mesh, None
+    STATE.eager_arguments, STATE.eager_meshes = None, ()
+    STATE.check_vma, STATE.on_equation = True, []
+    STATE.named_axes, STATE.mapped_mesh_axes, STATE.spmd_axes = (), frozenset(), frozenset()
+    try:
+        with np.errstate(**_WARNINGS):  # type: ignore[arg-type]
+            yield
+    finally:
+        STATE.__dict__.update(saved)
+
+
+def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:
+    """A block as the function gets it: an array of its own, on one device."""
+    own = array_type(block.shape, aval.dtype)
+    data = np.array(block, storage_dtype(aval.dtype))
+    return ArrayImpl(own, SingleDeviceSharding(device), Stored(frozen(data)), True)
+
+
+def printed(args: Sequence[Any], kwargs: dict[str, Any], params: Params) -> str:
+    """What `debug_print` writes."""
+    fmt = params["fmt"]
+    field = next(iter(string.Formatter().parse(fmt)), (None, None))[1] if fmt else None
+    if field is None:
+        return " ".join((fmt, *map(str, args)))
+    with np.printoptions(**dict(params["np_printoptions"])):
+        return fmt.format(*args, **kwargs)
+
+
+def act(op: Op, params: Params, operands: Sequence[Any]) -> Any:
+    """Do what a callback equation says, on arrays: what its function returns."""
+    if isinstance(params["in_tree"], OpaqueValue) or any(
+            isinstance(x, OpaqueValue) for _, x in params["static_args"]):
+        raise NameError(f"`{op.name}` was read from text, which does not have its arguments that "
+                        f"are no arrays: {params['in_tree']!r}, {params['static_args']!r}")
+    args, kwargs = call_arguments(operands, params)
+    if op.name != "debug_print":
+        return params["callback"](*args, **kwargs)
+    text = printed(args, kwargs, params)
+    if params["log"]:
+        _LOGGER.info("%s", text)
+    else:
+        sys.stdout.write(text + "\n")
+    return None
+
+
+class HostCall:
+    """A callback equation as a function of blocks."""
+
+    __slots__ = ("device", "op", "params", "results", "types")
+
+    def __init__(self, eqn: Equation) -> None:
+        self.op = eqn.op
+        defaults = {"in_tree": None, "keywords": (), "static_args": (), "np_printoptions": (),
+                    "log": False}
+        self.params: Params = {**defaults, **eqn.params}
+        self.types = [a.aval for a in eqn.invars]
+        self.results = [v.aval for v in eqn.outvars]
+        self.device = local_devices()[0]
+
+    def __call__(self, blocks: Sequence[Any]) -> list[np.ndarray]:
+        """Results for these blocks. Raises JaxRuntimeError where the function fails."""
+        function = self.params.get("callback")
+        operands = [host_array(x, t, self.device)
+                    for x, t in zip(blocks, self.types, strict=True)]
+        with host_context():
+            if isinstance(function, NamedCallable):
+                function()                     # an error that names the function
+            try:
+                returned = act(self.op, self.params, operands)
+                return self.checked(returned) if self.op.effect != "debug" else []
+            except Exception as problem:
+                text = "".join(traceback.format_exception(problem)).rstrip()
+                raise JaxRuntimeError(
+                    f"INTERNAL: CpuCallback error calling callback: {text}") from problem
+
+    def checked(self, returned: Any) -> list[np.ndarray]:
+        """The results as arrays of the declared types, on which the function must agree."""
+        values, wanted = flatten(returned)[0], self.results
+        if len(values) != len(wanted):
+            raise RuntimeError("Mismatched number of outputs from callback. Expected: "
+                               f"{len(wanted)}, Actual: {len(values)}")
+        out = []
+        for i, (value, t) in enumerate(zip(values, wanted, strict=True)):
+            have: Any = value.dtype if isinstance(value, Array) else None
+            if isinstance(value, ArrayImpl) and have == t.dtype:
+                data = value.storage.data if isinstance(value.storage, Stored) else \
+                    np.asarray(value)
+            else:
+                data = np.asarray(value)
+                have = canonicalize_dtype(data.dtype, x64_enabled())
+                data = data.astype(have, copy=False)
+            shape = np.shape(value)
+            if shape != t.shape:
+                raise RuntimeError(f"Incorrect output shape for return value #{i}: Expected: "
+                                   f"{t.shape}, Actual: {shape}")
+            if have != t.dtype:
+                raise RuntimeError(f"Incorrect output dtype for return value #{i}: Expected: "
+                                   f"{t.dtype}, Actual: {have}")
+            out.append(np.array(data, storage_dtype(t.dtype)))
+        return out
+
+
+def call_now(op: Op, params: Params, operands: Sequence[Any], types: Sequence[ArrayType]) -> None:
+    """A debug callback outside of every trace: its exceptions are the caller's."""
+    device = local_devices()[0]
+    arrays = []
+    for x, t in zip(operands, types, strict=True):
+        stored = x.storage if isinstance(x, ArrayImpl) else None
+        plain = isinstance(stored, Stored) and not stored.lead
+        data = stored.data if plain else np.asarray(x)  # type: ignore[union-attr]
+        arrays.append(host_array(data, t, device))
+    with host_context():
+        act(op, params, arrays)
+
+
+# -- the simulated executor ------------------------------------------------------------------------
+
+def plan_callback(p: Any, eqn: Equation) -> None:
+    """Append a callback: one call for each place along its axes, with the blocks there."""
+    atoms = p.atoms
+    places = atoms.sort(atoms.of_all(eqn.params.get("axes", ())))
+    operands = [p.value_of(a) for a in eqn.invars]
+    stacks, slots = [], []
+    if p.mask is not None:
+        stacks.append(p.mask.layout.stack)
+        slots.append(p.mask.slot)
+    for x in operands:
+        stack = atoms.sort(x.layout.atoms)
+        stacks.append(stack)
+        slots.append(p.view(x, stack, ((),) * x.aval.ndim))
+    types = [v.aval for v in eqn.outvars]
+    function = _each_place(HostCall(eqn), places, stacks, p.mask is not None, types, atoms)
+    results = p.plan.call_several(function, slots, len(types), eqn)
+    for var, slot in zip(eqn.outvars, results, strict=True):
+        p.bind(var, Layout(places, ((),) * var.aval.ndim), slot)
+
+
+def _each_place(call: HostCall, places: tuple[str, ...], stacks: Sequence[tuple[str, ...]],
+                masked: bool, types: Sequence[ArrayType], atoms: MeshAtoms) -> Callable[..., list]:
+    sizes = atoms.sizes(places)
+    wanted = [(sizes + t.shape, storage_dtype(t.dtype)) for t in types]
+
+    def run(*arrays: Any) -> list[np.ndarray]:
+        results = [np.zeros(shape, dtype) for shape, dtype in wanted]
+        for place in np.ndindex(*sizes):
+            at = dict(zip(places, place, strict=True))
+            here = [x[tuple(at.get(a, 0) for a in stack)]
+                    for x, stack in zip(arrays, stacks, strict=True)]
+            if masked and not here.pop(0):
+                continue
+            for result, value in zip(results, call(here), strict=True):
+                result[place] = value
+        return results
+
+    return run
+
+
+# -- the per-device executor -----------------------------------------------------------------------
+
+def run_callback(executor: Any, eqn: Equation, operands: Sequence[Any]) -> list[list[Any]]:
+    """Call for each place along the axes, with the blocks of its first device that is at work."""
+    axes = eqn.params.get("axes", ())
+    call = HostCall(eqn)
+    made: dict[tuple, list[np.ndarray]] = {}
+    count = len(executor.coordinates)
+    results: list[list[Any]] = [[None] * count for _ in eqn.outvars]
+    for d in executor.active:
+        place = tuple(executor.place(a, executor.coordinates[d]) for a in axes)
+        values = made.get(place)
+        if values is None:
+            values = made[place] = call([x[d] for x in operands])
+        for held, value in zip(results, values, strict=True):
+            held[d] = np.array(value)
+    return results

@@ -1,0 +1,191 @@
+"""The specs of a shard_map: read from in_specs and out_specs, or from the arguments' types, and
+made to hold: arguments are brought to in_specs, results cast to what out_specs say of them.
+"""
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.diagnostic import fail
+from ..ir.infer import spec_entry
+from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.op import OPS
+from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.types import ArrayType
+from . import tree
+from .shard_map_checks import check_cast, check_out_ranks, check_pending, check_replication
+from .tracer import typeof
+
+Axes = frozenset[str]
+
+
+class _Infer:
+    """Default of in_specs: read them from the arguments' types."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+
+
+def braces(names: Any) -> str:
+    """A frozenset of names as text, sorted."""
+    return "frozenset({" + ", ".join(repr(n) for n in sorted(names)) + "})"
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
+
+
+# -- arguments -------------------------------------------------------------------------------------
+
+def in_specs_of(prefix: Any, args: tuple[Any, ...], leaves: list[Any], mesh: AbstractMesh,
+                axes: Axes) -> tuple[list[PartitionSpec], list[bool]]:
+    """A spec for each leaf of the arguments, and which of the leaves are static."""
+    if prefix is Infer:
+        return _inferred(leaves, mesh, axes), [False] * len(leaves)
+    if isinstance(prefix, list):
+        prefix = tuple(prefix)
+    _check_spec_tree(prefix, "in_specs", mesh, axes)
+    try:
+        flat = tree.broadcast_prefix(prefix, args, _is_spec, "shard_map in_specs")
+    except tree.PrefixError as e:
+        raise ValueError(str(e)) from None
+    static = [s is None for s in flat]
+    return [PartitionSpec() if s is None else s for s in flat], static
+
+
+def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[PartitionSpec]:
+    open_axes = [a for a in mesh.axis_names
+                 if a in axes and mesh.axis_type(a) is not AxisType.Explicit]
+    if open_axes:
+        kinds = ", ".join(str(mesh.axis_type(a)) for a in mesh.axis_names if a in axes)
+        fail(TypeError, "shard_map in_specs argument must be a pytree of "
+             "`jax.sharding.PartitionSpec` instances, but it was `None` when axis_names="
+             f"{braces(axes)} are of type {kinds}", code="no-in-specs",
+             help="pass `in_specs=`: over Auto axes the arguments' types do not say how they "
+                  "are cut")
+    return [PartitionSpec(*(spec_entry(tuple(a for a in dim if a in axes))
+                            for dim in t.entries),
+                          unreduced=t.spec.unreduced & axes, reduced=t.spec.reduced & axes)
+            for t in map(typeof, leaves)]
+
+
+def _check_spec_tree(specs: Any, what: str, mesh: AbstractMesh, axes: Axes) -> None:
+    static = what == "in_specs"     # elsewhere None is an empty subtree, as in a result
+    for path, s in tree.leaves_with_path(specs, lambda x: _is_spec(x) or (
+            static and x is None)):
+        where = what + tree.keystr(path)
+        if s is None and what == "in_specs":
+            continue
+        if not isinstance(s, PartitionSpec):
+            raise TypeError(
+                f"shard_map {what} argument must be a pytree of `jax.sharding.PartitionSpec` "
+                f"instances, but:\n\n  {where} is {s} of type {type(s).__name__}, \n\nCheck "
+                f"the {what} values passed to shard_map.")
+        for a in s.axes():
+            if a not in axes and a not in mesh.manual_axes:
+                raise ValueError(
+                    f"shard_map {what} argument must refer to an axis marked as manual "
+                    f"({braces(axes)}), but:\n\n  {where} refers to {a!r}\n\nCheck the {what} "
+                    "values passed to shard_map.")
+        check_pending(what, s, mesh, axes)
+        NamedSharding(mesh.update_axis_types(dict.fromkeys(mesh.axis_names, AxisType.Explicit)),
+                      s)                         # duplicates, unknown unreduced axes
+
+
+def match_types(values: list[Any], types: list[ArrayType], specs: list[PartitionSpec],
+                mesh: AbstractMesh, axes: Axes) -> tuple[list[Any], list[ArrayType]]:
+    """Over Explicit axes a spec must equal the argument's type, or be got by a reshard."""
+    explicit = [a for a in mesh.axis_names
+                if a in axes and mesh.axis_type(a) is AxisType.Explicit]
+    if not explicit:
+        return values, types
+    whole = axes == frozenset(mesh.axis_names) and len(explicit) == len(axes)
+    out_values, out_types = [], []
+    for v, t, s in zip(values, types, specs, strict=True):
+        entries = s.entries + ((),) * (t.ndim - len(s.entries))
+        have = tuple(tuple(a for a in dim if a in axes) for dim in t.entries)
+        same_sets = s.unreduced == t.spec.unreduced and s.reduced == t.spec.reduced
+        if whole and not (have == entries and same_sets):
+            fail(ValueError, f"in_specs passed to shard_map: {s.padded(t.ndim)} does not match "
+                 f"the specs of the input: {t.spec} for arg: {t}. `in_specs` is an optional "
+                 "argument so you can omit specifying it and shard_map will infer the in_specs "
+                 "from the arguments. If you want to reshard your inputs, you can use "
+                 "`jax.reshard` on the arguments and then pass those args to shard_map.",
+                 code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
+        if have != entries:
+            rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
+            target = named_sharding_abstract(mesh, spec_from_entries(
+                tuple(e + r for e, r in zip(entries, rest, strict=True))))
+            v = OPS["reshard"].bind(v, dst_sharding=target)
+            t = v.aval
+        out_values.append(v)
+        out_types.append(t)
+    return out_values, out_types
+
+
+def leaf_names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
+    """The paths of the arguments' leaves: parameter names, or `args[i]`."""
+    try:
+        parameters = list(inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for (first, *rest), _ in tree.leaves_with_path(args):
+        i = first.idx
+        base = parameters[i].name if i < len(parameters) and parameters[i].kind not in (
+            inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) else f"args[{i}]"
+        names.append(base + tree.keystr(rest))
+    return names
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def out_specs_of(prefix: Any, results: Any, mesh: AbstractMesh, axes: Axes
+                 ) -> list[PartitionSpec]:
+    """A spec for each leaf of the results."""
+    if isinstance(prefix, list):
+        prefix = tuple(prefix) if isinstance(results, tuple) else prefix
+    _check_spec_tree(prefix, "out_specs", mesh, axes)
+    try:
+        return tree.broadcast_prefix(prefix, results, _is_spec, "shard_map out_specs")
+    except tree.PrefixError as e:
+        raise ValueError(str(e)) from None
+
+
+def leave(name: str, outs: list[Any], specs: list[PartitionSpec], mesh: AbstractMesh, axes: Axes,
+          results: Any, check_vma: bool) -> list[Any]:
+    """Results as they leave the region of the function `name`: cast to what their specs say."""
+    paths = [tree.keystr(p) for p, _ in tree.leaves_with_path(results)]
+    types = [typeof(x) for x in outs]
+    check_out_ranks(name, types, specs, paths)
+    if not check_vma:
+        return outs
+    left = []
+    for x, t, s in zip(outs, types, specs, strict=True):
+        named = frozenset(s.axes())
+        order = mesh.axis_names
+        pending = s.unreduced - t.manual.unreduced
+        if pending:
+            cast = tuple(a for a in order if a in pending)
+            check_cast(t, cast)
+            x = OPS["vary_unreduced_cast_p"].bind(x, axes=cast)
+            t = typeof(x)
+        missing = tuple(a for a in order if a in named - t.varying)
+        if missing:
+            x = OPS["pvary"].bind(x, axes=missing)
+        left.append(x)
+    types = [typeof(x) for x in left]
+    check_replication(name, types, specs, paths, mesh, axes)
+    for t, s in zip(types, specs, strict=True):
+        for word in ("unreduced", "reduced"):
+            if getattr(t.manual, word) & axes != getattr(s, word):
+                fail(ValueError, f"out_specs passed to shard_map should be equal to the {word} "
+                     f"present on the out_aval. Got out_specs={s} and "
+                     f"out_aval={t.str_short(True)}", code="pending-output")
+    return left
