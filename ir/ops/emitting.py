@@ -1,0 +1,108 @@
+"""What emitters of per-device equations share: the few forms that most of them are made of.
+
+A `localize` rule works on blocks: it compares indices with where its block lies, masks what other
+devices own, and gathers small summaries of all blocks. `Emitting(context)` has these as methods;
+every operand and result is an atom of the per-device program.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..op import OPS, LocalizeContext
+from ..program import Atom, Literal
+from ..types import Shape, array_type
+from .indexing import GatherDimensionNumbers, GatherScatterMode
+
+INT32 = np.dtype(np.int32)
+
+
+def literal(value: Any, dtype: Any) -> Literal:
+    """A rank-0 constant of a program."""
+    dtype = np.dtype(dtype)
+    return Literal(np.asarray(value, dtype)[()], array_type((), dtype))
+
+
+class Emitting:
+    """Appends equations to the per-device program of `context`."""
+
+    def __init__(self, context: LocalizeContext) -> None:
+        self.context = context
+        self.mesh = context.result_types[0].mesh
+
+    def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
+        """The one result of an op on blocks."""
+        return self.context.emit(OPS[name], list(operands), params)[0]
+
+    def size(self, axes: Sequence[str]) -> int:
+        """How many devices there are along `axes`."""
+        return math.prod(map(self.mesh.axis_size, axes))
+
+    def full(self, value: Any, shape: Shape, dtype: Any) -> Atom:
+        """An array of one value."""
+        return self.broadcast(literal(value, dtype), shape, ())
+
+    def broadcast(self, x: Atom, shape: Shape, dims: Sequence[int]) -> Atom:
+        """`x` with its dimensions at `dims` of a larger shape."""
+        if x.aval.shape == tuple(shape):
+            return x
+        return self.call("broadcast_in_dim", x, shape=tuple(shape),
+                         broadcast_dimensions=tuple(dims), sharding=None)
+
+    def iota(self, shape: Shape, dim: int) -> Atom:
+        """int32 positions along a dimension."""
+        return self.call("iota", dtype=INT32, shape=tuple(shape), dimension=dim, sharding=None)
+
+    def convert(self, x: Atom, dtype: Any) -> Atom:
+        """`x` in another dtype."""
+        if x.aval.dtype == dtype:
+            return x
+        return self.call("convert_element_type", x, new_dtype=np.dtype(dtype), weak_type=False,
+                         sharding=None)
+
+    def gathered(self, x: Atom, axes: tuple[str, ...]) -> Atom:
+        """[devices along axes, ...]: the blocks of all of them, in order."""
+        return self.call("all_gather_invariant", x, axis_name=axes, axis_size=self.size(axes),
+                         all_gather_dimension=0, tiled=False)
+
+    def part(self, x: Atom, dim: int, start: int, stop: int) -> Atom:
+        """Positions start to stop (not included) along a dimension."""
+        starts, limits = [0] * len(x.aval.shape), list(x.aval.shape)
+        starts[dim], limits[dim] = start, stop
+        return self.call("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                         strides=None)
+
+    def without(self, x: Atom, dim: int) -> Atom:
+        """`x` without a dimension of size one."""
+        return self.call("squeeze", x, dimensions=(dim,))
+
+    def select(self, where: Atom, x: Atom, otherwise: Atom) -> Atom:
+        """`x` where the mask holds; all of one shape."""
+        return self.call("select_n", where, otherwise, x)
+
+    def rows(self, x: Atom, dim: int, places: Atom) -> Atom:
+        """`x` at int32 positions [m] along a dimension, which must be inside: m of them there."""
+        rank = len(x.aval.shape)
+        numbers = GatherDimensionNumbers(tuple(d for d in range(rank) if d != dim), (dim,), (dim,))
+        m = places.aval.shape[0]
+        sizes = tuple(1 if d == dim else n for d, n in enumerate(x.aval.shape))
+        return self.call("gather", x, self.broadcast(places, (m, 1), (0,)),
+                         dimension_numbers=numbers, slice_sizes=sizes, unique_indices=False,
+                         indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)
+
+    def clamped(self, x: Atom, highest: int) -> Atom:
+        """An int32 value moved into 0 .. highest."""
+        return self.call("clamp", literal(0, INT32), x, literal(max(highest, 0), INT32))
+
+    def inside(self, x: Atom, stop: int) -> Atom:
+        """Whether int32 values lie in 0 .. stop (not included)."""
+        shape = x.aval.shape
+        return self.call("and", self.call("ge", x, self.full(0, shape, INT32)),
+                         self.call("lt", x, self.full(stop, shape, INT32)))
+
+    def minus(self, x: Atom, y: Atom) -> Atom:
+        """int32 x - y, where y has rank 0."""
+        return self.call("sub", x, self.broadcast(y, x.aval.shape, ()))

@@ -1,0 +1,155 @@
+"""Before propagation: concatenations along which a shift is hidden become `place` equations.
+
+`concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
+split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
+further on, over zeros", it is split as x is. A `split` becomes slices, each with a place of its
+own.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..ir.ops.joining import concatenate_p, split_p
+from ..ir.ops.placing import place_p, roll_p
+from ..ir.ops.shape import broadcast_in_dim_p
+from ..ir.ops.slicing import slice_p
+from ..ir.program import Atom, Equation, Literal, Program, Var
+from ..ir.types import array_type
+
+
+def arrange(program: Program) -> Program:
+    """The program with shifts as shifts, nested programs included."""
+    if not any(e.op in (concatenate_p, split_p) or e.op.subprograms for e in program.eqns):
+        return program
+    made: dict[Var, Equation] = {}
+    eqns: list[Equation] = []
+    changed = False
+    for eqn in program.eqns:
+        new = list(_rewritten(eqn, made))
+        changed |= new != [eqn]
+        eqns += new
+        for e in new:
+            for v in e.outvars:
+                made[v] = e
+    return program.replace(eqns=_live(eqns, program.outvars)) if changed else program
+
+
+def _rewritten(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
+    if eqn.op is split_p and len(eqn.outvars) > 1:
+        yield from _slices(eqn)
+    elif eqn.op is concatenate_p and _shifts(eqn, made):
+        rolled = _rolled(eqn, made)
+        yield from [rolled] if rolled else _placed(eqn, made)
+    elif eqn.op.subprograms:
+        params = dict(eqn.params)
+        for name in eqn.op.subprograms:
+            held = params[name]
+            params[name] = (tuple(map(arrange, held)) if isinstance(held, tuple)
+                            else arrange(held))
+        same = all(params[n] is eqn.params[n] for n in eqn.op.subprograms
+                   if not isinstance(params[n], tuple))
+        same = same and all(a is b for n in eqn.op.subprograms if isinstance(params[n], tuple)
+                            for a, b in zip(params[n], eqn.params[n], strict=True))
+        yield eqn if same else eqn.replace(params=params)
+    else:
+        yield eqn
+
+
+def _slices(eqn: Equation) -> Iterator[Equation]:
+    """A split as slices, each of which has its own place."""
+    (x,), axis, start = eqn.invars, eqn.params["axis"], 0
+    shape = x.aval.shape
+    for var, n in zip(eqn.outvars, eqn.params["sizes"], strict=True):
+        starts, limits = [0] * len(shape), list(shape)
+        starts[axis], limits[axis] = start, start + n
+        start += n
+        yield eqn.replace(op=slice_p, invars=(x,), outvars=(var,), params={
+            "start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None})
+
+
+def _source(atom: Atom, made: dict[Var, Equation], dimension: int) -> tuple[Atom, int, int]:
+    """(source, start, limit): a piece as rows of what it is a slice of, or of itself."""
+    eqn = made.get(atom) if isinstance(atom, Var) else None
+    if eqn is not None and eqn.op is slice_p:
+        params, (x,) = eqn.params, eqn.invars
+        others = all(n == m for d, (n, m) in enumerate(
+            zip(x.aval.shape, atom.aval.shape, strict=True)) if d != dimension)
+        if others and all(step == 1 for step in params["strides"] or ()):
+            return x, params["start_indices"][dimension], params["limit_indices"][dimension]
+    return atom, 0, atom.aval.shape[dimension]
+
+
+def _shifts(eqn: Equation, made: dict[Var, Equation]) -> bool:
+    """Is a piece a slice of something as long as the whole?"""
+    dimension = eqn.params["dimension"]
+    total = eqn.outvars[0].aval.shape[dimension]
+    if len(eqn.invars) < 2 or eqn.outvars[0].aval.sharding.spec.unreduced:
+        return False
+    sources = [_source(a, made, dimension) for a in eqn.invars]
+    return any(x.aval.shape[dimension] == total for x, _, _ in sources)
+
+
+def _rolled(eqn: Equation, made: dict[Var, Equation]) -> Equation | None:
+    """The end of an array in front of its beginning."""
+    dimension = eqn.params["dimension"]
+    sources = [_source(a, made, dimension) for a in eqn.invars]
+    if len(sources) != 2:
+        return None
+    (x, start, limit), (y, first, last) = sources
+    n = x.aval.shape[dimension]
+    if x is not y or (start, limit) != (last, n) or first != 0 or x.aval != eqn.outvars[0].aval:
+        return None
+    return eqn.replace(op=roll_p, invars=(x,), params={"dimension": dimension, "shift": n - start})
+
+
+def _constant(atom: Atom, made: dict[Var, Equation]) -> Literal | None:
+    """The value of a piece that is one value throughout."""
+    eqn = made.get(atom) if isinstance(atom, Var) else None
+    if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
+        return eqn.invars[0]
+    return None
+
+
+def _placed(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
+    (result,), dimension = eqn.outvars, eqn.params["dimension"]
+    aval = result.aval
+    constants = [_constant(a, made) for a in eqn.invars]
+    fill = next((c for c in constants if c is not None), None)
+    if fill is None:
+        zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None
+        fill = Literal(zero, array_type((), aval.dtype))
+    base = Var(aval)
+    yield eqn.replace(op=broadcast_in_dim_p, invars=(fill,), outvars=(base,), params={
+        "shape": aval.shape, "broadcast_dimensions": (),
+        "sharding": aval.sharding if any(aval.entries) else None})
+    low = 0
+    pieces: list[tuple[Atom, dict[str, int]]] = []
+    for atom, constant in zip(eqn.invars, constants, strict=True):
+        n = atom.aval.shape[dimension]
+        if n and not (constant is not None and _same(constant, fill)):
+            x, start, limit = _source(atom, made, dimension)
+            pieces.append((x, {"dimension": dimension, "start": start, "limit": limit,
+                               "low": low}))
+        low += n
+    for k, (x, params) in enumerate(pieces):
+        out = result if k == len(pieces) - 1 else Var(aval)
+        yield eqn.replace(op=place_p, invars=(x, base), outvars=(out,), params=params)
+        base = out
+
+
+def _same(a: Literal, b: Literal) -> bool:
+    return np.asarray(a.val).tobytes() == np.asarray(b.val).tobytes()
+
+
+def _live(eqns: list[Equation], outvars: Sequence[Atom]) -> list[Equation]:
+    """Without slices and constants that nothing reads any more."""
+    used: set[Atom] = set(outvars)
+    kept = []
+    for eqn in reversed(eqns):
+        if eqn.op in (slice_p, broadcast_in_dim_p) and eqn.outvars[0] not in used:
+            continue
+        used.update(eqn.invars)
+        kept.append(eqn)
+    return kept[::-1]
