@@ -1,0 +1,9 @@
+"""Types and tracers by their names in `jax.core`: `isinstance(typeof(x), ShapedArray)`."""
+from shardtrace.ir.errors import ShardingTypeError
+from shardtrace.ir.typeof import typeof
+from shardtrace.ir.types import ArrayType as AbstractValue
+from shardtrace.ir.types import ArrayType as ShapedArray
+from shardtrace.tracer.evaluation import eval_jaxpr
+from shardtrace.tracer.tracer import Tracer
+
+__all__ = ["AbstractValue", "ShapedArray", "ShardingTypeError", "Tracer", "eval_jaxpr", "typeof"]

@@ -1,0 +1,114 @@
+"""Tree prefixes: one value for a whole subtree, as in `device_put(tree, {"a": s, "b": None})`.
+
+A prefix stops where it has a leaf, which then holds for everything below. Messages are JAX's.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import optree
+
+from .pytree import NAMESPACE, ChildKey, flatten, one_level
+
+
+class PrefixError(ValueError):
+    """A tree that should be a prefix of another is not; the message names the key path."""
+
+
+def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None,
+                     name: str = "prefix") -> list[Any]:
+    """One value of `prefix` for every leaf of `tree`, which it must be a tree prefix of.
+
+    None in `prefix` is a leaf. Raises PrefixError naming where the two differ.
+    """
+    def leafish(x: Any) -> bool:
+        return x is None or (is_leaf is not None and is_leaf(x))
+
+    try:
+        return _broadcast(prefix, tree, leafish)
+    except ValueError:
+        reason = prefix_mismatch(prefix, tree, leafish, name)
+        raise PrefixError(reason) from None
+
+
+def _broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    flat, treedef = flatten(prefix, is_leaf)
+    out: list[Any] = []
+    for value, subtree in zip(flat, treedef.flatten_up_to(tree), strict=True):
+        out.extend([value] * optree.tree_structure(subtree, namespace=NAMESPACE).num_leaves)
+    return out
+
+
+def prefix_mismatch(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str) -> str:
+    """The text of JAX's pytree structure errors for the first place where the trees differ."""
+    found = prefix_mismatches(prefix, tree, is_leaf, name)
+    return found[0] if found else f"pytree structure error at key path\n    {name}"
+
+
+def prefix_mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str
+                      ) -> list[str]:
+    """As `prefix_mismatch`, for all places where the trees differ."""
+    return list(_mismatches(prefix, tree, is_leaf, name, ""))
+
+
+def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str, path: str
+                ) -> Iterator[str]:
+    kind = type(tree).__name__
+    if type(prefix) is not type(tree):
+        yield (f"pytree structure error: different types at key path\n    {name}{path}\n"
+               f"At that key path, the prefix pytree {name} has a subtree of type\n"
+               f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
+               f"of different type\n    {type(tree)}.")
+        return
+    if isinstance(prefix, dict):
+        if prefix.keys() != tree.keys():
+            yield (f"pytree structure error: different pytree keys at key path\n    "
+                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
+                   f"of type\n    {kind}\nwith {len(prefix)} child keys\n    "
+                   f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
+                   f"same type with child keys\n    {' '.join(map_str(tree))}")
+            return
+        steps = [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
+    elif isinstance(prefix, tuple | list):
+        if len(prefix) != len(tree):
+            yield (f"pytree structure error: different lengths of {kind} at key path\n    "
+                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
+                   f"of type {kind} of length {len(prefix)}, but the full pytree has a "
+                   f"subtree of the same type but of length {len(tree)}.")
+            return
+        fields = getattr(prefix, "_fields", None)
+        labels = [f".{f}" for f in fields] if fields else [f"[{i}]" for i in range(len(prefix))]
+        steps = list(zip(labels, prefix, tree, strict=True))
+    else:
+        children, metadata, entries = one_level(prefix)
+        others, other_metadata, _ = one_level(tree)
+        if metadata != other_metadata:
+            yield (f"pytree structure error: different pytree metadata at key path\n    "
+                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
+                   f"of type\n    {type(prefix)}\nwith metadata\n    {metadata}\nbut at the "
+                   f"same key path the full pytree has a subtree of the same type but with "
+                   f"metadata\n    {other_metadata}")
+            return
+        if len(children) != len(others):
+            yield (f"pytree structure error: different numbers of pytree children at key path"
+                   f"\n    {name}{path}\nAt that key path, the prefix pytree {name} has a "
+                   f"subtree of type\n    {type(prefix)}\nwith {len(children)} children, but "
+                   f"the full pytree has a subtree of the same type but with {len(others)}.")
+            return
+        steps = [(_label(e), p, t) for e, p, t in zip(entries, children, others, strict=True)]
+    for key, p, t in steps:
+        if is_leaf(p):
+            continue
+        try:
+            _broadcast(p, t, is_leaf)
+        except ValueError:
+            yield from _mismatches(p, t, is_leaf, name, path + key)
+
+
+def _label(entry: Any) -> str:
+    return str(entry.key) if isinstance(entry, ChildKey) else f"[<flat index {entry}>]"
+
+
+def map_str(keys: Iterable[Any]) -> list[str]:
+    return [repr(k) for k in sorted(keys, key=str)]

@@ -1,0 +1,66 @@
+"""The type of a value: of arrays, of numpy arrays and of Python scalars."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .array import Array
+from .context import x64_enabled
+from .dtypes import canonicalize_dtype, dtype_of
+from .types import ArrayType, array_type
+
+
+def typeof(x: Any) -> ArrayType:
+    """The sharded type of an array, tracer, numpy array or Python scalar.
+
+    Raises TypeError for what is no array.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> st.typeof(st.device_put(np.ones((16, 4)), st.NamedSharding(mesh, P("x"))))
+    ShapedArray(float32[16@x,4])
+    >>> st.typeof(2.0)
+    ShapedArray(float32[], weak_type=True)
+    """
+    if isinstance(x, Array):
+        return x.aval
+    aval = getattr(x, "aval", None)
+    if isinstance(aval, ArrayType):
+        return aval
+    return type_of_constant(x)
+
+
+_SCALARS: dict[Any, ArrayType] = {}
+
+
+def type_of_constant(x: Any) -> ArrayType:
+    """The type of a numpy array or scalar, or a Python scalar (weak): whole, on no mesh."""
+    kind = type(x)
+    if kind in (bool, int, float, complex):
+        key = (kind, x64_enabled())
+        found = _SCALARS.get(key)
+        if found is None:
+            dtype, weak = dtype_of(x, key[1])
+            found = array_type((), canonicalize_dtype(dtype, key[1]), weak)
+            _SCALARS[key] = found
+        if kind is int:
+            check_int_fits(x, found.dtype)
+        return found
+    if isinstance(x, (np.ndarray, np.generic)):
+        return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
+    if isinstance(x, (bool, int, float, complex)):
+        return type_of_constant(kind.__mro__[1](x) if kind.__mro__[1] is not object else x)
+    convert = getattr(x, "__jax_array__", None)
+    if convert is not None:
+        return typeof(convert())
+    if isinstance(getattr(x, "aval", None), ArrayType):
+        raise TypeError(f"A {type(x).__name__} does not have a value and cannot be used as a "
+                        "constant in a JAX function.")
+    raise TypeError(f"Argument '{x}' of type {type(x)} is not a valid JAX type")
+
+
+def check_int_fits(x: int, dtype: np.dtype) -> None:
+    """Raise OverflowError where a Python int does not fit the dtype it would get."""
+    if not -(2 ** (dtype.itemsize * 8 - 1)) <= x < 2 ** (dtype.itemsize * 8 - 1):
+        raise OverflowError(f"An overflow was encountered while parsing an argument to a jitted "
+                            f"computation, whose value is {x}: it does not fit {dtype.name}")
