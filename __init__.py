@@ -35,6 +35,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
     "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
     "config": (".ir.context", "config"),
+    "clear_caches": (".driver.caches", "clear_caches"),
     "copy_to_host_async": (".runtime.transfer", "copy_to_host_async"),
     "closure_convert": (".tracer.autodiff.closures", "closure_convert"),
     "custom_gradient": (".tracer.autodiff.closures", "custom_gradient"),
@@ -46,12 +47,14 @@ _NAMES: dict[str, tuple[str, str]] = {
     "device_get": (".runtime.transfer", "device_get"),
     "device_put": (".driver.transfer", "device_put"),
     "devices": (".runtime.devices", "devices"),
+    "effects_barrier": (".tracer.callbacks", "effects_barrier"),
     "enable_x64": (".ir.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
     "explicit_axes": (".tracer.sharding_functions", "explicit_axes"),
     "grad": (".tracer.autodiff.grad", "grad"),
     "hessian": (".tracer.autodiff.jacobian", "hessian"),
     "host_count": (".runtime.devices", "process_count"),
+    "host_ids": (".runtime.devices", "process_indices"),
     "host_id": (".runtime.devices", "process_index"),
     "jacfwd": (".tracer.autodiff.jacobian", "jacfwd"),
     "jacobian": (".tracer.autodiff.jacobian", "jacobian"),
@@ -70,48 +73,87 @@ _NAMES: dict[str, tuple[str, str]] = {
         ".runtime.assembly", "make_array_from_single_device_arrays"),
     "make_jaxpr": (".driver", "make_jaxpr"),
     "make_mesh": (".runtime.devices", "make_mesh"),
+    "named_call": (".tracer.name_scopes", "named_call"),
+    "named_scope": (".tracer.name_scopes", "named_scope"),
     "parse_program": (".ir.parse", "parse_program"),
+    "pmap": (".driver.pmap", "pmap"),
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
+    "process_indices": (".runtime.devices", "process_indices"),
     "programs_equal": (".ir.program", "programs_equal"),
+    "pure_callback": (".tracer.callbacks", "pure_callback"),
     "remat": (".tracer.autodiff.checkpoint", "checkpoint"),
     "reshard": (".tracer.sharding_functions", "reshard"),
     "set_mesh": (".tracer.mesh_context", "set_mesh"),
     "shard_map": (".tracer.shard_map", "shard_map"),
     "smap": (".tracer.shard_map", "smap"),
-    "typeof": (".tracer.tracer", "typeof"),
+    "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.vmap", "vmap"),
+    "debug_nans": (".ir.settings", "debug_nans"),
+    "debug_infs": (".ir.settings", "debug_infs"),
+    "check_tracer_leaks": (".ir.settings", "check_tracer_leaks"),
+    "checking_leaks": (".ir.settings", "checking_leaks"),
+    "log_compiles": (".ir.settings", "log_compiles"),
+    "no_tracing": (".ir.settings", "no_tracing"),
+    "numpy_rank_promotion": (".ir.settings", "numpy_rank_promotion"),
+    "numpy_dtype_promotion": (".ir.settings", "numpy_dtype_promotion"),
+    "default_matmul_precision": (".ir.settings", "default_matmul_precision"),
+    "default_prng_impl": (".ir.settings", "default_prng_impl"),
+    "enable_custom_prng": (".ir.settings", "enable_custom_prng"),
+    "legacy_prng_key": (".ir.settings", "legacy_prng_key"),
+    "threefry_partitionable": (".ir.settings", "threefry_partitionable"),
+    "transfer_guard": (".ir.settings", "transfer_guard"),
+    "transfer_guard_host_to_device": (".ir.settings", "transfer_guard_host_to_device"),
+    "transfer_guard_device_to_device": (".ir.settings", "transfer_guard_device_to_device"),
+    "transfer_guard_device_to_host": (".ir.settings", "transfer_guard_device_to_host"),
+    "disable_jit": (".ir.settings", "disable_jit"),
+    "ensure_compile_time_eval": (".tracer.compile_time", "ensure_compile_time_eval"),
+    "float0": (".ir.dtypes", "float0"),
 }
-_MODULES = ("ad_checkpoint", "custom_derivatives", "debug", "dtypes", "errors", "experimental",
-            "lax", "nn", "numpy", "random", "scipy", "sharding", "tree", "tree_util", "typing")
+_MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
+            "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image", "lax",
+            "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "tree",
+            "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
 if TYPE_CHECKING:
     from . import ad_checkpoint as ad_checkpoint
+    from . import checkpoints as checkpoints
+    from . import core as core
     from . import custom_derivatives as custom_derivatives
     from . import debug as debug
+    from . import distributed as distributed
+    from . import dlpack as dlpack
     from . import dtypes as dtypes
     from . import errors as errors
     from . import experimental as experimental
+    from . import extend as extend
+    from . import flatten_util as flatten_util
+    from . import image as image
     from . import lax as lax
+    from . import memory as memory
     from . import nn as nn
     from . import numpy as numpy
+    from . import ops as ops
     from . import random as random
+    from . import runtime as runtime
     from . import sharding as sharding
     from . import tree as tree
     from . import tree_util as tree_util
     from .driver import eval_shape as eval_shape
     from .driver import jit as jit
     from .driver import make_jaxpr as make_jaxpr
+    from .driver.pmap import pmap as pmap
     from .ir.array import Array as Array
     from .ir.context import config as config
     from .ir.device import Device as Device
     from .ir.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
     from .ir.sharding import NamedSharding as NamedSharding
     from .ir.spec import P as P
+    from .ir.typeof import typeof as typeof
     from .runtime.devices import device_count as device_count
     from .runtime.devices import devices as devices
     from .runtime.devices import local_device_count as local_device_count
@@ -135,7 +177,6 @@ if TYPE_CHECKING:
     from .tracer.mesh_context import set_mesh as set_mesh
     from .tracer.shard_map import shard_map as shard_map
     from .tracer.sharding_functions import reshard as reshard
-    from .tracer.tracer import typeof as typeof
     from .tracer.vmap import vmap as vmap
 
 

@@ -105,7 +105,8 @@ def _computation(bodies: dict[str, list[str]], name: str, words: list[str], time
                 total += _computation(bodies, body[1], words,
                                       times * (int(trips[1]) if trips else 1))
         elif op in ("call", "conditional", "fusion"):
-            for inner in re.findall(r"(?:to_apply|calls|branch_computations)=\{?%?([\w.\-]+)", line):
+            inside = r"(?:to_apply|calls|branch_computations)=\{?%?([\w.\-]+)"
+            for inner in re.findall(inside, line):
                 total += _computation(bodies, inner, words, times)
         elif op in _OPS:
             n, size = _group_size(line), _bytes(result)

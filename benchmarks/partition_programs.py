@@ -218,8 +218,8 @@ def _chain(jax, jnp, lax, P):
 
 
 # -- loops ----------------------------------------------------------------------------------------
-@case("scan over layers, column parallel", LINE, ((64, 512), ()), ((4, 512, 512), (None, None, "x")),
-      out=(), best=None)
+@case("scan over layers, column parallel", LINE, ((64, 512), ()),
+      ((4, 512, 512), (None, None, "x")), out=(), best=None)
 def _scan_columns(jax, jnp, lax, P):
     return lambda x, ws: lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, ws)[0]
 

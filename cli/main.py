@@ -128,7 +128,8 @@ def _summary(local: Program) -> None:
     for r in records:
         times = f" x {r.count}" if r.count != 1 else ""
         print(f"  {r.op} over {', '.join(r.axes)} ({r.size} devices): {r.bytes:,} B{times}, "
-              f"{r.location}" + (f", because {r.reason}" if r.reason else ""))
+              f"{r.location}" + (f" under {r.location.scope}" if r.location.scope else "")
+              + (f", because {r.reason}" if r.reason else ""))
 
 
 def _run(options: argparse.Namespace) -> None:

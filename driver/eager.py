@@ -4,11 +4,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.context import STATE, config
+from ..ir.context import STATE, config, trace_settings
+from ..ir.mesh import Mesh
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
+from ..ir.ops.identity import copy_p
+from ..ir.process import process_identity
 from ..ir.program import Program
 from ..partitioner.pipeline import Options
 from ..runtime.array import ArrayImpl
+from ..runtime.callbacks import call_now
 from ..runtime.placement import Placed
 from ..tracer import constants, region_values, sharding_functions
 from ..tracer.staging import record_mesh, trace_to_program
@@ -26,9 +30,15 @@ class EagerInterpreter:
         self._cache: dict[Any, Executable] = {}
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
+        if op.effect == "debug":
+            for x in operands:
+                if isinstance(x, Tracer):
+                    x.builder._leaked(x)
+            call_now(op, params, operands, [typeof(x) for x in operands])
+            return []
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
                STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_executor,
-               config.jax_default_device)
+               config.jax_default_device, trace_settings(), process_identity())
         executable = self._cache.get(key)
         if executable is None:
             for x in operands:
@@ -36,7 +46,7 @@ class EagerInterpreter:
                     x.builder._leaked(x)
 
             def one(*values: Any) -> list[Any]:
-                for mesh in STATE.eager_meshes:
+                for mesh in (*STATE.eager_meshes, *_named_meshes(op, params)):
                     record_mesh(mesh)
                 results = op.bind(*values, **params)
                 return list(results) if op.multiple_results else [results]
@@ -47,30 +57,46 @@ class EagerInterpreter:
             args = [Placed(n, v.aval, placed_sharding(x))
                     for n, v, x in zip(names, program.invars, operands, strict=True)]
             executable = Executable(program, args, [None] * len(program.outvars),
-                                    options=_QUIET)
+                                    options=_QUIET, is_operation=True)
             if len(self._cache) > 10_000:
                 self._cache.clear()
             self._cache[key] = executable
-        return executable(operands)
+        results = executable(operands)
+        if op is copy_p and type(operands[0]) is ArrayImpl:
+            return [results[0].clone()]      # executors let a copy share memory; here it is seen
+        return results
 
 
-def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any) -> list[ArrayImpl]:
-    """Trace `f`, which takes and returns flat values, and run it."""
+def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
+    """The concrete meshes that programs held by an equation name."""
+    held = [params[name] for name in op.subprograms]
+    return [m for h in held for p in (h if isinstance(h, tuple) else (h,))
+            if isinstance(p, Program) for m in p.memo.get("meshes", ())]
+
+
+def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
+                shardings: Callable[[], Sequence[Any]] | None = None) -> list[ArrayImpl]:
+    """Trace `f`, which takes and returns flat values, and run it.
+
+    shardings: those of the results (None: as found), to be asked when `f` has been traced.
+    """
     names = [f"args[{i}]" for i in range(len(args))]
     saved, STATE.eager_arguments = STATE.eager_arguments, args
     try:
         program, _ = trace_to_program(f, [typeof(x) for x in args], name=name, arg_names=names)
     finally:
         STATE.eager_arguments = saved
-    return _run_flat(program, args)
+    return _run_flat(program, args, shardings() if shardings is not None else None)
 
 
-def _run_flat(program: Program, args: Sequence[Any]) -> list[ArrayImpl]:
+def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | None = None
+              ) -> list[ArrayImpl]:
     """Run a traced program on flat arguments."""
     names = [v.name or "" for v in program.invars]
     placed = [Placed(n, v.aval, placed_sharding(x))
               for n, v, x in zip(names, program.invars, args, strict=True)]
-    return Executable(program, placed, [None] * len(program.outvars))(args)
+    wanted = [None] * len(program.outvars) if shardings is None else shardings
+    return Executable(program, placed, wanted)(args)
 
 
 def install() -> None:

@@ -12,27 +12,45 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.context import STATE, config, x64_enabled
+import numpy as np
+
+from ..ir.context import STATE, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
-from ..ir.errors import IndivisibleError
+from ..ir.formats import Format, Layout, kept_layout
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
+from ..ir.process import process_identity
 from ..ir.program import Program
-from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from ..ir.spec import PartitionSpec
+from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.sharding import Sharding, SingleDeviceSharding
 from ..ir.types import ArrayType
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
+from ..runtime.transfer import put
 from ..tracer import tree
+from ..tracer.autodiff.replay import evaluate
 from ..tracer.debug import observing
+from ..tracer.name_scopes import named_scopes
 from ..tracer.signature import Arguments
-from ..tracer.staging import current_builder, trace_to_program
+from ..tracer.staging import current_builder, record_mesh, trace_to_program
 from ..tracer.tracer import Tracer, typeof
+from .asked_shardings import (
+    check_asked,
+    check_fits,
+    check_one_process,
+    check_positional,
+    checked_device,
+    constrained,
+    is_sharding,
+    resolved,
+)
 from .executable import Executable, leaf_key, placed_sharding
 from .stages import Lowered, Traced
 
@@ -52,38 +70,43 @@ def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
 
 
 
-def _is_sharding(x: Any) -> bool:
-    return x is None or isinstance(x, (Sharding, PartitionSpec))
-
-
 class Jitted:
     """A jitted function; see `jit`."""
 
     def __init__(self, f: Callable[..., Any], in_shardings: Any, out_shardings: Any,
-                 arguments: Arguments, inline: bool, keep_unused: bool) -> None:
+                 arguments: Arguments, inline: bool, keep_unused: bool,
+                 device: Device | None = None, options: dict[str, Any] | None = None) -> None:
         functools.update_wrapper(self, f)
         self._f = f
         self._in_shardings, self._out_shardings = in_shardings, out_shardings
         self.arguments = arguments
         self.inline, self.keep_unused = inline, keep_unused
+        self._device, self._options = device, options
+        self._api = "jit"        # what users called this by
         self._traces: dict[Any, Any] = {}
         self._executables: dict[Any, Any] = {}
+        JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if jit_disabled():
+            return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((traced_args, traced_kwargs))
         if STATE.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
         self._check_kwargs(traced_kwargs)
+        if self._device is not None:
+            leaves = self._on_device(leaves)
         try:
             key = (in_tree, static, tuple(map(leaf_key, leaves)), STATE.mesh,
-                   STATE.abstract_mesh, x64_enabled(), config.shardtrace_executor,
-                   config.jax_default_device)
+                   STATE.abstract_mesh, entered_mesh(), trace_settings(),
+                   config.shardtrace_executor, config.jax_default_device, process_identity())
             found = self._executables.get(key)
         except TypeError:
             found = key = None      # a leaf that is no array: the traced call reports it
         if found is None:
+            self._check_values(leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
             executable = self._executable(program, leaves, in_tree, out_tree)
             found = (executable, out_tree)
@@ -97,10 +120,57 @@ class Jitted:
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
         """Inside of a trace: one call equation."""
+        if self._options and current_builder() is not None:
+            raise ValueError("`compiler_options` can only be passed to top-level `jax.jit`. Got "
+                             f"compiler_options={self._options} specified on a nested jit with "
+                             f"name: {_function_name(self._f)}")
+        if self._in_shardings is not None:
+            leaves = self._constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
-        results = jit_p.bind(*captured, *leaves, name=program.name, jaxpr=program,
-                                  inline=self.inline)
+        for mesh in program.memo.get("meshes", ()):
+            record_mesh(mesh)                    # traced before, perhaps: named here all the same
+        if self.inline:
+            results = evaluate(program, [*captured, *leaves])
+        else:
+            results = jit_p.bind(*captured, *leaves, name=program.name, jaxpr=program, inline=False)
+        if self._out_shardings is not None:
+            results = self._constrained_results(results, out_tree)
         return tree.unflatten(out_tree, results)
+
+    def _constrained_arguments(self, leaves: list[Any], in_tree: Any) -> list[Any]:
+        args, kwargs = tree.unflatten(in_tree, leaves)
+        self._check_kwargs(kwargs)
+        names = self.arguments.leaf_names(args, kwargs)
+
+        def check(sharding: Sharding, x: Any, i: int) -> None:
+            check_fits(sharding, typeof(x), f"arguments with pytree key path {names[i]}")
+
+        return constrained(leaves, self._in_prefix(args), "in_shardings", self._api, check)
+
+    def _constrained_results(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
+        def check(sharding: Sharding, x: Any, i: int) -> None:
+            check_fits(sharding, typeof(x), f"outputs with pytree key path {_result(i, results)}")
+
+        return constrained(results, self._out_prefix(results, out_tree), "out_shardings",
+                           self._api, check)
+
+    def _on_device(self, leaves: list[Any]) -> list[Any]:
+        """The arguments on the device that jit was given, wherever they are."""
+        if STATE.mesh.axis_names:
+            raise ValueError("Mesh context manager should not be used with jit when backend or "
+                             "device is also specified as an argument to jit.")
+        return [put(x, self._device) if isinstance(x, ArrayImpl) else x for x in leaves]
+
+    def _check_values(self, leaves: Sequence[Any], args: Any, kwargs: Any) -> None:
+        """Raise TypeError for an argument that has a type but no value."""
+        for i, x in enumerate(leaves):
+            if isinstance(x, (ShapeDtypeStruct, ArrayType)):
+                name = self.arguments.leaf_names(args, kwargs)[i]
+                aval = x if isinstance(x, ArrayType) else x.aval
+                fail(TypeError, f"Argument '{name}' of shape {aval.str_short()} of type {type(x)} "
+                     "is not a valid JAX type.", code="not-an-array",
+                     help="call `.lower(...)` or `.eval_shape(...)` with types, the function with "
+                          "arrays")
 
     # -- tracing -----------------------------------------------------------------------------
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
@@ -110,19 +180,22 @@ class Jitted:
         types = []
         for i, x in enumerate(leaves):
             try:
-                types.append(typeof(x))
+                types.append(x if isinstance(x, ArrayType) else typeof(x))
             except TypeError:
                 names = names or self.arguments.leaf_names(args, kwargs)
                 types.append(_argument_type(x, self._f, names[i]))
         outer = current_builder()
-        key = (in_tree, static, tuple(types), STATE.abstract_mesh, x64_enabled(),
-               STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma)
+        key = (in_tree, static, tuple(types), STATE.abstract_mesh, entered_mesh(), trace_settings(),
+               STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma, process_identity())
         if outer is not None and key not in self._traces:
             key = (*key, "nested")
         found = self._traces.get(key)
         if found is not None:
             return found
         names = names or self.arguments.leaf_names(args, kwargs)
+        if config.jax_no_tracing:
+            raise RuntimeError(f"re-tracing function {_function_name(self._f)} for `{self._api}`, "
+                               "but 'no_tracing' is set")
         trees: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
@@ -134,7 +207,7 @@ class Jitted:
             self._check_results(out)
             return out
 
-        with observing():
+        with observing(), named_scopes():
             program, captured = trace_to_program(
                 flat, types, name=_function_name(self._f), arg_names=names)
         found = (program, trees[-1], captured)
@@ -157,10 +230,22 @@ class Jitted:
                     out_tree: Any) -> Executable:
         given = self._given_in_shardings(leaves, in_tree, program)
         asked = self._asked_out_shardings(program, out_tree)
-        args = [Placed(n, v.aval, s) for n, v, s in
+        used = {v for eqn in program.eqns for v in eqn.invars} | {*program.outvars}
+        args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
-        return Executable(program, args, asked, others)
+        executable = Executable(program, args, asked, others)
+        executable.layouts = self._asked_layouts(program, out_tree)
+        return executable
+
+    def _asked_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
+        """The layout that out_shardings asks for, for each result; [] if it names none."""
+        if not any(isinstance(f, Format) for f in tree.leaves(self._out_shardings, is_sharding)):
+            return []
+        example = tree.unflatten(out_tree, list(program.outvars))
+        asked = tree.broadcast_prefix(self._out_shardings, example, is_sharding)
+        found = [f.layout if isinstance(f, Format) else None for f in asked]
+        return [layout if isinstance(layout, Layout) else None for layout in found]
 
     def _given_in_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
                             ) -> list[Sharding | None]:
@@ -168,26 +253,26 @@ class Jitted:
         if self._in_shardings is None:
             return own
         args, _ = tree.unflatten(in_tree, leaves)
-        prefix = self._in_shardings
-        if isinstance(prefix, list):
-            prefix = tuple(prefix)
-        if isinstance(prefix, tuple) and len(prefix) != len(args):
-            raise ValueError(
-                "pjit in_shardings specification must be a tree prefix of the positional arguments "
-                "tuple. In particular, pjit in_shardings must either be a Sharding, a "
-                "PartitionSpec, or a tuple of length equal to the number of positional arguments. "
-                f"But pjit in_shardings is the wrong length: got a tuple or list of length "
-                f"{len(prefix)} for an args tuple of length {len(args)}.")
-        wanted = tree.broadcast_prefix(prefix, tuple(args), _is_sharding, "pjit in_shardings")
+        wanted = self._in_prefix(args)
         out: list[Sharding | None] = []
-        for asked, has, v, name in zip(wanted, own, program.invars, program.arg_names,
-                                       strict=True):
-            if asked is None:
+        for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
+                                          strict=True):
+            sharding = resolved(asked, "in_shardings", self._api)
+            if sharding is None:
                 out.append(has)
                 continue
-            sharding = _canonical(asked, "in_shardings")
-            _check_fits(sharding, v.aval, f"arguments with pytree key path {name}")
-            if has is not None and not has.is_equivalent_to(sharding, v.aval.ndim):
+            if isinstance(x, np.ndarray) and not sharding.is_fully_replicated:
+                check_one_process(v.aval)
+            check_fits(sharding, v.aval, f"arguments with pytree key path {name}")
+            if isinstance(asked, Format):
+                _check_layout(asked.layout, x, v.aval)
+            if has is not None and has.is_concrete and has.memory_kind != sharding.memory_kind:
+                raise error(
+                    ValueError, "Memory kinds passed to jax.jit does not match memory kind on the "
+                    f"respective arg. Got jit memory kind: {sharding.memory_kind}, arg memory "
+                    f"kind: {has.memory_kind} for arg type: {v.aval.update(sharding=None)}",
+                    code="in-memory", help="move the argument with `device_put`")
+            if has is not None and has.tiling(v.aval.ndim) != sharding.tiling(v.aval.ndim):
                 raise error(
                     ValueError, "Sharding passed to jit does not match the sharding on the "
                     f"respective arg. Got jit sharding: {sharding},\narg sharding: {has} for arg "
@@ -199,20 +284,34 @@ class Jitted:
     def _asked_out_shardings(self, program: Program, out_tree: Any) -> list[Sharding | None]:
         if self._out_shardings is None:
             return [None] * len(program.outvars)
-        example = tree.unflatten(out_tree, list(program.outvars))
-        try:
-            wanted = tree.broadcast_prefix(
-                self._out_shardings, example, _is_sharding, "pjit out_shardings")
-        except tree.PrefixError as e:
-            raise ValueError(f"Mismatch details (1 found):\n{e}") from None
+        wanted = self._out_prefix(program.outvars, out_tree)
         out = []
         for i, (asked, v) in enumerate(zip(wanted, program.outvars, strict=True)):
-            sharding = None if asked is None else _canonical(asked, "out_shardings")
+            sharding = resolved(asked, "out_shardings", self._api)
             if sharding is not None:
-                name = "result" if len(wanted) == 1 else f"result[{i}]"
-                _check_fits(sharding, v.aval, f"outputs with pytree key path {name}")
+                name = _result(i, wanted)
+                check_fits(sharding, v.aval, f"outputs with pytree key path {name}")
             out.append(sharding)
         return out
+
+    def _in_prefix(self, args: Any) -> list[Any]:
+        """What in_shardings says of each leaf of the arguments."""
+        prefix = tuple(self._in_shardings) if type(self._in_shardings) is list else (
+            self._in_shardings)
+        check_positional(prefix, tuple(args))
+        return tree.broadcast_prefix(prefix, tuple(args), is_sharding, "pjit in_shardings")
+
+    def _out_prefix(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
+        """What out_shardings says of each leaf of the result."""
+        example = tree.unflatten(out_tree, list(results))
+        try:
+            return tree.broadcast_prefix(
+                self._out_shardings, example, is_sharding, "pjit out_shardings")
+        except tree.PrefixError:
+            found = tree.prefix_mismatches(self._out_shardings, example, is_sharding,
+                                           "pjit out_shardings")
+            details = "\n".join(found)
+            raise ValueError(f"Mismatch details ({len(found)} found):\n{details}") from None
 
     def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
         if kwargs and self._in_shardings is not None:
@@ -221,12 +320,20 @@ class Jitted:
     def _donate(self, args: Any, kwargs: Any, leaves: Sequence[Any], results: Sequence[Any]
                 ) -> None:
         spare = [(r.aval.shape, r.aval.dtype) for r in results]
-        unusable = []
+        others: list[ArrayImpl] = []
         for x, given in zip(leaves, self.arguments.donated(args, kwargs), strict=True):
             if not given or not isinstance(x, ArrayImpl):
                 continue
             if (x.aval.shape, x.aval.dtype) in spare:
                 spare.remove((x.aval.shape, x.aval.dtype))
+                x.delete()
+            else:
+                others.append(x)
+        sizes = [math.prod(shape) for shape, _ in spare]      # a result of another shape, then
+        unusable = []
+        for x in others:
+            if x.aval.size in sizes:
+                sizes.remove(x.aval.size)
                 x.delete()
             else:
                 unusable.append(str(x.aval))
@@ -269,36 +376,22 @@ def _function_name(f: Any) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-def _canonical(sharding: Any, where: str) -> Sharding:
-    if isinstance(sharding, PartitionSpec):
-        mesh = STATE.mesh if STATE.mesh.axis_names else entered_mesh()
-        if mesh.empty:
-            raise RuntimeError(
-                "jit requires a non-empty mesh in context if you are passing `PartitionSpec`s to "
-                f"{where}. You can define a context mesh via `jax.set_mesh(mesh)`. Alternatively, "
-                f"provide `Sharding`s to {where} and then the mesh context manager is not "
-                "required.")
-        return NamedSharding(mesh, sharding)
-    if isinstance(sharding, Device):
-        return SingleDeviceSharding(sharding)
-    if not isinstance(sharding, Sharding):
-        raise TypeError(f"{where} leaf specifications are expected to be PartitionSpec instances "
-                        f"or None, but got {sharding}")
-    return sharding
+def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
+    """Raise unless the argument lies in memory as in_shardings says."""
+    if isinstance(layout, Layout):
+        layout.check_compatible_aval(aval.shape)
+    if layout is None or not isinstance(x, ArrayImpl) or not x.committed:
+        return
+    own = x.format.layout
+    if not isinstance(layout, Layout) or kept_layout(layout) != own:
+        fail(ValueError, "Layout passed to jit does not match the layout on the respective arg. "
+             f"Got jit layout: {layout},\narg layout: {own} for arg type: "
+             f"{aval.update(sharding=None)}.",
+             code="in-layout", help="move the argument with `device_put(x, Format(...))`")
 
 
-def _check_fits(sharding: Sharding, aval: ArrayType, what: str) -> None:
-    try:
-        sharding.check_compatible_aval(aval.shape)
-    except ValueError as e:
-        raise ValueError(f"One of pjit {what} is incompatible with its sharding annotation "
-                         f"{sharding}: {e}") from None
-    try:
-        sharding.shard_shape(aval.shape)
-    except IndivisibleError as e:
-        raise IndivisibleError(f"One of pjit {what} was given the sharding of {sharding}, which "
-                               f"implies that the global size of its dimension should be divisible "
-                               f"by the number of its parts, but it is not: {e}") from None
+def _result(i: int, results: Sequence[Any]) -> str:
+    return "result" if len(results) == 1 else f"result[{i}]"
 
 
 def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
@@ -313,6 +406,13 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     static_argnums, static_argnames: arguments that are part of the program; hashable.
     donate_argnums, donate_argnames: arguments whose buffers results may take.
     The result has `.trace`, `.lower`, `.eval_shape`; see this module's docstring.
+    Raises ValueError where committed arguments, shardings and the meshes named inside are not on
+    the same devices, and IndivisibleError where a sharding does not divide an argument or result.
+
+    >>> rows = st.NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("x"))
+    >>> f = st.jit(lambda v: v * 2, in_shardings=rows, donate_argnums=0)
+    >>> f(jnp.arange(8)).sharding.spec
+    P('x',)
     """
     if fun is None:
         return functools.partial(
@@ -325,10 +425,18 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
         raise TypeError(f"Expected a callable value, got {fun}")
     if inspect.isgeneratorfunction(fun):
         raise TypeError(f"Expected a function, got a generator function: {fun}")
-    if device is not None:
+    if device is not None or backend is not None:
+        device = checked_device(device, backend, in_shardings, out_shardings)
         out_shardings = in_shardings = SingleDeviceSharding(device)
+    check_asked(in_shardings, "in_shardings")
+    check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    return Jitted(fun, in_shardings, out_shardings, arguments, inline, keep_unused)
+    return Jitted(fun, in_shardings, out_shardings, arguments, inline, keep_unused, device,
+                  compiler_options)
+
+
+JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()
+"""All jitted functions that are still in use."""
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

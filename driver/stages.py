@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..ir.formats import Format, default_layout, kept_layout
 from ..ir.print import print_program
 from ..ir.program import Program
 from ..ir.shape_struct import struct_of
@@ -46,6 +47,18 @@ class Traced:
         return str(self.jaxpr)
 
 
+def _in_avals(executable: Executable, traced: Traced) -> Any:
+    """The arguments' types, with the shardings that they were given over Explicit axes."""
+    found = []
+    for s, v in zip(executable.arg_specs, traced.jaxpr.invars, strict=True):
+        mesh = executable.placement.abstract_mesh
+        if s is not None and mesh.explicit_axes:
+            found.append(v.aval.update(sharding=NamedSharding(mesh, s)))
+        else:
+            found.append(v.aval)
+    return tree.unflatten(traced.in_tree, found)
+
+
 class Lowered:
     """A program with every sharding resolved, still over whole arrays."""
 
@@ -61,6 +74,11 @@ class Lowered:
     @property
     def out_info(self) -> Any:
         return self._traced.out_info
+
+    @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, in the form `(args, kwargs)`."""
+        return _in_avals(self._executable, self._traced)
 
     def compile(self, compiler_options: Any = None) -> Compiled:
         return Compiled(self._executable, self._traced)
@@ -79,23 +97,46 @@ class Compiled:
         return print_program(self.program)
 
     @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, in the form `(args, kwargs)`."""
+        return _in_avals(self._executable, self._traced)
+
+    @property
     def input_shardings(self) -> Any:
         placement = self._executable.placement
-        mesh = placement.mesh or placement.abstract_mesh
         device = placement.device
         flat = [SingleDeviceSharding(device) if device is not None
-                else NamedSharding(mesh, s if s is not None else PartitionSpec())
-                for s in self._executable.arg_specs]
+                else placement.sharding(s if s is not None else PartitionSpec(), v.aval.ndim)
+                for s, v in zip(self._executable.arg_specs, self._traced.jaxpr.invars, strict=True)]
         return tree.unflatten(self.in_tree, flat)
 
     @property
     def output_shardings(self) -> Any:
         return tree.unflatten(self.out_tree, self._executable.shardings)
 
+    @property
+    def input_formats(self) -> Any:
+        """Formats of the arguments: row-major, with their shardings."""
+        avals = [v.aval for v in self._traced.jaxpr.invars]
+        flat = tree.leaves(self.input_shardings)
+        return tree.unflatten(self.in_tree, [
+            Format(default_layout(t.ndim), s) for t, s in zip(avals, flat, strict=True)])
+
+    @property
+    def output_formats(self) -> Any:
+        """Formats of the results."""
+        executable, avals = self._executable, self._traced.jaxpr.out_avals
+        layouts = executable.layouts or [None] * len(avals)
+        return tree.unflatten(self.out_tree, [
+            Format(default_layout(t.ndim) if layout is None else kept_layout(layout), s)
+            for t, layout, s in zip(avals, layouts, executable.shardings, strict=True)])
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         jitted = self._traced._jitted
-        args, kwargs, _ = jitted.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
+        if in_tree != self.in_tree:      # static arguments may be given again, or left out
+            args, kwargs, _ = jitted.arguments.split(args, kwargs)
+            leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:
             raise TypeError(f"Function compiled with input pytree does not match the input pytree "
                             f"it was called with. Compiled with {self.in_tree}, called with "
@@ -106,15 +147,19 @@ class Compiled:
     def _check(self, leaves: Sequence[Any]) -> None:
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
         wrong, moved = [], []
-        for x, v, name, spec in zip(leaves, program.invars, names, self._executable.arg_specs,
-                                    strict=True):
+        executable = self._executable
+        for x, v, name, spec, given in zip(leaves, program.invars, names, executable.arg_specs,
+                                           executable.given, strict=True):
             t = typeof(x)
             if (t.shape, t.dtype) != (v.aval.shape, v.aval.dtype) or t.entries != v.aval.entries:
                 wrong.append(f"Argument {name!r} compiled with {v.aval} and called with {t}")
                 continue
-            mesh, sharding = self._executable.placement.mesh, placed_sharding(x)
-            if mesh is not None and sharding is not None:
-                required = NamedSharding(mesh, spec if spec is not None else PartitionSpec())
+            placement, sharding = executable.placement, placed_sharding(x)
+            if given is not None and sharding is not None and given.is_equivalent_to(
+                    sharding, t.ndim):
+                continue
+            if placement.mesh is not None and sharding is not None:
+                required = placement.sharding(PartitionSpec() if spec is None else spec, t.ndim)
                 if not required.is_equivalent_to(sharding, t.ndim):
                     moved.append(f"Argument {name} with shape {t}:\n  Passed sharding: {sharding}\n"
                                  f"  Required sharding: {required}")

@@ -13,7 +13,16 @@ from .types import ArrayType
 
 
 class Array:
-    """An array value: concrete (sharded over devices) or traced. `aval` is its sharded type."""
+    """An array value: concrete (sharded over devices) or traced. `aval` is its sharded type.
+
+    For `isinstance`; arrays are made by functions. Operators and methods are those of numpy.
+
+    >>> x = jnp.arange(6.).reshape(2, 3)
+    >>> isinstance(x, st.Array), isinstance(np.ones(2), st.Array)
+    (True, False)
+    >>> (x @ x.T).sum(), x[0, 1], x.at[0].set(7).max()
+    (Array(83., dtype=float32), Array(1., dtype=float32), Array(7., dtype=float32))
+    """
 
     __slots__ = ("__weakref__",)
     __array_priority__ = 100
@@ -21,30 +30,37 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Size of each dimension of the whole (global) value."""
         return self.aval.shape
 
     @property
     def dtype(self) -> Any:
+        """Of the elements: a numpy dtype, or one of random keys."""
         return self.aval.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.aval.shape)
 
     @property
     def size(self) -> int:
+        """Number of elements of the whole value."""
         return self.aval.size
 
     @property
     def weak_type(self) -> bool:
+        """Whether the dtype came from a Python number and gives way to others."""
         return self.aval.weak_type
 
     @property
     def itemsize(self) -> int:
+        """Bytes of one element."""
         return self.aval.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the whole value, held once."""
         return self.aval.nbytes
 
     if TYPE_CHECKING:      # what the tracer installs, for type checkers and editors

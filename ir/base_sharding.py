@@ -5,19 +5,31 @@ Subclasses say which devices, which memory and which tiling; the rest follows fr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from .device import Device, process_index
+from .diagnostic import fail
+from .errors import IndivisibleError
+from .hlo_sharding import HloSharding
 from .interning import Immutable
 
-__all__ = ["Index", "Shape", "Sharding"]
+__all__ = ["Index", "Shape", "Sharding", "common_devices_indices_map", "indivisible"]
 
 Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 
 
 class Sharding(Immutable):
-    """How an array is laid out over devices. Abstract; see `NamedSharding`."""
+    """How an array is laid out over devices. Abstract; see `NamedSharding`.
+
+    >>> from shardtrace.sharding import Sharding, SingleDeviceSharding
+    >>> isinstance(jnp.ones(3).sharding, Sharding)
+    True
+    >>> jnp.ones(3).sharding.is_equivalent_to(SingleDeviceSharding(st.devices()[0]), 1)
+    True
+    """
 
     # Subclasses set these; they are what the shared methods are computed from.
     memory_kind: str | None
@@ -28,12 +40,17 @@ class Sharding(Immutable):
         raise NotImplementedError("Subclasses should implement this method.")
 
     @property
+    def _device_assignment(self) -> tuple[Device, ...]:
+        return self.device_assignment
+
+    @property
     def device_set(self) -> set[Device]:
         """All devices that hold a part of the array, other processes' included."""
         return set(self.device_assignment)
 
     @property
     def num_devices(self) -> int:
+        """Number of devices, other processes' included."""
         return len(self.device_assignment)
 
     @property
@@ -60,6 +77,7 @@ class Sharding(Immutable):
 
     @property
     def has_addressable_devices(self) -> bool:
+        """Whether the calling process owns some of the devices."""
         return bool(self.addressable_devices)
 
     def with_memory_kind(self, kind: str) -> Sharding:
@@ -71,7 +89,15 @@ class Sharding(Immutable):
         raise NotImplementedError("Subclasses should implement this method.")
 
     def devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index]:
-        """Device to the slices of the global array that it holds, in order of devices."""
+        """Device to the slices of the global array that it holds, in order of devices.
+
+        Dimensions that are not split have `slice(None)`. Raises as `shard_shape` does, and
+        NotImplementedError for a partial sum, whose devices hold no part of the value.
+        """
+        return dict(common_devices_indices_map(self, tuple(global_shape)))
+
+    def _index_map(self, global_shape: Shape) -> Mapping[Device, Index]:
+        """What `devices_indices_map` gives, computed."""
         raise NotImplementedError("Subclasses should implement this method.")
 
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index]:
@@ -91,6 +117,18 @@ class Sharding(Immutable):
         """
         raise NotImplementedError("Subclasses should implement this method.")
 
+    def to_hlo_sharding(self, ndim: int) -> HloSharding:
+        """The same for values of `ndim` dimensions without mesh and names, as XLA writes it.
+
+        >>> from shardtrace.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+        >>> NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("y", "x")).to_hlo_sharding(2)
+        {devices=[2,4]<=[4,2]T(1,0)}
+        """
+        return HloSharding.from_tiling(self.tiling(ndim), ndim)
+
+    def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
+        return self.to_hlo_sharding(num_dimensions)
+
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
         """Whether both put the same parts of an array of `ndim` dimensions on the same devices.
 
@@ -107,3 +145,21 @@ class Sharding(Immutable):
         if self.is_concrete != other.is_concrete:
             return False
         return self.device_assignment == other.device_assignment
+
+
+@functools.lru_cache(maxsize=4096)
+def common_devices_indices_map(sharding: Sharding, global_shape: Shape) -> Mapping[Device, Index]:
+    """`sharding.devices_indices_map(global_shape)`, kept; not to be changed."""
+    return sharding._index_map(global_shape)
+
+
+def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[int]) -> NoReturn:
+    """Raise `IndivisibleError`: the tiles of dimension `dim` would not be equal."""
+    size, factor = shape[dim], factors[dim]
+    fail(IndivisibleError,
+         f"Sharding {sharding} implies that array axis {dim} is partitioned {factor} times, but "
+         f"the dimension size is {size} (full shape: {shape}, per-dimension tiling factors: "
+         f"{list(factors)} should evenly divide the shape)", code="indivisible",
+         label=f"{size} elements cannot be cut into {factor} equal blocks",
+         help=f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave it whole "
+              "in the spec")

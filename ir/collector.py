@@ -1,22 +1,41 @@
 """Pausing the cyclic garbage collector while many linked objects are made.
 
 Programs are graphs of small objects that stay alive; building one makes the collector run again
-and again over all of them, for nothing. Bulk stages (trace, parse, print, pass) switch it off.
+and again over all of them, for nothing. Bulk stages (trace, parse, print, pass) switch it off. The
+collector is one for all threads: the last of those that are in a bulk stage switches it on again.
 """
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+class _Pauses:
+    """How many bulk stages are under way in all threads, and whether to switch on after them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.count = 0
+        self.enabled = False
+
+
+_pauses = _Pauses()
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Keep the collector off within a `with` block, and then as it was before."""
-    enabled = gc.isenabled()
-    gc.disable()
+    with _pauses.lock:
+        if _pauses.count == 0:
+            _pauses.enabled = gc.isenabled()
+            gc.disable()
+        _pauses.count += 1
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        with _pauses.lock:
+            _pauses.count -= 1
+            if _pauses.count == 0 and _pauses.enabled:
+                gc.enable()

@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
@@ -31,6 +32,7 @@ class ThreadState(threading.local):
       while a transformation outside of jit is under way.
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
     mapped_mesh_axes: the Explicit mesh axes that split the dimensions that vmaps map over.
+    spmd_axes: the axes that vmaps were given as `spmd_axis_name`.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,7 @@ class ThreadState(threading.local):
         self.eager_meshes: tuple[Mesh, ...] = ()
         self.named_axes: tuple[tuple[Any, int], ...] = ()
         self.mapped_mesh_axes: frozenset[str] = frozenset()
+        self.spmd_axes: frozenset[str] = frozenset()
 
 
 STATE = ThreadState()
@@ -70,8 +73,12 @@ class Config:
     shardtrace_debug: from SHARDTRACE_DEBUG; "trace" prints every value as it is traced.
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).
-    shardtrace_num_processes: simulated processes; each owns jax_num_cpu_devices devices.
+    shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
     jax_default_device: where uncommitted arrays are made (None: the first device).
+
+    Flags of JAX's change to one array type are still taken, with a DeprecationWarning:
+    jax_array: always on; turning it off raises ValueError.
+    jax_parallel_functions_output_gda: results of `experimental.pjit.pjit` are GlobalDeviceArrays.
     """
 
     _DEFAULTS: dict[str, Any] = {
@@ -81,7 +88,19 @@ class Config:
         "jax_numpy_rank_promotion": "allow",
         "jax_numpy_dtype_promotion": "standard",
         "jax_default_matmul_precision": None,
+        "jax_default_prng_impl": "threefry2x32",
+        "jax_enable_custom_prng": False,
+        "jax_legacy_prng_key": "allow",
         "jax_debug_nans": False,
+        "jax_debug_infs": False,
+        "jax_disable_jit": False,
+        "jax_check_tracer_leaks": False,
+        "jax_log_compiles": False,
+        "jax_no_tracing": False,
+        "jax_transfer_guard": None,
+        "jax_transfer_guard_host_to_device": None,
+        "jax_transfer_guard_device_to_device": None,
+        "jax_transfer_guard_device_to_host": None,
         "jax_traceback_filtering": "auto",
         "jax_platforms": None,
         "jax_default_device": None,
@@ -90,7 +109,38 @@ class Config:
         "shardtrace_dump": "",
         "shardtrace_check": True,
         "shardtrace_executor": "simulated",
-        "shardtrace_num_processes": 1,
+        "shardtrace_process_timeout": 30.0,
+        "jax_array": True,
+        "jax_parallel_functions_output_gda": False,
+    }
+    # Tracing depends on these: what is cached of a trace is kept under their values.
+    _TRACED = ("jax_enable_x64", "jax_threefry_partitionable", "jax_numpy_rank_promotion",
+               "jax_numpy_dtype_promotion", "jax_default_matmul_precision",
+               "jax_default_prng_impl", "jax_enable_custom_prng", "jax_legacy_prng_key",
+               "jax_disable_jit")
+    _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
+    _CHOICES: dict[str, tuple[str | None, ...]] = {
+        "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
+        "jax_numpy_dtype_promotion": ("standard", "strict"),
+        "jax_legacy_prng_key": ("allow", "warn", "error"),
+        "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
+        "jax_transfer_guard": (None, *_GUARDS),
+        "jax_transfer_guard_host_to_device": (None, *_GUARDS),
+        "jax_transfer_guard_device_to_device": (None, *_GUARDS),
+        "jax_transfer_guard_device_to_host": (None, *_GUARDS),
+        "jax_default_matmul_precision": (
+            None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32",
+            "ANY_F8_ANY_F8_F32", "ANY_F8_ANY_F8_F32_FAST_ACCUM", "ANY_F8_ANY_F8_ANY",
+            "ANY_F8_ANY_F8_ANY_FAST_ACCUM", "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16",
+            "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9",
+            "TF32_TF32_F32", "TF32_TF32_F32_X3", "F32_F32_F32", "F64_F64_F64"),
+    }
+    _DEPRECATED: dict[str, str] = {
+        "jax_array": "jax_array is always on: every array is a jax.Array. Remove this line.",
+        "jax_parallel_functions_output_gda":
+            "jax_parallel_functions_output_gda is deprecated: results are jax.Arrays that know "
+            "their shards. Remove this line, and write `addressable_shards` and "
+            "`addressable_data(i)` for `local_shards` and `local_data(i)`.",
     }
 
     def __init__(self) -> None:
@@ -102,6 +152,7 @@ class Config:
         values["shardtrace_check"] = _env_flag("SHARDTRACE_CHECK", True)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_listeners", {})
+        self._renew_key()
 
     def _known(self, name: str) -> str:
         if name not in self._values:
@@ -114,9 +165,34 @@ class Config:
     def update(self, name: str, value: Any) -> None:
         """Set the process-wide default of `name`; raises AttributeError if it is unknown."""
         name = self._known(name)
+        self._check(name, value)
         for listener in self._listeners.get(name, ()):
             listener(value)
         self._values[name] = value
+        self._renew_key()
+
+    def _renew_key(self) -> None:
+        object.__setattr__(self, "_key", tuple(self._values[n] for n in self._TRACED))
+
+    def _check(self, name: str, value: Any) -> None:
+        """Raise ValueError for a value that is not to choose from; warn about a flag of older
+        programs, and refuse to bring back what is gone."""
+        choices = self._CHOICES.get(name)
+        if choices is not None and value not in choices:
+            named = [c for c in choices if c is not None]
+            optional = "None or in" if None in choices else "in"
+            raise ValueError(f"new enum value must be {optional} {named}, got {value} of type "
+                             f"{type(value)}.")
+        advice = self._DEPRECATED.get(name)
+        if advice is None:
+            return
+        if name == "jax_array" and not value:
+            raise ValueError(
+                "jax.config.jax_array cannot be disabled: DeviceArray, ShardedDeviceArray and "
+                "GlobalDeviceArray are one type, and there is no other implementation to fall back "
+                "to. What was a GlobalDeviceArray is an array with a NamedSharding; "
+                "`shardtrace.experimental.global_device_array` keeps its interface.")
+        warnings.warn(advice, DeprecationWarning, stacklevel=3)
 
     def on_update(self, name: str, listener: Any) -> None:
         """Call `listener(value)` before each update of `name`; it may raise to refuse it."""
@@ -140,7 +216,10 @@ class Config:
     def override(self, **values: Any):
         """Change settings for this thread within a `with` block."""
         saved = STATE.overrides
-        STATE.overrides = {**saved, **{self._known(k): v for k, v in values.items()}}
+        given = {self._known(k): v for k, v in values.items()}
+        for k, v in given.items():
+            self._check(k, v)
+        STATE.overrides = {**saved, **given}
         try:
             yield
         finally:
@@ -155,6 +234,23 @@ def x64_enabled() -> bool:
     if overrides and "jax_enable_x64" in overrides:
         return overrides["jax_enable_x64"]
     return config._values["jax_enable_x64"]
+
+
+def trace_settings() -> tuple[Any, ...]:
+    """The values of all settings that tracing depends on, to be part of the key of a cache."""
+    overrides = STATE.overrides
+    if not overrides:
+        return config._key
+    return tuple(overrides[n] if n in overrides else v
+                 for n, v in zip(config._TRACED, config._key, strict=True))
+
+
+def jit_disabled() -> bool:
+    """Whether functions run op by op in Python (`disable_jit`)."""
+    overrides = STATE.overrides
+    if overrides and "jax_disable_jit" in overrides:
+        return overrides["jax_disable_jit"]
+    return config._values["jax_disable_jit"]
 
 
 @contextlib.contextmanager

@@ -2,19 +2,16 @@
 
 Devices are plain names with a number: the runtime makes them and knows what they can do. They are
 interned, so that a device is the same object wherever it is mentioned and after pickling. Which
-devices are *addressable* depends on the process that asks; in simulation a process is a thread, so
-process identity is per thread, with a default for threads that were not given one.
+process owns a device is a matter of who asks (ir/process.py), unless the device says so itself.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from .interning import Immutable, InternTable
+from .process import process_identity, process_index, process_scope, set_default_process_index
 
 __all__ = [
     "AbstractDevice", "Device", "Memory", "process_index", "process_scope",
@@ -22,40 +19,6 @@ __all__ = [
 ]
 
 MEMORY_KINDS = ("device", "pinned_host", "unpinned_host")
-
-
-# --------------------------------------------------------------------------- process identity
-
-
-class _Identity(threading.local):
-    index = 0  # of every thread that did not enter a `process_scope`
-
-
-_identity = _Identity()
-
-
-def process_index() -> int:
-    """Index of the process that the calling thread belongs to (0 with a single process)."""
-    return _identity.index
-
-
-@contextlib.contextmanager
-def process_scope(index: int) -> Iterator[None]:
-    """Within it the calling thread is process `index`: how simulated processes are told apart."""
-    before = _identity.__dict__.get("index")
-    _identity.index = index
-    try:
-        yield
-    finally:
-        if before is None:
-            del _identity.index
-        else:
-            _identity.index = before
-
-
-def set_default_process_index(index: int) -> None:
-    """Make `index` the identity of all threads of this operating system process (MPI ranks)."""
-    _Identity.index = index
 
 
 # --------------------------------------------------------------------------- devices
@@ -68,17 +31,20 @@ class Device(Immutable):
     """One device: `CpuDevice(id=3)`. Made by the runtime only; users get them from `devices()`.
 
     Devices are compared by identity and ordered by id. `id` is unique over all processes,
-    `local_hardware_id` within `process_index`.
+    `local_hardware_id` within `process_index`. A device of process 0 is one that does not say whose
+    it is: it belongs to the process that it was dealt to, if there are several.
+
+    >>> device = st.devices()[3]
+    >>> device, device.process_index, [memory.kind for memory in device.addressable_memories()]
+    (CpuDevice(id=3), 0, ['device', 'pinned_host', 'unpinned_host'])
     """
 
-    __slots__ = ("__weakref__", "device_kind", "id", "local_hardware_id", "memory_kinds",
-                 "platform", "process_index")
+    __slots__ = ("__weakref__", "_home", "_number", "device_kind", "id", "memory_kinds",
+                 "platform")
 
     id: int
-    process_index: int
     platform: str
     device_kind: str
-    local_hardware_id: int
     memory_kinds: tuple[str, ...]
 
     def __new__(
@@ -92,17 +58,33 @@ class Device(Immutable):
             device = object.__new__(cls)
             put = object.__setattr__
             put(device, "id", id)
-            put(device, "process_index", process_index)
+            put(device, "_home", process_index)
             put(device, "platform", platform)
             put(device, "device_kind", device_kind)
-            put(device, "local_hardware_id", local)
+            put(device, "_number", local)
             put(device, "memory_kinds", tuple(memory_kinds))
             device = _TABLE.add(key, device)
         return device
 
     def __reduce__(self) -> tuple:
-        return Device, (self.id, self.process_index, self.platform, self.device_kind,
-                        self.local_hardware_id, self.memory_kinds)
+        return Device, (self.id, self._home, self.platform, self.device_kind, self._number,
+                        self.memory_kinds)
+
+    @property
+    def process_index(self) -> int:
+        """The process that owns this device."""
+        if self._home:
+            return self._home
+        owners = process_identity().owners
+        return owners[self.id] if self.id < len(owners) else 0
+
+    @property
+    def local_hardware_id(self) -> int:
+        """The number of this device among those of its process."""
+        owners = process_identity().owners
+        if self._home or self._number != self.id or self.id >= len(owners):
+            return self._number
+        return owners[:self.id].count(owners[self.id])
 
     @property
     def host_id(self) -> int:
@@ -201,7 +183,11 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class AbstractDevice:
-    """What a mesh remembers of its devices when the devices themselves are left out."""
+    """What a mesh remembers of its devices when the devices themselves are left out.
+
+    >>> st.make_mesh((8,), ("x",)).abstract_mesh.abstract_device
+    AbstractDevice(device_kind=cpu, num_cores=None, platform=cpu)
+    """
 
     device_kind: str
     num_cores: int | None

@@ -4,11 +4,14 @@ from __future__ import annotations
 from .op import OPS, Op
 from .ops import (
     arithmetic,
+    bit_generator,
     bitwise,
     call,
+    callback,
     collective,
     comparison,
     complex_parts,
+    condensed,
     contraction,
     control,
     convert,
@@ -25,6 +28,7 @@ from .ops import (
     linalg,
     manual,
     padding,
+    placing,
     pooling,
     powers,
     precision,
@@ -49,9 +53,9 @@ from .ops import (
 __all__ = ["MODULES", "OPS", "Op"]
 
 MODULES = (
-    arithmetic, bitwise, call, collective, comparison, complex_parts, contraction, control,
-    convert, convolution, creation, cumulative, custom, dynamic_slicing, exchange, fft, gather,
-    identity, joining, linalg, manual, padding, pooling, powers, precision, ragged, random,
-    random_gamma, reduce, reduction, reshape, scatter, select, shape, sharding, slicing,
-    sorting, special, transcendental, triangular, tridiagonal,
+    arithmetic, bit_generator, bitwise, call, callback, collective, comparison, complex_parts,
+    condensed, contraction, control, convert, convolution, creation, cumulative, custom,
+    dynamic_slicing, exchange, fft, gather, identity, joining, linalg, manual, padding, placing,
+    pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, scatter,
+    select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,
 )

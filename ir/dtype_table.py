@@ -16,8 +16,9 @@ import numpy as np
 from .interning import Immutable, InternTable
 
 __all__ = [
-    "ALL_DTYPES", "KEY_FRY", "DType", "ExtendedDType", "KeyDType", "extended", "float0",
-    "is_extended", "long_name", "parse_long", "parse_short", "prng_key", "short_name",
+    "ALL_DTYPES", "KEY_DTYPES", "KEY_FRY", "KEY_RBG", "KEY_URBG", "DType", "ExtendedDType",
+    "KeyDType", "extended", "float0", "is_extended", "long_name", "parse_long", "parse_short",
+    "prng_key", "short_name",
 ]
 
 
@@ -87,6 +88,12 @@ _UINT32 = np.dtype(np.uint32)
 
 KEY_FRY: KeyDType = KeyDType("fry", (2,))
 """Keys of threefry2x32, the default generator: two words of uint32."""
+KEY_RBG: KeyDType = KeyDType("rbg", (4,))
+"""Keys of the generator rbg: threefry to split, Philox for numbers."""
+KEY_URBG: KeyDType = KeyDType("urbg", (4,))
+"""Keys of the generator unsafe_rbg: Philox for all."""
+KEY_DTYPES: dict[str, KeyDType] = {d.impl: d for d in (KEY_FRY, KEY_RBG, KEY_URBG)}
+"""By the tag of the generator."""
 
 float0: np.dtype = np.dtype([("float0", np.void, 0)])
 """Dtype of tangents of values that have none (integers, booleans): no bytes at all."""
@@ -103,8 +110,7 @@ def is_extended(dtype: Any) -> bool:
 
 
 def _ml(*names: str) -> tuple[np.dtype, ...]:
-    # int1 and uint1 are missing from older releases of ml_dtypes.
-    return tuple(np.dtype(getattr(ml_dtypes, name)) for name in names if hasattr(ml_dtypes, name))
+    return tuple(np.dtype(getattr(ml_dtypes, name)) for name in names)
 
 
 BOOL = np.dtype(bool)
@@ -158,8 +164,8 @@ def short_name(dtype: DType) -> str:
     return name
 
 
-_BY_LONG: dict[str, Any] = {long_name(d): d for d in (*ALL_DTYPES, float0, KEY_FRY)}
-_BY_SHORT: dict[str, Any] = {short_name(d): d for d in (*ALL_DTYPES, float0, KEY_FRY)}
+_BY_LONG: dict[str, Any] = {long_name(d): d for d in (*ALL_DTYPES, float0, *KEY_DTYPES.values())}
+_BY_SHORT: dict[str, Any] = {short_name(d): d for d in (*ALL_DTYPES, float0, *KEY_DTYPES.values())}
 
 
 def parse_long(name: str) -> Any:

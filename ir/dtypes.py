@@ -47,7 +47,10 @@ from .dtype_table import (
     FLOAT4,
     FLOAT6,
     FLOAT8,
+    KEY_DTYPES,
     KEY_FRY,
+    KEY_RBG,
+    KEY_URBG,
     ML_FLOATS,
     NARROW_INTS,
     NARROW_UINTS,
@@ -69,13 +72,14 @@ from .dtype_table import (
 from .errors import TypePromotionError
 
 __all__ = [
-    "ALL_DTYPES", "KEY_FRY", "DType", "ExtendedDType", "KeyDType", "canonicalize_dtype",
-    "check_user_dtype", "check_valid_dtype", "compute_dtype", "default_dtype", "dtype_of",
-    "extended", "finfo", "float0", "iinfo", "is_extended", "is_narrow_float", "is_python_scalar",
-    "isdtype", "issubdtype", "itemsize_bits", "lattice_result_type", "long_name", "parse_long",
-    "parse_short", "prng_key", "promote_types", "python_scalar_dtype", "result_type",
-    "safe_to_cast", "scalar_type_of", "short_name", "tangent_dtype", "to_complex_dtype",
-    "to_floating_dtype", "to_inexact_dtype", "to_numeric_dtype",
+    "ALL_DTYPES", "KEY_DTYPES", "KEY_FRY", "KEY_RBG", "KEY_URBG", "DType", "ExtendedDType",
+    "KeyDType", "canonicalize_dtype", "check_user_dtype", "check_valid_dtype", "compute_dtype",
+    "default_dtype", "dtype_of", "extended", "finfo", "float0", "iinfo", "is_extended",
+    "is_narrow_float", "is_python_scalar", "isdtype", "issubdtype", "itemsize_bits",
+    "lattice_result_type", "long_name", "parse_long", "parse_short", "prng_key", "promote_types",
+    "python_scalar_dtype", "result_type", "safe_to_cast", "scalar_type_of", "short_name",
+    "tangent_dtype", "to_complex_dtype", "to_floating_dtype", "to_inexact_dtype",
+    "to_numeric_dtype",
 ]
 
 

@@ -12,9 +12,10 @@ from typing import Any
 __all__ = [
     "ConcretizationTypeError", "DuplicateSpecError", "IndivisibleError", "InvalidInputException",
     "JAXIndexError", "JAXTypeError", "KeyReuseError", "LeakedTracerError",
-    "NonConcreteBooleanIndexError", "ProgramSyntaxError", "ShardingTypeError", "ShardtraceError",
-    "TracerArrayConversionError", "TracerBoolConversionError", "TracerIntegerConversionError",
-    "TypePromotionError", "UnexpectedTracerError", "VerificationError",
+    "NonConcreteBooleanIndexError", "ProcessMismatchError", "ProgramSyntaxError",
+    "ShardingTypeError", "ShardtraceError", "TracerArrayConversionError",
+    "TracerBoolConversionError", "TracerIntegerConversionError", "TypePromotionError",
+    "UnexpectedTracerError", "VerificationError",
 ]
 
 
@@ -251,6 +252,29 @@ class TypePromotionError(ShardtraceError, ValueError):
     """
 
 
+# --------------------------------------------------------------------------- processes
+
+
+class ProcessMismatchError(ShardtraceError, RuntimeError):
+    """Processes that do not make the same calls on global arrays.
+
+    Fails, with several processes::
+
+        if process_index() == 0:
+            print(x.sum())               # x is sharded over all processes: all must compute it
+
+    Cause: a computation on a global array, a transfer of one, or a function of `multihost_utils`
+    is one call of all processes that own some of its devices. The message says where each of them
+    is: waiting elsewhere, ended, or never started.
+
+    Fix: make the call in every process, and let one of them use the result::
+
+        total = x.sum()
+        if process_index() == 0:
+            print(total)
+    """
+
+
 # --------------------------------------------------------------------------- programs
 
 
@@ -276,4 +300,15 @@ class VerificationError(ShardtraceError, ValueError):
 
     Fix: for an edited dump, correct the type or the equation; otherwise report it with the dump
     of the stage before (`SHARDTRACE_DUMP`).
+    """
+
+
+class JaxRuntimeError(ShardtraceError, RuntimeError):
+    """A compiled program failed while it ran, for instance in a function of the host.
+
+    Cause: `pure_callback`, `io_callback` or `debug.callback` called a Python function that raised
+    an exception, or returned arrays of other shapes and dtypes than were declared.
+
+    Fix: the message quotes the exception; declare what the function returns with
+    `ShapeDtypeStruct`, and convert its results, for example `np.asarray(y, np.float32)`.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from . import single, threefry
+from . import rbg, single, threefry
 from .lazy import lazy_import
 
 scipy_special = lazy_import("scipy.special")
@@ -21,7 +21,8 @@ _SQUEEZE = 0.0331
 def uniform_numbers(keys: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """A number in [0, 1) for each key, as `jax.random.uniform(key, (), dtype)`."""
     info = ml_dtypes.finfo(dtype)
-    bits = threefry.random_bits(keys, info.bits if info.nmant >= 8 else 8, ())
+    width = info.bits if info.nmant >= 8 else 8
+    bits = rbg.each_bits(keys, width) if keys.dtype.names else threefry.random_bits(keys, width, ())
     unsigned = np.dtype(f"uint{info.bits}")
     one = np.ones((), dtype).view(unsigned)
     shift = 8 * bits.itemsize - info.nmant
@@ -48,7 +49,7 @@ def _log(x: np.ndarray) -> np.ndarray:
 def gamma_numbers(keys: np.ndarray, a: np.ndarray, log_space: bool) -> np.ndarray:
     """A gamma number with shape parameter `a` for each key, or its logarithm.
 
-    keys: uint64, broadcast with `a`, whose (float) dtype the result has.
+    keys: as held (keys.py), broadcast with `a`, whose (float) dtype the result has.
     """
     shape = np.broadcast_shapes(keys.shape, a.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, a))
@@ -71,7 +72,8 @@ def gamma_numbers(keys: np.ndarray, a: np.ndarray, log_space: bool) -> np.ndarra
 
 
 def _split(keys: np.ndarray, count: int) -> list[np.ndarray]:
-    return list(np.moveaxis(threefry.split(keys, (count,)), -1, 0))
+    new = rbg.each_split(keys, count) if keys.dtype.names else threefry.split(keys, (count,))
+    return list(np.moveaxis(new, -1, 0))
 
 
 def _accepted(keys: np.ndarray, d: np.ndarray) -> np.ndarray:

@@ -8,10 +8,11 @@ rule runs once per distinct use. Text and classes of errors are JAX's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from .diagnostic import fail
 from .errors import ShardingTypeError
+from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, params_key
 from .sharding import NamedSharding, named_sharding_abstract
@@ -46,10 +47,25 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
     shapes = [o[0] for o in outs]
     shardings = result_shardings(op, types, shapes, params, context)
     states = _manual_states(op, types, params, len(outs))
-    memory = types[0].memory_space if types else "device"
+    memory = _memory_space(op, types)
     return tuple(array_type(shape, dtype, weak_type, sharding, state, memory)
                  for (shape, dtype, weak_type), sharding, state
                  in zip(outs, shardings, states, strict=True))
+
+
+def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
+    """The memory space of the results: that of the operands, scalars aside, which must agree."""
+    for t in types:
+        if t.memory_space is not DEVICE:
+            for other in types:
+                if other.shape and other.memory_space is not t.memory_space:
+                    fail(ValueError,
+                         f"memory_space of all inputs passed to `{op.name}` must be the same. Got "
+                         f"one operand with type: {t} and another operand with type: {other}",
+                         code="memory-space",
+                         help="move one of them with `device_put(x, jax.memory.Space.Device)`")
+            return t.memory_space
+    return DEVICE
 
 
 def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
@@ -63,23 +79,23 @@ def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shap
         return [unsharded(len(s)) for s in shapes]
     if not mesh.explicit_axes:
         return [unsharded(len(s), mesh) for s in shapes]
+    if op.pending in ("indexed", "iterated") and any(is_pending(t) for t in types):
+        refuse_pending(op.name, types, op.pending == "iterated")
     if callable(op.explicit):
         entries = op.explicit(op, types, shapes, params)
     elif wanted is not None:
         entries = [_pad(wanted.spec.entries, len(shapes[0]))]
     else:
         entries = POLICIES[op.explicit](op, types, shapes, params)
+    for shape, dims in zip(shapes, entries, strict=True):
+        if not isinstance(dims, NamedSharding):  # a policy may decide unreduced axes as well
+            _check_no_duplicates(op, types, shape, dims, mesh)
     unreduced, reduced = _pending_axes(op, types, params)
     if wanted is not None and not callable(op.explicit):
         unreduced, reduced = wanted.spec.unreduced, wanted.spec.reduced
-    out = []
-    for shape, dims in zip(shapes, entries, strict=True):
-        if isinstance(dims, NamedSharding):      # a policy may decide unreduced axes as well
-            out.append(dims)
-            continue
-        _check_no_duplicates(op, types, shape, dims, mesh)
-        out.append(named_sharding_abstract(mesh, spec_from_entries(dims, unreduced, reduced)))
-    return out
+    return [dims if isinstance(dims, NamedSharding) else
+            named_sharding_abstract(mesh, spec_from_entries(dims, unreduced, reduced))
+            for dims in entries]
 
 
 def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> AbstractMesh:
@@ -91,7 +107,7 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
             continue
         if mesh is empty_abstract_mesh:
             mesh = m
-        elif m.are_all_axes_auto and mesh.are_all_axes_auto:
+        elif m.are_all_axes_auto and (mesh.are_all_axes_auto or _around(m, mesh)):
             continue
         elif context is not empty_abstract_mesh:
             fail(ValueError,
@@ -106,6 +122,12 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
                  code="mesh-mismatch", label=f"operands of `{op.name}` live on different meshes",
                  help="move one operand with `device_put(x, NamedSharding(mesh, spec))`")
     return mesh
+
+
+def _around(outer: AbstractMesh, inner: AbstractMesh) -> bool:
+    """Is `inner` the mesh of a manual region in `outer`? What it closes over is whole inside."""
+    return bool(inner.manual_axes) and not inner.explicit_axes and (
+        outer.shape_tuple == inner.shape_tuple)
 
 
 def _pad(entries: Entries, ndim: int) -> Entries:
@@ -219,9 +241,37 @@ POLICIES = {"join": join_policy, "equal": equal_policy, "follow": follow_policy,
 
 # -- unreduced and reduced ------------------------------------------------------------------------
 
+def is_pending(t: ArrayType) -> bool:
+    """Is the value a sum that waits over Explicit axes (U), or the dual of one (R)?"""
+    spec = t.sharding.spec
+    return bool(spec.unreduced or spec.reduced)
+
+
+def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False) -> NoReturn:
+    """The error of operations that JAX types by looking into a spec, which a set forbids.
+
+    iterated: JAX's text tells apart the two ways to look, by position and in order.
+    """
+    how, instead = (("*pspec", "*spec.partitions") if iterated else
+                    ("pspec[...]", "spec.partitions[...]"))
+    fail(ValueError, f"Using {how} is dangerous when PartitionSpec has non-empty "
+         f"unreduced/reduced set. Please use {instead}", code="pending-operand",
+         label=f"operands are {short_list(types)}",
+         notes=(f"`{what}` has no rule for a value that is unreduced or reduced",),
+         help="bring the operand to a plain spec first: `reshard(x, P(...))`")
+
+
 def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
-    if all(not t.sharding.spec.unreduced and not t.sharding.spec.reduced for t in types):
+    waiting = [t for t in types if is_pending(t)]
+    if not waiting:
         return _EMPTY, _EMPTY
+    anywhere = getattr(op.pending, "on_any_mesh", "")     # a function may say where it applies
+    if (op.pending != "carry" and anywhere != "all" and not waiting[0].mesh.are_all_axes_explicit
+            and not (anywhere == "reduced" and not any(t.unreduced for t in waiting))):
+        fail(AssertionError, "unreduced and reduced values need a mesh whose axes are all "
+             f"Explicit. `{op.name}` is on the mesh {waiting[0].mesh}", code="pending-mixed-mesh",
+             label=f"operands are {short_list(types)}",
+             help="bring the operand to a plain spec first: `reshard(x, P(...))`")
     unreduced = [t.sharding.spec.unreduced for t in types]
     reduced = [t.sharding.spec.reduced for t in types]
     return pending_axes(op, types, params, unreduced, reduced)
@@ -232,7 +282,7 @@ def pending_axes(op: Op, types, params, unreduced, reduced
     """Unreduced and reduced axes of the results, by the op's `pending` rule."""
     if callable(op.pending):
         return op.pending(op, types, params, unreduced, reduced)
-    if op.pending == "keep" and len(types) == 1:
+    if op.pending in ("keep", "carry") and len(types) == 1:
         return unreduced[0], reduced[0]
     if any(unreduced):
         kind = "unreduced"
@@ -244,31 +294,34 @@ def pending_axes(op: Op, types, params, unreduced, reduced
 
 
 def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Reduced axes of an n-ary op: all operands reduced alike; rank-0 operands follow."""
-    ranked = [(t, r) for t, r in zip(types, reduced, strict=True) if t.shape or r] or [
-        (t, r) for t, r in zip(types, reduced, strict=True)]
-    sets = {r for _, r in ranked}
-    if len(sets) == 1:
-        return next(iter(sets))
-    some = next(r for _, r in ranked if r)
-    specs = ", ".join(str(t.spec) for t, _ in ranked)
-    for t, r in ranked:
-        if r and r != some:
-            fail(ShardingTypeError, "All inputs should be reduced across the same mesh axes. "
-                 f"Got specs: {specs}", code="reduced-operand")
-        if not r:
-            used = frozenset(a for e in t.entries for a in e) | t.varying
-            if used & some:
-                fail(ShardingTypeError,
-                     "Inputs cannot be sharded/varying on the same axes that another input is "
-                     "reduced on. Reshard the input which is reduced to be sharded on the mesh "
-                     "axes it is reduced on via `jax.sharding.reshard(inp, jax.P(...))`. "
-                     f"Got input type: {t.str_short()} and reduced spec: {some}",
-                     code="reduced-operand")
+    """Reduced axes of an n-ary op: over these, no operand may be whole or split.
+
+    A pending sum over the same axes is the business of the op's own rule.
+    """
+    sets = sorted({r for r in reduced if r}, key=sorted)
+    if not sets:
+        return _EMPTY
+    if len(sets) > 1:
+        listed = ", ".join("{" + ", ".join(map(repr, sorted(r))) + "}" for r in sets)
+        fail(ShardingTypeError, "All inputs should be reduced across the same mesh axes. Got "
+             f"specs: {listed}", code="reduced-operand", label=f"operands are {short_list(types)}",
+             help="bring the operands to one spec: `reshard(x, P(..., reduced={...}))`")
+    (some,) = sets
+    for t in types:
+        split = frozenset(a for e in t.entries for a in e) | t.varying
+        if some - split - t.unreduced - t.reduced:
             fail(ShardingTypeError,
                  "Inputs cannot be replicated on the same axes that another input is reduced on. "
-                 f"Got input type: {t.str_short()} and reduced spec: {some}",
-                 code="reduced-operand")
+                 f"Got input type: {t} and reduced spec: {some}",
+                 code="reduced-operand", label=f"operands are {short_list(types)}",
+                 help="`reshard` the other operand to `P(..., reduced={...})` too: no data moves")
+        if split & some:
+            fail(ShardingTypeError,
+                 "Inputs cannot be sharded/varying on the same axes that another input is "
+                 "reduced on. Reshard the input which is reduced to be sharded on the mesh "
+                 "axes it is reduced on via `jax.sharding.reshard(inp, jax.P(...))`. "
+                 f"Got input type: {t} and reduced spec: {some}",
+                 code="reduced-operand", label=f"operands are {short_list(types)}")
     return some
 
 

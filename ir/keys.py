@@ -1,8 +1,9 @@
-"""How random keys are held as numpy arrays: one uint64 each, so that a key array has its own shape.
+"""How random keys are held as numpy arrays: one element each, so a key array has its own shape.
 
 numpy has no dtype for keys. Because one key is one element, every op that only moves elements
 (slices, reshapes, selects, gathers) runs on key arrays as it is; only the ops in ops/random.py
-look inside. The first word of a key is the low half.
+look inside. Keys of two words are uint64, the first word in the low half. Keys of four words are
+records with one field, named as the generator.
 """
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import ExtendedDType
+from .dtypes import ExtendedDType, KeyDType
 
 KEY_STORAGE = np.dtype(np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -18,12 +19,23 @@ _HALF = np.uint64(32)
 
 
 def storage_dtype(dtype: Any) -> np.dtype:
-    """The numpy dtype of arrays that hold values of `dtype`: itself, uint64 for random keys."""
-    return KEY_STORAGE if isinstance(dtype, ExtendedDType) else dtype
+    """The numpy dtype of arrays that hold values of `dtype`: for numbers, itself."""
+    if not isinstance(dtype, ExtendedDType):
+        return dtype
+    if isinstance(dtype, KeyDType) and dtype.key_shape != (2,):
+        return np.dtype([(dtype.impl, np.uint32, dtype.key_shape)])
+    return KEY_STORAGE
+
+
+def generator_of(keys: np.ndarray) -> str:
+    """The tag of the generator whose keys these are."""
+    return keys.dtype.names[0] if keys.dtype.names else "fry"
 
 
 def key_words(keys: np.ndarray) -> np.ndarray:
-    """uint64 [...] -> the words of the keys, uint32 [..., 2]."""
+    """The words of keys: [...] -> uint32 [..., 2 or 4]."""
+    if keys.dtype.names:
+        return keys[keys.dtype.names[0]]
     return np.stack(split_words(keys), axis=-1)
 
 
@@ -37,6 +49,10 @@ def join_words(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return first.astype(np.uint64) | (second.astype(np.uint64) << _HALF)
 
 
-def pack_keys(words: np.ndarray) -> np.ndarray:
-    """uint32 [..., 2] -> uint64 [...]; inverse of `key_words`."""
-    return join_words(words[..., 0], words[..., 1])
+def pack_keys(words: np.ndarray, generator: str = "fry") -> np.ndarray:
+    """The keys of words, uint32 [..., 2 or 4] -> [...]; inverse of `key_words`."""
+    if words.shape[-1] == 2:
+        return join_words(words[..., 0], words[..., 1])
+    out = np.empty(words.shape[:-1], [(generator, np.uint32, words.shape[-1:])])
+    out[generator] = words
+    return out

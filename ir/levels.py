@@ -142,7 +142,7 @@ def check_factors(op: Op, types: Types, declared: Types,
         if not factor.splittable:
             raise Violation(f"`{op.name}` cannot run with factor {factor.name} ({factor.kind}) of "
                             f"`{rule}` split", "factor-kind")
-        if factor.operator == "sum":
+        if factor.leaves_sum:
             sums.extend(axes)
     check_unreduced(op, types, declared, params, mesh, sums)
 
@@ -177,7 +177,7 @@ def passed_on(op: Op, types: Types, params: dict[str, Any]) -> frozenset:
     pending: frozenset = frozenset().union(*unreduced)
     for axis in pending:
         operands = tuple(i for i, axes in enumerate(unreduced) if axis in axes)
-        if operands not in op.linear:
+        if operands not in op.linear_sets(len(types), types, params):
             reduced = [t.sharding.spec.reduced for t in types]
             return pending_axes(op, types, params, unreduced, reduced)[0]
     return pending

@@ -15,6 +15,7 @@ import functools
 import linecache
 import os
 import sys
+import threading
 from types import CodeType
 
 PACKAGE = __name__.split(".")[0]
@@ -22,18 +23,28 @@ PACKAGE = __name__.split(".")[0]
 _BETWEEN = frozenset({PACKAGE, "contextlib", "functools", "optree", "opt_einsum"})
 
 
+class Scopes(threading.local):
+    """The names of the scopes that this thread is in, joined by `/` (tracer/name_scopes.py)."""
+
+    path: str = ""
+
+
+SCOPES = Scopes()
+
+
 class Location:
     """A span of source text: file, line, columns (0-based) and the enclosing function.
 
     `transform` names the transformation that made the equation ("jvp", "transpose", "batch"),
-    when the user did not write it himself.
+    when the user did not write it himself; `scope` the user's own names for that part.
     """
 
-    __slots__ = ("_code", "_lasti", "_span", "transform")
+    __slots__ = ("_code", "_lasti", "_span", "scope", "transform")
 
-    def __init__(self, code: CodeType | None, lasti: int = 0, *, span: tuple | None = None,
-                 transform: str = "") -> None:
-        self._code, self._lasti, self._span, self.transform = code, lasti, span, transform
+    def __init__(self, code: CodeType | None, lasti: int = 0, scope: str = "", *,
+                 span: tuple | None = None, transform: str = "") -> None:
+        self._code, self._lasti, self._span = code, lasti, span
+        self.transform, self.scope = transform, scope
 
     @classmethod
     def at(cls, file: str, line: int, column: int = 0, end_line: int | None = None,
@@ -46,7 +57,14 @@ class Location:
     def under(self, transform: str) -> Location:
         """The same place, for an equation that `transform` made out of the user's one."""
         name = f"{transform}({self.transform})" if self.transform else transform
-        return Location(self._code, self._lasti, span=self._span, transform=name)
+        return Location(self._code, self._lasti, self.scope, span=self._span, transform=name)
+
+    def within(self, scope: str) -> Location:
+        """The same place, `scope` being around it."""
+        if not scope:
+            return self
+        path = f"{scope}/{self.scope}" if self.scope else scope
+        return Location(self._code, self._lasti, path, span=self._span, transform=self.transform)
 
     def _resolve(self) -> tuple:
         if self._span is None:
@@ -168,6 +186,6 @@ def capture() -> Location:
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.partition(".")[0] not in _BETWEEN:
-            return Location(frame.f_code, frame.f_lasti)
+            return Location(frame.f_code, frame.f_lasti, SCOPES.path)
         frame = frame.f_back
     return UNKNOWN

@@ -19,9 +19,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .axes import AxisName
-from .device import AbstractDevice, Device, process_index
+from .device import AbstractDevice, Device
 from .interning import InternTable
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
+from .process import ProcessIdentity, process_identity
 
 __all__ = [
     "AbstractMesh", "AxisType", "BaseMesh", "Mesh", "empty_abstract_mesh", "empty_concrete_mesh",
@@ -39,7 +40,14 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
     (a string for a single axis); `axis_types`: one `AxisType` an axis, all Auto if None.
 
     Raises ValueError if the number of names or types is wrong, TypeError if a type is not an
-    `AxisType`.
+    `AxisType`. Interned: equal devices, names and types give the same object.
+
+    >>> from shardtrace.sharding import Mesh
+    >>> mesh = Mesh(np.array(st.devices()[::-1]).reshape(2, 4), ("x", "y"))
+    >>> mesh.shape, mesh.devices[0, 1]
+    (OrderedDict([('x', 2), ('y', 4)]), CpuDevice(id=6))
+    >>> mesh.is_multi_process, mesh.local_mesh is mesh
+    (False, True)
     """
 
     devices: np.ndarray
@@ -121,6 +129,7 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
 
     @functools.cached_property
     def device_set(self) -> frozenset[Device]:
+        """All devices."""
         return frozenset(self.device_tuple)
 
     @functools.cached_property
@@ -132,21 +141,25 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         return ids.reshape(self.axis_sizes)
 
     @functools.cached_property
-    def _by_process(self) -> dict[int, tuple[Device, ...]]:
-        owned: dict[int, list[Device]] = {}
-        for device in self.device_tuple:
-            owned.setdefault(device.process_index, []).append(device)
-        return {index: tuple(devices) for index, devices in owned.items()}
+    def _owned(self) -> dict[ProcessIdentity, tuple[Device, ...]]:
+        return {}
+
+    def _devices_of(self, identity: ProcessIdentity) -> tuple[Device, ...]:
+        owned = self._owned.get(identity)
+        if owned is None:
+            owned = self._owned[identity] = tuple(
+                d for d in self.device_tuple if d is not None and d.process_index == identity.index)
+        return owned
 
     @property
     def local_devices(self) -> list[Device]:
         """Devices that the calling process owns, in mesh order."""
-        return list(self._by_process.get(process_index(), ()))
+        return list(self._devices_of(process_identity()))
 
     @property
     def is_multi_process(self) -> bool:
         """Whether some device belongs to another process than the caller's."""
-        return len(self._by_process.get(process_index(), ())) != self.size
+        return len(self._devices_of(process_identity())) != self.size
 
     @property
     def local_mesh(self) -> Mesh:
@@ -154,16 +167,17 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
 
         Raises ValueError if that part is not a contiguous subcube.
         """
-        return self._local_mesh_of(process_index())
+        return self._local_mesh_of(process_identity())
 
     @functools.lru_cache(maxsize=128)  # noqa: B019 - meshes are few and interned
-    def _local_mesh_of(self, index: int) -> Mesh:
+    def _local_mesh_of(self, identity: ProcessIdentity) -> Mesh:
         if self.empty:
             return self
-        mine = np.array([d.process_index == index for d in self.device_tuple], dtype=bool)
+        owned = set(self._devices_of(identity))
+        mine = np.array([d in owned for d in self.device_tuple], dtype=bool)
         mine = mine.reshape(self.axis_sizes)
         if not mine.any():
-            raise ValueError(f"Process {index} owns no device of {self}")
+            raise ValueError(f"Process {identity.index} owns no device of {self}")
         places = np.nonzero(mine)
         hull = tuple(slice(int(p.min()), int(p.max()) + 1) for p in places)
         if not mine[hull].all():
@@ -212,6 +226,10 @@ class AbstractMesh(BaseMesh):
     axis (or a single one for a single axis), all Auto if None; `abstract_device`: what kind of
     devices are meant. A mesh written by hand has no abstract device, and so is not equal to
     `mesh.abstract_mesh` of a concrete mesh.
+
+    >>> from shardtrace.sharding import AbstractMesh, AxisType
+    >>> AbstractMesh((4, 2), ("x", "y")).update_axis_types({"x": AxisType.Explicit})
+    AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Auto))
     """
 
     abstract_device: AbstractDevice | None
@@ -268,6 +286,7 @@ class AbstractMesh(BaseMesh):
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
+        """Itself."""
         return self
 
     def __repr__(self) -> str:
@@ -279,22 +298,27 @@ class AbstractMesh(BaseMesh):
 
     @property
     def devices(self) -> Any:
+        """Refused with ValueError: only a `Mesh` has it."""
         _no_device("devices")
 
     @property
     def device_ids(self) -> Any:
+        """Refused with ValueError: only a `Mesh` has it."""
         _no_device("device_ids")
 
     @property
     def is_multi_process(self) -> bool:
+        """Refused with ValueError: only a `Mesh` has it."""
         _no_device("is_multi_process")
 
     @property
     def local_devices(self) -> list:
+        """Refused with ValueError: only a `Mesh` has it."""
         _no_device("local_devices")
 
     @property
     def local_mesh(self) -> Any:
+        """Refused with ValueError: only a `Mesh` has it."""
         _no_device("local_mesh")
 
     def __enter__(self) -> Any:

@@ -22,6 +22,11 @@ class AxisType(enum.Enum):
 
     Auto: the partitioner, guided by constraints. Explicit: the types, equation by equation.
     Manual: the user's code inside `shard_map`.
+
+    >>> from shardtrace.sharding import AxisType
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
+    >>> st.typeof(st.device_put(np.ones((8, 8), np.float32), st.NamedSharding(mesh, P("x", "y"))))
+    ShapedArray(float32[8@x,8])
     """
 
     Auto = enum.auto()

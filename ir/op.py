@@ -14,6 +14,7 @@ a table of its own:
     localize    emitter where a shard needs more than that             lowering
     linear      operand sets in which the op is (jointly) linear       optimiser, autodiff
     jvp, transpose, batch                                              transformations
+    effect      what the host sees of it                               passes, executors
     collective  exchange between the devices of a group                lowering, executors, cost
     samples     operands and params to test it with                    tests
 
@@ -104,8 +105,9 @@ DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at
 class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
-    __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "evaluate", "explicit",
-                 "infer", "infer_cache", "jvp", "linear", "localize", "manual", "multiple_results",
+    __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "doc", "effect", "evaluate",
+                 "explicit", "infer", "infer_cache", "jvp", "linear", "localize", "manual",
+                 "multiple_results",
                  "name", "pending", "resize", "rule", "samples", "sharding_param", "subprograms",
                  "transpose")
 
@@ -182,7 +184,7 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
           transpose: Callable[..., Any] | None = None, batch: Callable[..., Any] | None = None,
           arithmetic: bool = True, collective: Collective | None = None,
           manual: Callable[..., Any] | None = None, sharding_param: str | None = None,
-          subprograms: tuple[str, ...] = (),
+          subprograms: tuple[str, ...] = (), effect: str = "",
           samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
     """Declare an op and enter it into `OPS`.
 
@@ -199,7 +201,9 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
       (op, types, result_shapes, params) -> one entries tuple per result; only called when an
       Explicit axis is around.
     pending: for unreduced/reduced operands: "none" (unreduced is an error, reduced must agree and
-      is kept), "keep" (both kept: structural ops), or (op, types, params) ->
+      is kept), "keep" (both kept: structural ops), "carry"
+      (the same, and on meshes that mix axis types too), "indexed" or "iterated" (neither is accepted,
+      with JAX's error about looking into a spec), or (op, types, params, unreduced, reduced) ->
       (unreduced, reduced) axis sets of the result.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these
       shapes, where only factors that pass through are split.
@@ -220,6 +224,9 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
     manual(op, types, params) -> one ManualState per result, for ops that change what varies.
     sharding_param: the param that overrides the result's sharding (out_sharding), if any.
     subprograms: params that hold Programs.
+    effect: "" for a computation; for ops that call a function of the host "host" if only their
+      results matter, "debug" or "io" if the call itself does: such equations are neither dropped,
+      nor repeated, nor moved.
     """
     if name in OPS:
         raise ValueError(f"op {name!r} is declared twice")
@@ -233,7 +240,7 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
                  else tuple(tuple(s) for s in linear))
     op.jvp, op.transpose, op.batch, op.arithmetic = jvp, transpose, batch, arithmetic
     op.collective, op.manual, op.sharding_param = collective, manual, sharding_param
-    op.subprograms, op.samples = subprograms, samples
+    op.subprograms, op.effect, op.samples = subprograms, effect, samples
     OPS[name] = op
     return op
 

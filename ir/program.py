@@ -29,6 +29,9 @@ from .types import ArrayType
 _text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
 
 
+_NO_EFFECTS: frozenset[str] = frozenset()
+
+
 class Level(enum.Enum):
     TRACED = "traced"
     RESOLVED = "resolved"
@@ -88,6 +91,20 @@ class Equation:
         """The op, under the name it has in JAX's programs."""
         return self.op
 
+    @property
+    def effects(self) -> frozenset[str]:
+        """What the host sees of it, or of the programs it holds; see `Program.effects`."""
+        op = self.op
+        if op.effect in ("debug", "io"):
+            ordered = self.params.get("ordered")
+            return frozenset((f"ordered {op.effect}" if ordered else op.effect,))
+        if not op.subprograms:
+            return _NO_EFFECTS
+        held = [self.params[name] for name in op.subprograms]
+        return frozenset().union(*(p.effects for h in held
+                                   for p in (h if isinstance(h, tuple) else (h,))
+                                   if isinstance(p, Program)))
+
     def replace(self, **changes: Any) -> Equation:
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields.update(changes)
@@ -145,6 +162,15 @@ class Program:
     @property
     def out_avals(self) -> tuple[ArrayType, ...]:
         return tuple(v.aval for v in self.outvars)
+
+    @property
+    def effects(self) -> frozenset[str]:
+        """What the host sees of it besides results: "debug", "io", and "ordered debug" and so on.
+        """
+        found = self.memo.get("effects")
+        if found is None:
+            found = self.memo["effects"] = frozenset().union(*(e.effects for e in self.eqns))
+        return found
 
     def replace(self, **changes: Any) -> Program:
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "memo"}

@@ -6,6 +6,7 @@ sorted keys and, as in JAX, also come back in that order.
 """
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,6 +14,13 @@ from typing import Any
 import optree
 
 NAMESPACE = "shardtrace"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChildKey:
+    """The key that a registered class gives to one of its children; any object will do."""
+
+    key: Any
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
@@ -24,6 +32,15 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
 def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:
     """The pytree of this structure with these leaves."""
     return optree.tree_unflatten(_sorted(treedef), leaves)
+
+
+def one_level(node: Any) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+    """Children of a subtree, what else rebuilds it, and an entry (key or index) for each child.
+
+    Raises ValueError for a leaf.
+    """
+    children, metadata, entries, _ = optree.tree_flatten_one_level(node, namespace=NAMESPACE)
+    return tuple(children), metadata, tuple(entries)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,12 +1,12 @@
 """The comment at the end of an equation: what it costs, where it comes from, why it exists.
 
     # train.py:9:9-13 in layer
-    # transpose of train.py:9:9-13
+    # transpose of train.py:9:9-13 under attention/scores
     # psum over X, 1,024 B received per device, train.py:9:9-13, because w is whole over X
 
-File, line, columns (from 1, both included), function, transformation and reason are read back; the
-cost of a collective follows from the equation, so it is only shown. A file is named by the end of
-its path that tells it from the others; the full paths stand below the program, as in
+File, line, columns (from 1, both included), function, scope, transformation and reason are read
+back; the cost of a collective follows from the equation, so it is only shown. A file is named by
+the end of its path that tells it from the others; the full paths stand below the program, as in
 `file train.py = "/home/me/train.py"`. The function is left out where it is the program's own. Any
 other comment means nothing.
 """
@@ -29,7 +29,8 @@ _REMARK = re.compile(
     r"#\s*(?:\S+ over [^#]*? received per device(?:, |$))?"
     rf'(?:(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
     r":(?P<line>\d+):(?P<column>\d+)(?:-(?:(?P<end_line>\d+):)?(?P<end_column>\d+))?"
-    rf'(?: in (?P<function>[^\s",]+|{_STRING}))?(?:, |$))?'
+    rf'(?: in (?P<function>[^\s",]+|{_STRING}))?'
+    rf'(?: under (?P<scope>[^\s",]+|{_STRING}))?(?:, |$))?'
     r"(?:because (?P<reason>.*))?")
 
 
@@ -95,7 +96,9 @@ def _place_text(place: Location, function: str, files: Files) -> str:
     if place.transform:
         text = f"{_word(place.transform, _PLAIN_TRANSFORM)} of {text}"
     name = place.function
-    return text if name == function else f"{text} in {_word(name, _PLAIN_WORD)}"
+    if name != function:
+        text += f" in {_word(name, _PLAIN_WORD)}"
+    return f"{text} under {_word(place.scope, _PLAIN_WORD)}" if place.scope else text
 
 
 def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
@@ -118,7 +121,7 @@ def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
 class Remark:
     """What a comment says: the file by its label, the rest as in `Location`."""
 
-    __slots__ = ("file", "reason", "span", "transform")
+    __slots__ = ("file", "reason", "scope", "span", "transform")
 
     def __init__(self, match: re.Match, function: str) -> None:
         group = match.groupdict()
@@ -127,6 +130,7 @@ class Remark:
         if group["file"] is not None:
             self.file = _unword(group["file"])
             self.transform = _unword(group["transform"] or "")
+            self.scope = _unword(group["scope"] or "")
             line, column = int(group["line"]), int(group["column"]) - 1
             end_line = int(group["end_line"] or line)
             end_column = int(group["end_column"] or column)
@@ -139,7 +143,7 @@ class Remark:
         if self.file is None:
             return UNKNOWN
         place = Location.at(paths.get(self.file, self.file), *self.span)
-        return place.under(self.transform) if self.transform else place
+        return (place.under(self.transform) if self.transform else place).within(self.scope)
 
 
 def _unword(text: str) -> str:

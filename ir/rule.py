@@ -36,22 +36,47 @@ class Factor:
     """One factor: its name, size, kind, and for reductions and scans the combining operator.
 
     blocked: sharding must not flow along it, whatever its kind.
-    lo, hi: for halo factors, how many neighbouring elements the op reads on either side.
+    offset, reach, stride, valid: of a halo factor; result position p reads `reach` source rows from
+    p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
+    all; operator "ring": the first row follows on the last). Without a reach there is no exchange of
+    this form, and the factor may not stay split.
     """
     name: str
     size: int
     kind: str = PASS
     operator: str = ""
     blocked: bool = False
-    lo: int = 0
-    hi: int = 0
+    offset: int = 0
+    reach: int = 0
+    stride: int = 1
+    valid: tuple[int, int] | None = None
 
     @property
     def splittable(self) -> bool:
-        """May the local op run with this factor sharded (perhaps followed by a reduction)?"""
-        if self.kind == PASS:
+        """May the local op run with this factor sharded, its emitter or a reduction doing the rest?
+
+        A scan exchanges totals, `indexed(sum)` leaves a pending sum of what each device owns, in
+        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block.
+        """
+        if self.kind in (PASS, SCAN):
             return True
-        return self.kind == REDUCE and self.operator in ("sum", "max", "min", "and", "or")
+        if self.kind == HALO:
+            return self.reach > 0 or self.operator == "mirror"
+        if self.kind == REDUCE:
+            return self.operator in ("sum", "max", "min", "and", "or", "argmax", "argmin")
+        return (self.kind, self.operator) in (
+            (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"))
+
+    @property
+    def leaves_sum(self) -> bool:
+        """Is the result a pending sum over the axes of this factor?"""
+        return self.operator == "sum" and self.kind in (REDUCE, INDEXED)
+
+    @property
+    def reducer(self) -> str:
+        """The monoid of the reduction that a split leaves to be done at once; "" for none."""
+        bare = self.kind == REDUCE and self.operator not in ("sum", "argmax", "argmin")
+        return self.operator if bare else ""
 
 
 @dataclass(frozen=True)
@@ -88,8 +113,12 @@ class FactorRule:
         for f in self.factors:
             if f.kind == PASS and not f.blocked:
                 continue
-            word = {REDUCE: f.operator, SCAN: f"scan({f.operator})",
-                    HALO: f"halo({f.lo},{f.hi})"}.get(f.kind, f.kind)
+            word = f.operator if f.kind == REDUCE else f.kind
+            if f.kind == HALO and f.reach:
+                window = (f.offset, f.reach, f.stride, *(f.valid or ()))
+                word += f"({','.join(map(str, (*window, *filter(None, [f.operator]))))})"
+            elif f.operator and f.kind != REDUCE:
+                word += f"({f.operator})"
             kinds.append(f"{f.name}{'!' if f.blocked else ''}:{word}")
         tail = " | " + " ".join(kinds) if kinds else ""
         return f"{side(self.operands)} -> {side(self.results)}{tail}"
@@ -103,7 +132,7 @@ _TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
 
 
 @functools.cache
-def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, int, int]]]:
+def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[int, ...]]]]:
     """Rule text -> (operand maps, result maps, kinds), factors still by name."""
     body, _, kind_text = text.partition("|")
     left, arrow, right = body.partition("->")
@@ -119,12 +148,13 @@ def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, int, in
             raise RuleError(f"kind {item!r} of rule {text!r}: write `factor:kind`")
         kind, argument = (match.group(1), match.group(2) or "") if match else (PASS, "")
         if kind in REDUCERS:
-            kinds[name] = (REDUCE, kind, blocked, 0, 0)
-        elif kind == HALO:
-            lo, hi = (int(x) for x in argument.split(",")) if argument else (0, 0)
-            kinds[name] = (HALO, "", blocked, lo, hi)
+            kinds[name] = (REDUCE, kind, blocked, ())
+        elif kind == HALO and argument and argument != "mirror":
+            window = argument.split(",")
+            ring = "ring" if window[-1] == "ring" else ""
+            kinds[name] = (HALO, ring, blocked, tuple(map(int, window[:-1] if ring else window)))
         elif kind in KINDS:
-            kinds[name] = (kind, argument, blocked, 0, 0)
+            kinds[name] = (kind, argument, blocked, ())
         else:
             raise RuleError(f"unknown kind {kind!r} in rule {text!r}; one of "
                             f"{', '.join(KINDS + REDUCERS)}")
@@ -223,7 +253,9 @@ def _build(text: str, operand_shapes: tuple, result_shapes: tuple, sizes: tuple)
     for name in order:
         if name not in size_of:
             raise RuleError(f"rule {text!r}: the size of factor {name!r} is not known")
-        kind, operator, blocked, lo, hi = kinds.get(name, (PASS, "", False, 0, 0))
-        factors.append(Factor(name, size_of[name], kind, operator, blocked, lo, hi))
+        kind, operator, blocked, window = kinds.get(name, (PASS, "", False, ()))
+        valid = window[3:] or None
+        factors.append(Factor(name, size_of[name], kind, operator, blocked, *window[:3],
+                              valid=valid))  # type: ignore[arg-type]
     n = len(operand_shapes)
     return FactorRule(tuple(maps[:n]), tuple(maps[n:]), tuple(factors))

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from .base_sharding import Index, Shape, Sharding
-from .device import Device, check_memory_kind
+from .base_sharding import Index, Shape, Sharding, common_devices_indices_map, indivisible
+from .device import MEMORY_KINDS, Device, check_memory_kind
 from .diagnostic import fail
-from .errors import IndivisibleError
 from .interning import InternTable
 from .mesh import AbstractMesh, Mesh
 from .spec import PartitionSpec, parse_axis
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
 
 __all__ = [
-    "NamedSharding", "Sharding", "SingleDeviceSharding", "check_spec", "dim_factors",
+    "NamedSharding", "Sharding", "SingleDeviceSharding", "check_spec",
+    "common_devices_indices_map", "dim_factors",
     "make_single_device_sharding", "named_sharding_abstract", "tile_index",
 ]
 
@@ -43,6 +43,16 @@ class NamedSharding(Sharding):
 
     Raises what `check_spec` raises, and ValueError for a memory kind that the devices lack.
     Interned: equal mesh, spec and memory kind give the same object.
+
+    >>> from shardtrace.sharding import NamedSharding
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"))
+    >>> s = NamedSharding(mesh, P("x", None))
+    >>> s.shard_shape((8, 6)), s.is_fully_replicated, s.num_devices
+    ((2, 6), False, 8)
+    >>> s.devices_indices_map((8, 6))[st.devices()[3]]
+    (slice(2, 4, None), slice(None, None, None))
+    >>> s.is_equivalent_to(NamedSharding(st.make_mesh((4, 2), ("a", "b")), P("a")), 2)
+    True
     """
 
     mesh: Mesh | AbstractMesh
@@ -74,12 +84,14 @@ class NamedSharding(Sharding):
         return NamedSharding(mesh, spec, memory_kind=memory_kind)
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
+        """The same layout in another memory of the devices. Raises ValueError for one they lack."""
         return self.update(memory_kind=kind)
 
     # -- devices
 
     @property
     def is_concrete(self) -> bool:
+        """Whether devices are known: not so on an abstract mesh."""
         return isinstance(self.mesh, Mesh)
 
     def _concrete_mesh(self, asked: str) -> Mesh:
@@ -89,23 +101,28 @@ class NamedSharding(Sharding):
 
     @property
     def num_devices(self) -> int:
+        """Number of devices of the mesh."""
         return self.mesh.size
 
     @property
     def device_assignment(self) -> tuple[Device, ...]:
+        """All devices in mesh order. Raises ValueError on an abstract mesh, as the next ones do."""
         return self._concrete_mesh("_device_assignment").device_tuple
 
     @property
     def device_set(self) -> set[Device]:
+        """All devices of the mesh."""
         return set(self._concrete_mesh("device_set").device_set)
 
     @property
     def is_fully_addressable(self) -> bool:
+        """Whether the calling process owns all devices."""
         mesh = self._concrete_mesh("is_fully_addressable")
         return not mesh.empty and not mesh.is_multi_process
 
     @property
     def addressable_devices(self) -> set[Device]:
+        """The devices that the calling process owns."""
         return set(self._concrete_mesh("addressable_devices").local_devices)
 
     # -- the layout
@@ -127,6 +144,7 @@ class NamedSharding(Sharding):
         return frozenset(self.mesh.axis_names) - bases
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
+        """Raise ValueError for an array of fewer dimensions than the spec has entries."""
         if len(aval_shape) < len(self.spec):
             hint = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
             shorter = PartitionSpec(*self.spec.partitions[:len(aval_shape)])
@@ -156,10 +174,6 @@ class NamedSharding(Sharding):
     def _shard_shapes(self) -> dict[Shape, Shape]:
         return {}
 
-    @functools.cached_property
-    def _index_maps(self) -> dict[Shape, Mapping[Device, Index]]:
-        return {}
-
     def shard_shape(self, global_shape: Shape) -> Shape:
         """Shape of the part that each device holds; unreduced axes do not divide.
 
@@ -173,29 +187,9 @@ class NamedSharding(Sharding):
         factors = self.dim_factors(len(global_shape))
         for dim, (size, factor) in enumerate(zip(global_shape, factors, strict=True)):
             if size % factor:
-                fail(
-                    IndivisibleError,
-                    f"Sharding {self} implies that array axis {dim} is partitioned {factor} "
-                    f"times, but the dimension size is {size} (full shape: {global_shape}, "
-                    f"per-dimension tiling factors: {list(factors)} should evenly divide the "
-                    "shape)", code="indivisible",
-                    label=f"{size} elements cannot be cut into {factor} equal blocks",
-                    help=f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave "
-                         "it whole in the spec")
+                indivisible(self, dim, global_shape, factors)
         shape = tuple(s // f for s, f in zip(global_shape, factors, strict=True))
         return _remember(self._shard_shapes, global_shape, shape)
-
-    def devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index]:
-        """Device to the slices that it holds, in mesh order of devices.
-
-        Dimensions that are not split have `slice(None)`. Raises as `shard_shape` does, and
-        NotImplementedError for a partial sum, whose devices hold no part of the value.
-        """
-        global_shape = tuple(global_shape)
-        cached = self._index_maps.get(global_shape)
-        if cached is None:
-            cached = _remember(self._index_maps, global_shape, self._index_map(global_shape))
-        return dict(cached)
 
     def _index_map(self, global_shape: Shape) -> dict[Device, Index]:
         shard = self.shard_shape(global_shape)
@@ -220,6 +214,7 @@ class NamedSharding(Sharding):
         return dict(zip(mesh.device_tuple, rows, strict=True))
 
     def tiling(self, ndim: int) -> tuple:
+        """The canonical form of `Sharding.tiling`."""
         self.dim_factors(ndim)  # raises if the spec splits more dimensions than there are
         return canonical_tiling(self.mesh, self.spec)
 
@@ -246,6 +241,9 @@ def _make_named(
             memory_kind = device.memory_kinds[0]
         else:
             check_memory_kind(device, memory_kind)
+    elif memory_kind is not None and memory_kind not in MEMORY_KINDS:
+        raise ValueError(f"Got invalid memory kind: {memory_kind}. Valid memory kinds are: "
+                         f"{', '.join(MEMORY_KINDS)}")
     key = (mesh, spec, memory_kind)
     sharding = _NAMED.get(key)
     if sharding is None:
@@ -269,7 +267,12 @@ def named_sharding_abstract(mesh: AbstractMesh, spec: PartitionSpec) -> NamedSha
 
 
 class SingleDeviceSharding(Sharding):
-    """The whole array on one device. `memory_kind` None is the device's default memory."""
+    """The whole array on one device. `memory_kind` None is the device's default memory.
+
+    >>> from shardtrace.sharding import SingleDeviceSharding
+    >>> SingleDeviceSharding(st.devices()[1])
+    SingleDeviceSharding(device=CpuDevice(id=1), memory_kind=device)
+    """
 
     device: Device
 
@@ -284,23 +287,28 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}{memory})"
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
+        """The same device, another of its memories."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
 
     @property
     def device_assignment(self) -> tuple[Device, ...]:
+        """The device, alone."""
         return (self.device,)
 
     @property
     def is_fully_replicated(self) -> bool:
+        """True."""
         return True
 
     def shard_shape(self, global_shape: Shape) -> Shape:
+        """The shape itself."""
         return tuple(global_shape)
 
-    def devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index]:
+    def _index_map(self, global_shape: Shape) -> Mapping[Device, Index]:
         return {self.device: (slice(None),) * len(global_shape)}
 
     def tiling(self, ndim: int) -> tuple:
+        """(): nothing is cut."""
         return ()
 
 
@@ -324,5 +332,10 @@ def _make_single(device: Device, memory_kind: str | None) -> SingleDeviceShardin
 def make_single_device_sharding(
     device: Device, *, memory_kind: str | None = None
 ) -> SingleDeviceSharding:
-    """The sharding that puts an array on `device`."""
+    """The sharding that puts an array on `device`.
+
+    >>> from shardtrace.sharding import make_single_device_sharding
+    >>> st.device_put(1.0, make_single_device_sharding(st.devices()[2])).devices()
+    {CpuDevice(id=2)}
+    """
     return SingleDeviceSharding(device, memory_kind=memory_kind)

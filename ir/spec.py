@@ -143,6 +143,10 @@ class PartitionSpec(Immutable):
 
     Specs are interned: equality is identity, and structural (`P('x') != P('x', None)`). A spec is
     not a tuple. Names are not checked here but where the spec meets a mesh (`NamedSharding`).
+
+    >>> from shardtrace.sharding import PartitionSpec as P
+    >>> P("x", None, ("y", "z")), P(["x"]) == P("x"), P("x", unreduced={"y"})
+    (P('x', None, ('y', 'z')), True, P('x', unreduced={'y'}))
     """
 
     __slots__ = ("__weakref__", "_axes", "_padded", "entries", "partitions", "reduced",

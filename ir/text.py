@@ -25,6 +25,7 @@ import numpy as np
 
 from .device import Device
 from .dtypes import ExtendedDType, short_name
+from .memory import DEVICE
 from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from .op import Op
 from .param_types import PARAM_TYPES, register_param_type
@@ -95,7 +96,8 @@ def _device_text(device: Device) -> str:
     if device is Device(device.id):
         return str(device.id)
     fields = ("process_index", "platform", "device_kind", "local_hardware_id", "memory_kinds")
-    parts = [f"{name}={_plain_text(getattr(device, name))}" for name in fields]
+    values = device.__reduce__()[1][1:]       # as it was made: not whose it is for the caller
+    parts = [f"{name}={_plain_text(v)}" for name, v in zip(fields, values, strict=True)]
     return f"device({device.id}, {', '.join(parts)})"
 
 
@@ -163,7 +165,7 @@ def _type_text(aval: ArrayType) -> str:
     dims = ",".join([f"{n}@{axes_text(axes)}" if axes else str(n)
                      for n, axes in zip(aval.shape, aval.entries, strict=True)])
     weak = "~" if aval.weak_type else ""
-    space = "" if aval.memory_space == "device" else f"<{aval.memory_space}>"
+    space = "" if aval.memory_space is DEVICE else f"<{aval.memory_space.value}>"
     parts = [f"{letter}:{axes_text(_in_mesh_order(mesh, axes))}" for letter, axes
              in (("V", aval.varying), ("U", aval.unreduced), ("R", aval.reduced)) if axes]
     state = "{" + ", ".join(parts) + "}" if parts else ""

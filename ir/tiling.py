@@ -28,7 +28,7 @@ from .spec import (
     parse_axis,
 )
 
-__all__ = ["canonical_tiling", "check_spec", "dim_factors", "tile_index"]
+__all__ = ["canonical_tiling", "check_spec", "dim_factors", "merge_digits", "tile_index"]
 
 
 # --------------------------------------------------------------------------- arithmetic
@@ -107,22 +107,31 @@ def canonical_tiling(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> tuple:
         for digit in digits_of(name):
             selects.setdefault(digit, ("manual",))
 
-    merged: list[list] = []  # [radix, kind, first place, last place]
+    found = []
     for name in mesh.axis_names:
         for digit in digits_of(name):
-            radix = digit[2] // digit[1]
             kind = selects.get(digit, ("replicated",))
-            if radix == 1:
-                continue
-            place = kind[2] if kind[0] == "tile" else 0
-            kind = kind[:2]
-            if merged and merged[-1][1] == kind and (
-                kind[0] != "tile" or merged[-1][3] + 1 == place
-            ):
-                merged[-1][0] *= radix
-                merged[-1][3] = place
-            else:
-                merged.append([radix, kind, place, place])
+            found.append((digit[2] // digit[1], kind[:2], kind[2] if kind[0] == "tile" else 0))
+    return merge_digits(found)
+
+
+def merge_digits(digits: Sequence[tuple[int, tuple, int]]) -> tuple[tuple[int, tuple, int], ...]:
+    """The shortest list of digits that says the same; see `canonical_tiling`.
+
+    Each is (radix, what it selects, place among the digits that select the same), in order of
+    significance in a device's number; in the result places of a dimension are 0, 1, 2...
+    """
+    merged: list[list] = []  # [radix, kind, first place, last place]
+    for radix, kind, place in digits:
+        if radix == 1:
+            continue
+        if merged and merged[-1][1] == kind and (
+            kind[0] != "tile" or merged[-1][3] + 1 == place
+        ):
+            merged[-1][0] *= radix
+            merged[-1][3] = place
+        else:
+            merged.append([radix, kind, place, place])
     # Places are renumbered, since merging and dropping digits of radix 1 leaves gaps.
     rank = {
         id(item): n

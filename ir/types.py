@@ -14,6 +14,7 @@ is made, because what is open or local is not part of the type (Auto) or is in t
 """
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Iterable
@@ -22,26 +23,38 @@ from typing import Any
 import numpy as np
 
 from .diagnostic import fail
-from .dtypes import long_name, short_name
+from .dtypes import ExtendedDType, long_name, short_name
 from .errors import IndivisibleError
+from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import PartitionSpec, parse_axis, spec_from_entries
 
-_lock = threading.Lock()
+_lock = threading.RLock()   # re-entrant: the garbage collector may run any code while it is held
 _EMPTY: frozenset[str] = frozenset()
 Shape = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]
 
 
 class ManualState:
-    """Over which Manual axes a value varies, is unreduced, or is reduced (disjoint sets)."""
+    """Over which Manual axes a value varies, is unreduced, or is reduced (disjoint sets).
+
+    Users know it as `ManualAxisType`. Interned: equal sets give the same object.
+
+    >>> from shardtrace.sharding import ManualAxisType
+    >>> ManualAxisType(varying={"x"}, reduced={"y"}).to_ct_mat()
+    ManualAxisType(varying={'x'}, unreduced={'y'}, reduced={})
+    """
 
     __slots__ = ("__weakref__", "reduced", "unreduced", "varying")
     _table: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
     varying: frozenset[str]
     unreduced: frozenset[str]
     reduced: frozenset[str]
+
+    def invarying(self, mesh: AbstractMesh) -> frozenset[str]:
+        """The Manual axes of `mesh` in none of the three sets."""
+        return frozenset(mesh.manual_axes) - (self.varying | self.unreduced | self.reduced)
 
     def __new__(cls, varying: Iterable[str] = _EMPTY, unreduced: Iterable[str] = _EMPTY,
                 reduced: Iterable[str] = _EMPTY) -> ManualState:
@@ -60,9 +73,27 @@ class ManualState:
                 self = cls._table.get(key)
                 if self is None:
                     self = object.__new__(cls)
-                    self.varying, self.unreduced, self.reduced = key
+                    for name, axes in zip(("varying", "unreduced", "reduced"), key, strict=True):
+                        object.__setattr__(self, name, axes)
                     cls._table[key] = self
         return self
+
+    @property
+    def empty(self) -> bool:
+        """Whether it says nothing."""
+        return self is NOT_MANUAL
+
+    def update(self, **changes: Iterable[str]) -> ManualState:
+        """The same with some of the sets replaced."""
+        sets = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
+        return ManualState(**{**sets, **changes})
+
+    def to_ct_mat(self) -> ManualState:
+        """That of a cotangent: unreduced and reduced change places."""
+        return ManualState(self.varying, self.reduced, self.unreduced)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"cannot assign to field {name!r}")
 
     def __bool__(self) -> bool:
         return self is not NOT_MANUAL
@@ -77,7 +108,7 @@ class ManualState:
         return self
 
     def __repr__(self) -> str:
-        return (f"ManualState(varying={_set_text(self.varying)}, "
+        return (f"ManualAxisType(varying={_set_text(self.varying)}, "
                 f"unreduced={_set_text(self.unreduced)}, reduced={_set_text(self.reduced)})")
 
 
@@ -86,10 +117,21 @@ def _set_text(names: Iterable[str]) -> str:
 
 
 NOT_MANUAL = ManualState()
+ManualAxisType = ManualState
+"""The name by which users know it."""
 
 
 class ArrayType:
-    """The sharded type of an array value; make one with `array_type`.
+    """The sharded type of an array value: what users know as `core.ShapedArray`.
+
+    Equal types are one object. Making one here checks what users write; `array_type` is for the
+    package itself. Raises TypeError for shapes that are none, ValueError where the sharding does
+    not fit or names devices.
+
+    >>> mesh = st.sharding.AbstractMesh((4,), ("x",), (st.sharding.AxisType.Explicit,))
+    >>> t = st.core.ShapedArray((8, 2), jnp.float32, sharding=st.NamedSharding(mesh, P("x")))
+    >>> t.str_short(True), t is t.update(shape=(8, 2)), t.update(shape=(4, 3))
+    ('f32[8@x,2]', True, ShapedArray(float32[4@x,3]))
 
     shape: global shape (local to the manual axes inside shard_map).
     sharding: a NamedSharding over an AbstractMesh, its spec padded to full rank.
@@ -104,20 +146,24 @@ class ArrayType:
     weak_type: bool
     sharding: NamedSharding
     manual: ManualState
-    memory_space: str
+    memory_space: MemorySpace
     entries: Entries
     memo: dict[Any, Any]
 
-    def __init__(self) -> None:
-        raise TypeError("types are interned: use array_type(shape, dtype, ...)")
+    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, *,
+                sharding: NamedSharding | None = None, manual_axis_type: ManualState | None = None,
+                memory_space: MemorySpace = MemorySpace.Device) -> ArrayType:
+        return checked_type(shape, dtype, weak_type, sharding, manual_axis_type, memory_space)
 
     # -- parts -------------------------------------------------------------------------------
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         n = 1
         for d in self.shape:
             n *= d
@@ -130,17 +176,25 @@ class ArrayType:
 
     @property
     def mesh(self) -> AbstractMesh:
+        """The mesh of the sharding; empty where there is none."""
         return self.sharding.mesh  # type: ignore[return-value]
 
     @property
     def spec(self) -> PartitionSpec:
+        """The spec of the sharding, one entry for each dimension."""
         return self.sharding.spec
 
     @property
     def varying(self) -> frozenset[str]:
+        """The Manual axes along which devices may hold different values."""
         return self.manual.varying
 
     vma = varying  # the name of this set in JAX's documents
+
+    @property
+    def mat(self) -> ManualState:
+        """`manual`, under its name in JAX."""
+        return self.manual
 
     @property
     def manual_axis_type(self) -> ManualState:
@@ -154,6 +208,7 @@ class ArrayType:
 
     @property
     def reduced(self) -> frozenset[str]:
+        """Axes over which gradients of the value are pending sums."""
         return self.sharding.spec.reduced | self.manual.reduced
 
     def has_explicit_mesh(self) -> bool:
@@ -162,7 +217,12 @@ class ArrayType:
 
     # -- derived types -----------------------------------------------------------------------
     def update(self, **changes: Any) -> ArrayType:
-        """A type with some of shape, dtype, weak_type, sharding, manual, memory_space replaced."""
+        """A type with some of shape, dtype, weak_type, sharding, manual, memory_space replaced.
+
+        `manual` may also be called manual_axis_type. Raises TypeError for other names.
+        """
+        if "manual_axis_type" in changes:
+            changes["manual"] = changes.pop("manual_axis_type")
         fields = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type,
                   "sharding": self.sharding, "manual": self.manual,
                   "memory_space": self.memory_space}
@@ -173,6 +233,7 @@ class ArrayType:
         return array_type(**fields)
 
     def strong(self) -> ArrayType:
+        """The same type with a dtype that does not give way."""
         return self.update(weak_type=False) if self.weak_type else self
 
     def with_entries(self, entries: Entries, unreduced: Iterable[str] = _EMPTY) -> ArrayType:
@@ -200,7 +261,7 @@ class ArrayType:
         text = self._text.get(key)
         if text is None:
             name = short_name(self.dtype) if short_dtypes else long_name(self.dtype)
-            space = "" if self.memory_space == "device" else f"<{self.memory_space}>"
+            space = "" if self.memory_space is DEVICE else f"<{self.memory_space.value}>"
             dims = ",".join(_dim_text(n, a) for n, a in zip(self.shape, self.entries, strict=True))
             text = f"{name}{space}[{dims}]{self._state_text()}"
             if mesh_axis_types:
@@ -281,7 +342,7 @@ def unsharded(ndim: int, mesh: AbstractMesh = empty_abstract_mesh) -> NamedShard
 
 def array_type(shape: Shape, dtype: Any, weak_type: bool = False,
                sharding: NamedSharding | None = None, manual: ManualState = NOT_MANUAL,
-               memory_space: str = "device") -> ArrayType:
+               memory_space: str = DEVICE) -> ArrayType:
     """The one type with these parts.
 
     sharding: over an AbstractMesh, or None for a whole value on no mesh. Its spec may be shorter
@@ -298,12 +359,38 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False,
     return _make(shape, dtype, weak_type, sharding, manual, memory_space)
 
 
+def checked_type(shape: Any, dtype: Any, weak_type: bool, sharding: Any, manual: Any,
+                 memory_space: Any) -> ArrayType:
+    """The type that a user asks for, with JAX's errors (0.10.2)."""
+    try:
+        dims = (operator.index(shape),) if not np.iterable(shape) else tuple(
+            [operator.index(n) for n in shape])
+    except TypeError:
+        raise TypeError("Shapes must be 1D sequences of concrete values of integer type, got "
+                        f"{shape}.") from None
+    for candidate in (dtype, getattr(dtype, "dtype", None)):    # scalar types such as jnp.float32
+        if isinstance(candidate, (np.dtype, ExtendedDType)):
+            break
+    else:
+        candidate = np.dtype(dtype)
+    if sharding is not None:
+        if not isinstance(sharding.mesh, AbstractMesh):
+            raise ValueError("Mesh of an aval must be an AbstractMesh. Got "
+                             f"{sharding.mesh} of type {type(sharding.mesh)}")
+        if sharding.memory_kind is not None:
+            raise ValueError(
+                "sharding with memory_kind is not allowed. Please use `jax.device_put` to transfer "
+                f"to different memory spaces. Got sharding={sharding}")
+    return array_type(dims, candidate, bool(weak_type), sharding, manual or NOT_MANUAL,
+                      MemorySpace(memory_space))
+
+
 def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
     shape = tuple(int(n) for n in shape)
     sharding = normalized_sharding(sharding, len(shape))
     if isinstance(dtype, type) or isinstance(dtype, str):
         dtype = np.dtype(dtype)
-    key = (shape, dtype, bool(weak_type), sharding, manual, memory_space)
+    key = (shape, dtype, bool(weak_type), sharding, manual, MemorySpace(memory_space))
     with _lock:
         found = _types.get(key)
     if found is not None:

@@ -14,8 +14,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ..ir.halo import Exchange
 from ..ir.mesh import AbstractMesh
-from ..ir.rule import PASS, REDUCE
+from ..ir.ops.neighbours import plan_of
+from ..ir.rule import HALO, ORDERED, PASS, REDUCE, SCAN
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, project, tensor_entries
 from .redistribute import plan
@@ -80,6 +82,10 @@ def _layouts(mesh, info, sites, axes_of) -> tuple[Entries, ...] | None:
         if entries is None:
             return None
         out.append(entries)
+    if info.has_halos and any(
+            info.factors[f].reach and _halo_plan(mesh, info, sites, f, axes) is None
+            for f, axes in axes_of.items() if axes):
+        return None
     return tuple(out)
 
 
@@ -88,11 +94,10 @@ def _choice(info: RuleInfo, axes_of: dict[int, Axes], layouts: tuple[Entries, ..
     pending, finish = set(kept), []
     for f, axes in sorted(axes_of.items()):
         factor = info.factors[f]
-        if axes and factor.kind == REDUCE:
-            if factor.operator == "sum":
-                pending.update(axes)
-            else:
-                finish.append((factor.operator, axes))
+        if axes and factor.leaves_sum:
+            pending.update(axes)
+        elif axes and factor.reducer:
+            finish.append((factor.reducer, axes))
     return Choice(axes_of, layouts, frozenset(pending), tuple(finish))
 
 
@@ -128,7 +133,7 @@ def _candidates(mesh, info, parts, kept) -> Iterator[dict[int, Axes]]:
     passing = [f for f, factor in enumerate(info.factors)
                if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
     for found in where.values():
-        if any(not info.split_ok[f] for f in found):
+        if any(info.factors[f].kind != PASS for f in found):
             found.update(passing)       # work along the factor while another dimension is split
     axes = [a for a in mesh.sort_axes(where) if a not in kept]
     options: list[list[int]] = [[*sorted(f for f in where[a] if info.split_ok[f]), -1]
@@ -187,4 +192,51 @@ def _cost(mesh, info, sites, choice: Choice, free) -> tuple[int, int, int]:
                 size = math.prod(map(mesh.axis_size, axes))
                 received += 2 * (size - 1) * local * site.itemsize // size
                 exchanges += 1
+            for f, axes in choice.axes_of.items():
+                summary = _summary(mesh, info, f, local, axes)
+                if summary:
+                    size = math.prod(map(mesh.axis_size, axes))
+                    received += (size - 1) * summary * site.itemsize
+                    exchanges += 1
+        elif info.has_halos and i == 0:            # other operands with the factor are bases
+            for f, axes in choice.axes_of.items():
+                rows, block = _halo(mesh, info, sites, f, axes, i)
+                received += rows * (local // max(block, 1)) * site.itemsize
+                exchanges += bool(rows)
     return received, exchanges, work
+
+
+def _halo(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site], f: int, axes: Axes,
+          operand: int) -> tuple[int, int]:
+    """Rows of an operand that a device receives for halo factor f, and the rows of its block."""
+    factor = info.factors[f]
+    dim = next((d for g, d, _ in info.places[operand] if g == f), None)
+    if factor.kind != HALO or dim is None:
+        return 0, 1
+    devices = math.prod(map(mesh.axis_size, axes))
+    block = sites[operand].shape[dim] // devices
+    if not factor.reach:
+        return block, block                    # mirrored: another block than its own
+    plan = _halo_plan(mesh, info, sites, f, axes)
+    return (plan.received if plan else 0), block
+
+
+def _halo_plan(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site], f: int, axes: Axes
+               ) -> Exchange | None:
+    sizes = [sites[t].shape[d] for t in (0, info.operands) for g, d, _ in info.places[t] if g == f]
+    return plan_of(info.factors[f], math.prod(map(mesh.axis_size, axes)), sizes[0], sizes[-1])
+
+
+def _summary(mesh: AbstractMesh, info: RuleInfo, f: int, local: int, axes: Axes) -> int:
+    """Elements of a result that each block tells all others where factor f is split.
+
+    local: elements of the result's block.
+    """
+    factor = info.factors[f]
+    if factor.kind == SCAN:                    # the block's total: one position along the factor
+        return local * math.prod(map(mesh.axis_size, axes)) // max(factor.size, 1)
+    if factor.kind == ORDERED:                 # its best elements, and their positions likewise
+        return local
+    if factor.kind == REDUCE and factor.operator in ("argmax", "argmin"):
+        return 2 * local                       # its best element and the position of that
+    return 0

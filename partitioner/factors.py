@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ..ir.rule import INDEXED, ORDERED, PASS, Factor, FactorRule
+from ..ir.rule import HALO, INDEXED, ORDERED, PASS, Factor, FactorRule
 from ..ir.types import Entries, Shape
 
 Axes = tuple[str, ...]
@@ -28,8 +28,8 @@ class RuleInfo:
     flows: per factor, whether sharding may flow along it at all.
     """
 
-    __slots__ = ("count", "factors", "flows", "has_other_kinds", "kind", "maps", "operands",
-                 "places", "rule", "split_ok")
+    __slots__ = ("count", "factors", "flows", "has_halos", "has_other_kinds", "kind", "maps",
+                 "operands", "places", "rule", "split_ok")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule = rule
@@ -52,7 +52,11 @@ class RuleInfo:
         # along an ordered factor only where its axes can move to another dimension meanwhile
         self.flows = tuple(not f.blocked and i not in twice and (f.kind != ORDERED or passing)
                            for i, f in enumerate(self.factors))
-        self.split_ok = tuple(f.splittable and i not in twice for i, f in enumerate(self.factors))
+        results = {f for place in self.places[self.operands:] for f, _, _ in place}
+        self.split_ok = tuple(
+            f.splittable and i not in twice and (f.kind != HALO or i in results)
+            for i, f in enumerate(self.factors))
+        self.has_halos = any(f.kind == HALO for f in self.factors)
         self.has_other_kinds = any(f.kind != PASS for f in self.factors)
         self.kind = self._kind()
 
@@ -69,8 +73,9 @@ class RuleInfo:
         return "broadcast" if self.operands == 1 and ins < outs else "other"
 
     def carries(self, factor: int, tensor: int) -> bool:
-        """Does sharding flow along this factor in this tensor? (Indexed: among operands only.)"""
-        if self.factors[factor].kind == INDEXED and tensor >= self.operands:
+        """Does sharding flow along this factor in this tensor? (Not in what is read at indices.)"""
+        if tensor >= self.operands and self.factors[factor].kind == INDEXED \
+                and self.factors[factor].operator != "own":
             return False
         return any(f == factor for f, _, _ in self.places[tensor])
 

@@ -25,7 +25,10 @@ def inline(program: Program) -> Program:
 
 
 class _Inliner:
-    def __init__(self) -> None:
+    """scope: the names of scopes around the calls that led here."""
+
+    def __init__(self, scope: str = "") -> None:
+        self.scope = scope
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
@@ -64,16 +67,19 @@ class _Inliner:
             if eqn.op.subprograms:
                 params = {**params, **{name: self.nested(params[name])
                                        for name in eqn.op.subprograms}}
-            elif not rename and operands == eqn.invars:
+            elif not rename and operands == eqn.invars and not self.scope:
                 self.eqns.append(eqn)
                 continue
             outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
-            self.eqns.append(eqn.replace(invars=operands, outvars=outvars, params=params))
+            self.eqns.append(eqn.replace(invars=operands, outvars=outvars, params=params,
+                                         location=eqn.location.within(self.scope)))
 
     def nested(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(map(self.nested, value))
-        return _Inliner().program(value, rename=True) if isinstance(value, Program) else value
+        if not isinstance(value, Program):
+            return value
+        return _Inliner(self.scope).program(value, rename=True)
 
     def call(self, eqn: Equation, operands: tuple[Atom, ...], called: Program,
              rename: bool) -> None:
@@ -83,7 +89,9 @@ class _Inliner:
         for var, operand in zip(called.invars, operands, strict=True):
             self.env[var] = operand
         self.constants(called, rename=True)
+        outer, self.scope = self.scope, eqn.location.within(self.scope).scope
         self.body(called, rename=True)
+        self.scope = outer
         results = tuple(map(self.atom, called.outvars))
         results = self.constrained(eqn, results, eqn.params.get("out_shardings"))
         for var, result in zip(eqn.outvars, results, strict=True):

@@ -23,9 +23,10 @@ from ..ir.ops.arithmetic import mul_p
 from ..ir.ops.collective import all_gather_invariant_p, axis_index_p, pmax_p, pmin_p
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.rule import REDUCE, FactorRule
+from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
-from .factors import Axes, project, rule_info
+from .callbacks import localize_callback
+from .factors import Axes, RuleInfo, project, rule_info
 from .moves import emit_moves, group_size
 from .redistribute import plan
 from .region_bodies import localize_manual_region, localize_plain, localize_region
@@ -76,7 +77,8 @@ def localize(program: Program) -> Program:
 class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
-    emitter: whether the op's own emitter is needed. finish: (reducer op, axes, reason).
+    emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
+    finish: (reducer op, axes, reason).
     """
     rule: FactorRule
     axes_of: Mapping[int, Axes]
@@ -84,6 +86,7 @@ class Recipe:
     result_shapes: tuple[Shape, ...]
     result_entries: tuple[Entries, ...]
     emitter: bool
+    exchange: str
     params: dict[str, Any]
     finish: tuple[tuple[Op, Axes, str], ...]
 
@@ -100,6 +103,7 @@ class Lowering:
         self.env: dict[Var, Atom] = {}
         self.location: Location = UNKNOWN
         self.reason = ""
+        self.exchange_reason = ""         # of collectives that an op's emitter makes
 
     # -- building ----------------------------------------------------------------------------
 
@@ -132,7 +136,10 @@ class Lowering:
             types = together(types)
         out = [Var(t, names[i] if i < len(names) else None)
                for i, t in enumerate(infer(op, types, params, self.mesh))]
-        self.eqns.append(Equation(op, operands, out, params, self.location, self.reason))
+        reason = self.reason
+        if not reason and op.collective is not None:
+            reason = self.exchange_reason
+        self.eqns.append(Equation(op, operands, out, params, self.location, reason))
         return list(out)
 
     def block_offset(self, axes: Axes, block_size: int) -> Atom:
@@ -162,13 +169,15 @@ class Lowering:
                 localize_manual_region(self, eqn)
             elif has_region(eqn):
                 localize_region(self, eqn)
+            elif eqn.op.effect:
+                localize_callback(self, eqn)
             elif not (self.manual and localize_plain(self, eqn)):
                 self.equation(eqn, [self.atom(a) for a in eqn.invars])
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
         source, target = operand.aval, result.aval
-        steps = plan(source.mesh, source.shape, source.entries, target.entries,
+        steps = plan(target.mesh, source.shape, source.entries, target.entries,
                      source.sharding.spec.unreduced, target.sharding.spec.unreduced)
         count = len(self.eqns)
         moved = emit_moves(self, self.atom(operand), steps.moves)
@@ -180,7 +189,9 @@ class Lowering:
         recipe = self.recipe(eqn)
         if recipe.emitter:
             assert eqn.op.localize is not None
+            self.exchange_reason = recipe.exchange
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
+            self.exchange_reason = ""
         else:
             results = self.emit(eqn.op, operands, recipe.params)
         for op, axes, reason in recipe.finish:
@@ -229,12 +240,14 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     local = params
     if split and not emitter and op.resize is not None:
         local = op.resize(params, operand_shapes, result_shapes)
+    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes in sorted(axes_of.items())
+              if info.factors[f].kind != PASS]
+    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}" if worked else ""
     finish: dict[Op, tuple[Axes, list[str]]] = {}
     for f, axes in sorted(axes_of.items()):
         factor = info.factors[f]
-        if factor.kind == REDUCE and factor.operator != "sum":
-            where = next((f"dimension {d} of operand {i}" for i in range(info.operands)
-                          for g, d, _ in info.places[i] if g == f), "a dimension")
+        if factor.reducer:
+            where = _place(info, f)
             bits = factor.operator in ("and", "or") and declared[0].dtype != np.bool_
             reducer = op if bits else FINISH[factor.operator]
             before, texts = finish.get(reducer, ((), []))
@@ -242,7 +255,13 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                  for reducer, (axes, texts) in finish.items())
     return Recipe(rule, axes_of, operand_shapes, result_shapes,
-                  tuple(t.entries for t in declared), emitter, local, done)
+                  tuple(t.entries for t in declared), emitter, exchange, local, done)
+
+
+def _place(info: RuleInfo, f: int) -> str:
+    """Where a factor stands, in words."""
+    return next((f"dimension {d} of operand {i}" for i in range(info.operands)
+                 for g, d, _ in info.places[i] if g == f), "a dimension")
 
 
 class Context:

@@ -27,9 +27,6 @@ from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
 from .moves import group_size
 
-EFFECTS = frozenset(("debug_callback", "debug_print", "io_callback", "pure_callback"))
-"""Ops that do something besides computing their results, or may."""
-
 
 def optimize(program: Program) -> Program:
     """The pass: all rewrites, in the order in which one makes room for the next."""
@@ -169,22 +166,10 @@ def drop_dead(program: Program) -> Program:
     live: set[Atom] = set(program.outvars)
     kept: list[Equation] = []
     for eqn in reversed(program.eqns):
-        if (not eqn.outvars or eqn.op.name in EFFECTS or has_effects(eqn)
-                or any(v in live for v in eqn.outvars)):
+        if not eqn.outvars or eqn.effects or any(v in live for v in eqn.outvars):
             kept.append(eqn)
             live.update(eqn.invars)
     if len(kept) == len(program.eqns):
         return program
     kept.reverse()
     return program.replace(eqns=kept)
-
-
-def has_effects(eqn: Equation) -> bool:
-    """Does a program that the equation holds do anything besides computing?"""
-    def acts(value: Any) -> bool:
-        if isinstance(value, tuple):
-            return any(map(acts, value))
-        return isinstance(value, Program) and any(
-            not e.outvars or e.op.name in EFFECTS or has_effects(e) for e in value.eqns)
-
-    return any(acts(eqn.params[name]) for name in eqn.op.subprograms)

@@ -23,6 +23,7 @@ from ..ir.print import save_program
 from ..ir.program import Level, Program
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
+from .arrange import arrange
 from .collectives import collectives
 from .inline import inline
 from .localize import localize
@@ -49,7 +50,7 @@ class Pass:
 
 
 PIPELINE: tuple[Pass, ...] = (
-    Pass("inline", "inlined", lambda p, job: inline(p),
+    Pass("inline", "inlined", lambda p, job: arrange(inline(p)),
          "calls are replaced by what they call"),
     Pass("propagate", "resolved",
          lambda p, job: propagate(p, job.mesh, job.in_shardings, job.out_shardings),

@@ -45,9 +45,11 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
     out.body(body)
     out.manual = was
     out.location = eqn.location
+    around = eqn.params["mesh"].manual_axes      # of an enclosing region, which says for itself
     for outer, inner in zip(eqn.outvars, body.outvars, strict=True):
         atom = out.atom(inner)
-        claimed = outer.aval.sharding.spec.unreduced.union(*outer.aval.entries)
+        claimed = outer.aval.sharding.spec.unreduced.union(
+            around, *outer.aval.entries)
         extra = tuple(a for a in out.mesh.axis_names if a in atom.aval.varying - claimed)
         if extra:
             out.reason = "out_specs claim that this result is the same along " + ", ".join(extra)
@@ -76,7 +78,8 @@ def localize_plain(out: Lowering, eqn: Equation) -> bool:
                          [eqn.outvars[0].name])[0]
         out.env[eqn.outvars[0]] = x
         return True
-    if op.collective is not None and not op.collective.invariant:
+    parts = params.get("axis_index_groups") is not None
+    if op.collective is not None and (parts or not op.collective.invariant):
         # members get different parts, even of a value that is the same on all of them
         axes = op.collective.axes(params)
         out.equation(eqn, [varying(out, out.atom(a), axes) for a in eqn.invars])

@@ -14,7 +14,8 @@ from ..ir.program import Atom, Equation, Program
 
 INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
            "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-           "checkpoint": "jaxpr", "remat2": "jaxpr"}
+           "checkpoint": "jaxpr", "remat2": "jaxpr", "custom_linear_solve": "call_jaxpr",
+           "composite": "jaxpr"}
 """Ops that are a call and nothing else, with the param that holds what they call."""
 
 

@@ -183,7 +183,8 @@ class _Resolver:
         (operand,), (result,) = eqn.invars, eqn.outvars
         new = self.atom(operand)
         target = self.type_of(result, mesh)
-        if isinstance(new, Literal) or new.aval.sharding is target.sharding:
+        whole = isinstance(new, Literal) and not target.sharding.spec.unreduced
+        if whole or new.aval.sharding is target.sharding:
             self.env[result] = new
             return
         reason = "" if eqn.op is reshard_p else (

@@ -1,1 +1,7 @@
-"""Per-device program to values on simulated or real devices. Imports `ir` only."""
+"""Per-device program to values on simulated or real devices. Imports `ir` only.
+
+`as_process` and `run_processes` stand here for programs that say `runtime.as_process`.
+"""
+from .processes import as_process, run_processes
+
+__all__ = ["as_process", "run_processes"]

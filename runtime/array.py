@@ -7,22 +7,25 @@ are those of the base class. Attributes, texts and errors are those of `jax.Arra
 """
 from __future__ import annotations
 
-import gc
-import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array
 from ..ir.device import Device, process_index
-from ..ir.dtypes import is_extended
+from ..ir.errors import JaxRuntimeError
+from ..ir.formats import Format, Layout, default_layout, kept_layout
+from ..ir.process import ProcessIdentity, process_identity
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from . import array_text
-from .devices import default_device
-from .host import PYTHON_NUMBERS, aval_for, python_number
+from .blocks import check_owners, single_devices, stored_blocks
+from .buffer_protocol import export_buffers
+from .devices import default_device, devices
+from .host import aval_for
+from .host_view import HostView
+from .live import remember, remembered
 from .shard import Shard
 from .storage import (
     LocalBlocks,
@@ -39,23 +42,52 @@ PENDING_SUM = (
     "value; bring it to a spec without unreduced axes first, with `reshard`.")
 
 
-class ArrayImpl(Array):
-    """A concrete array; made by the functions of this package, never by hand.
+NOT_ADDRESSABLE = (
+    "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not "
+    "possible. You can use `jax.experimental.multihost_utils.process_allgather` to print the "
+    "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
+    "(process local) shards.")
 
-    aval: sharded type. sharding: concrete. storage: `Stored`, or `LocalBlocks` where other
-    processes own some of the devices. committed: whether operations must stay on its devices.
+
+class ArrayImpl(HostView):
+    """A concrete array: an immutable value on one device or sharded over many.
+
+    Functions make arrays (`device_put`, `numpy`, jitted functions, `make_array_from_callback`);
+    `isinstance(x, Array)` tells one, and so it does for traced arrays.
+
+    aval: sharded type. sharding: concrete. storage: the data (`Stored`, or `LocalBlocks` where
+      other processes own some of the devices), or a list of one-device arrays, one for each
+      device of this process. committed: whether operations must stay on its devices.
+    Raises ValueError where a list of arrays does not fit type and sharding.
+
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"))
+    >>> x = st.device_put(np.arange(16.).reshape(8, 2), st.NamedSharding(mesh, P("x")))
+    >>> x.shape, x.dtype, x.sharding.spec, x.is_fully_replicated
+    ((8, 2), dtype('float32'), P('x',), False)
+    >>> x.addressable_shards[2].index, x.addressable_shards[2].data
+    ((slice(2, 4, None), slice(None, None, None)), Array([[4., 5.],
+           [6., 7.]], dtype=float32))
+    >>> (x @ x.T).sharding.spec, jnp.sin(x).sharding.spec
+    (P('x',), P('x',))
     """
 
-    __slots__ = ("_committed", "_host", "_shards", "_sharding", "_storage", "aval")
+    __slots__ = ("_committed", "_layout", "_npy_value", "_shards", "_sharding", "_storage", "aval")
 
-    def __init__(self, aval: ArrayType, sharding: Sharding, storage: Storage,
-                 committed: bool) -> None:
+    def __init__(self, aval: ArrayType, sharding: Sharding,
+                 storage: Storage | list[ArrayImpl], committed: bool) -> None:
+        if type(storage) is list:
+            owners = single_devices(storage)
+            check_owners(owners, sharding)
+            storage = stored_blocks(aval, sharding, {
+                d: (a.value, a.dtype) for d, a in zip(owners, storage, strict=True)})
         self.aval = aval
         self._sharding = sharding
-        self._storage: Storage | None = storage
+        self._storage: Storage | None = storage  # type: ignore[assignment]
         self._committed = committed
-        self._host: np.ndarray | None = None
-        self._shards: tuple[int, list[Shard]] | None = None    # for the process of that index
+        self._layout: Layout | None = None     # None: row-major
+        self._npy_value: np.ndarray | None = None
+        self._shards: tuple[ProcessIdentity, list[Shard]] | None = None    # as that process sees it
+        remember(self)
 
     # -- placement -----------------------------------------------------------------------------
     @property
@@ -71,25 +103,49 @@ class ArrayImpl(Array):
     @property
     def storage(self) -> Storage:
         """The data. Raises RuntimeError if the array was deleted."""
-        self._check_alive()
+        self._check_if_deleted()
         return self._storage  # type: ignore[return-value]
 
     def devices(self) -> set[Device]:
-        self._check_alive()
+        """All devices that hold a part. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
         return self._sharding.device_set
 
     @property
     def device(self) -> Device | Sharding:
         """The device, or the sharding if there are several."""
-        self._check_alive()
+        self._check_if_deleted()
         devices = self._sharding.device_assignment
         return devices[0] if len(devices) == 1 else self._sharding
 
     def platform(self) -> str:
+        """Of the devices: `cpu`."""
         return self._sharding.device_assignment[0].platform
 
     @property
+    def format(self) -> Format:
+        """In which order elements lie in memory, with the sharding."""
+        if self._storage is None:
+            return Format(None, self._sharding)
+        return Format(self._layout or default_layout(self.aval.ndim), self._sharding)
+
+    def with_layout(self, layout: Layout) -> ArrayImpl:
+        """The same array in memory of this layout. Raises ValueError for one of another rank."""
+        try:
+            layout.check_compatible_aval(self.aval.shape)
+        except ValueError as e:
+            raise ValueError("One of jit outputs with pytree key path result is incompatible with "
+                             f"its layout annotation {layout}: {e}") from None
+        kept = kept_layout(layout)
+        if kept == self.format.layout:
+            return self
+        out = ArrayImpl(self.aval, self._sharding, self.storage, self._committed)
+        out._layout = None if kept == default_layout(self.aval.ndim) else kept
+        return out
+
+    @property
     def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
         return self._sharding.is_fully_replicated
 
     @property
@@ -105,20 +161,20 @@ class ArrayImpl(Array):
         return [s for s in self._all_shards() if s.device.process_index == mine]
 
     def _all_shards(self) -> list[Shard]:
-        self._check_alive()
-        mine = process_index()
-        if self._shards is not None and self._shards[0] == mine:
+        self._check_if_deleted()
+        me = process_identity()
+        if self._shards is not None and self._shards[0] is me:
             return self._shards[1]
-        shape, sharding = self.aval.shape, self._sharding
+        mine, shape, sharding = me.index, self.aval.shape, self._sharding
         shards = [Shard(d, sharding, shape, self._block(d) if d.process_index == mine else None)
                   for d in sharding.device_assignment]
         if len(shards) > 1:      # the block of a single device is this array: no cycle
-            self._shards = mine, shards
+            self._shards = me, shards
         return shards
 
     @property
     def global_shards(self) -> Sequence[Shard]:
-        """All blocks; those of other processes have `data=None`."""
+        """All blocks, in the order of the sharding; those of other processes have `data=None`."""
         return list(self._all_shards())
 
     def addressable_data(self, index: int) -> ArrayImpl:
@@ -126,10 +182,17 @@ class ArrayImpl(Array):
 
         Raises IndexError if there are fewer blocks.
         """
-        self._check_alive()
+        self._check_if_deleted()
         mine = process_index()
         owned = [d for d in self._sharding.device_assignment if d.process_index == mine]
         return self._block(owned[0 if self.is_fully_replicated else index])
+
+    def _fully_replicated_shard(self) -> ArrayImpl:
+        return self.addressable_data(0)
+
+    @property
+    def _arrays(self) -> list[ArrayImpl] | None:
+        return None if self._storage is None else [s.data for s in self.addressable_shards]
 
     def _block(self, device: Device) -> ArrayImpl:
         sharding = SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind)
@@ -138,12 +201,17 @@ class ArrayImpl(Array):
         data = self._block_data(device)
         shape = data.shape[:self.aval.ndim]
         aval = aval_for(shape, self.aval.dtype, self.aval.weak_type, sharding)
-        return ArrayImpl(aval, sharding, Stored(frozen(data)), True)
+        block = ArrayImpl(aval, sharding, Stored(frozen(data)), True)
+        block._layout = self._layout
+        return block
 
     def _block_data(self, device: Device) -> np.ndarray:
         storage = self.storage
         if isinstance(storage, LocalBlocks):
-            return storage.blocks[device]
+            block = storage.blocks.get(device)
+            if block is None:
+                raise RuntimeError(NOT_ADDRESSABLE)
+            return block
         return block_of(storage, self._sharding, self.aval.shape, device)
 
     # -- the whole value -----------------------------------------------------------------------
@@ -154,16 +222,20 @@ class ArrayImpl(Array):
         Raises RuntimeError if deleted or if other processes hold a part of it, and
         NotImplementedError for a partial sum.
         """
-        self._check_alive()
-        host = self._host
+        self._check_if_deleted()
+        host = self._npy_value
         if host is None:
             storage = self._storage
-            if isinstance(storage, Stored) and not storage.lead and self._readable():
+            if isinstance(storage, Stored) and not storage.lead and self.is_readable:
                 return storage.data
-            host = self._host = self._gather()
+            host = self._npy_value = self._gather()
         return host
 
-    def _readable(self) -> bool:
+    _value = value       # under which name programs for JAX find it
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this process holds the whole value, in blocks or in one."""
         return (self._sharding.is_fully_addressable
                 or (self.is_fully_replicated and bool(self._sharding.addressable_devices))
                 or self._owns_every_block())
@@ -177,59 +249,31 @@ class ArrayImpl(Array):
         sharding, storage = self._sharding, self._storage
         if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
             raise NotImplementedError(PENDING_SUM)
-        if not self._readable():
-            raise RuntimeError(
-                "Fetching value for `jax.Array` that spans non-addressable (non process local) "
-                "devices is not possible. You can use "
-                "`jax.experimental.multihost_utils.process_allgather` to print the global array "
-                "or use `.addressable_shards` method of jax.Array to inspect the addressable "
-                "(process local) shards.")
+        if not self.is_readable:
+            raise RuntimeError(NOT_ADDRESSABLE)
         if isinstance(storage, LocalBlocks):
             index = block_index(sharding, self.aval.shape)
             owner = {tuple((s.start, s.stop) for s in where): d
                      for d, where in reversed(list(index.items())) if d in storage.blocks}
+            wanted = {tuple((s.start, s.stop) for s in where) for where in index.values()}
+            if not wanted <= owner.keys():
+                raise RuntimeError(NOT_ADDRESSABLE)      # the array of another process
             blocks = {d: storage.blocks[owner[tuple((s.start, s.stop) for s in where)]]
                       for d, where in index.items()}
             storage = assemble(blocks, sharding, self.aval.shape, self.aval.dtype)
         assert storage is not None
-        # Copies that differ: the first device's, as elsewhere where replicas are not compared.
+        # Copies that differ: those of the first device, as elsewhere where replicas are not
+        # compared; here of the first that this process owns.
+        if storage.lead and not sharding.is_fully_addressable and self.is_fully_replicated:
+            owned = next(d for d in sharding.device_assignment if d in sharding.addressable_devices)
+            return frozen(block_of(storage, sharding, self.aval.shape, owned))
         return frozen(storage.data[(0,) * len(storage.lead)])
-
-    def __array__(self, dtype: Any = None, context: Any = None,
-                  copy: bool | None = None) -> np.ndarray:
-        if is_extended(self.aval.dtype):
-            raise TypeError(
-                "JAX array with PRNGKey dtype cannot be converted to a NumPy array. Use "
-                "jax.random.key_data(arr) if you wish to extract the underlying integer array.")
-        return np.asarray(self.value, dtype=dtype, copy=copy)
-
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
-                   copy: bool | None = None) -> Any:
-        count = self._sharding.num_devices
-        if count > 1:
-            raise BufferError(
-                "to_dlpack can only pack a dlpack tensor from an array on a singular device, but "
-                f"an array with a Sharding over {count} devices was provided.")
-        data = np.asarray(self)
-        if max_version is None:   # the old protocol cannot say that the data is read-only
-            return data.copy().__dlpack__(stream=stream)
-        return data.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device,
-                               copy=copy)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        if self._sharding.num_devices > 1:
-            raise BufferError("__dlpack__ only supported for unsharded arrays.")
-        return np.empty(0).__dlpack_device__()
-
-    def unsafe_buffer_pointer(self) -> int:
-        """Address of the data. Raises ValueError if there are several devices."""
-        if self._sharding.num_devices > 1:
-            raise ValueError("unsafe_buffer_pointer() is supported only for unsharded arrays.")
-        return self.value.__array_interface__["data"][0]
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes of all blocks on all devices, other processes' included."""
-        self._check_alive()
+        if self._storage is None:
+            raise JaxRuntimeError(
+                "INVALID_ARGUMENT: GetOnDeviceSizeInBytes() called on deleted or donated buffer")
         sharding = self._sharding
         block = sharding.shard_shape(self.aval.shape)
         return int(np.prod(block, dtype=int)) * self.aval.dtype.itemsize * sharding.num_devices
@@ -237,31 +281,49 @@ class ArrayImpl(Array):
     # -- life ----------------------------------------------------------------------------------
     def delete(self) -> None:
         """Give the data up; everything that needs it raises from now on."""
-        self._storage = self._host = self._shards = None
+        self._storage = self._npy_value = self._shards = None
 
     def is_deleted(self) -> bool:
+        """Whether the data was given up, by `delete` or by donating it."""
         return self._storage is None
 
     def is_ready(self) -> bool:
-        self._check_alive()
+        """True: values are there when an operation returns. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
         return True
 
     def block_until_ready(self) -> ArrayImpl:
         """Itself: values are there when an operation returns."""
         if self._storage is None:
-            raise RuntimeError("INVALID_ARGUMENT: BlockHostUntilReady() called on deleted or "
-                               "donated buffer")
+            raise JaxRuntimeError(
+                "INVALID_ARGUMENT: BlockHostUntilReady() called on deleted or donated buffer")
         return self
 
     def copy_to_host_async(self) -> None:
-        self._check_alive()
+        """Nothing: the host has the value. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
 
-    def _check_alive(self) -> None:
+    def _check_if_deleted(self) -> None:
         if self._storage is None:
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
 
+    def clone(self) -> ArrayImpl:
+        """A copy in memory of its own, placed the same way."""
+        storage = self.storage
+        if isinstance(storage, LocalBlocks):
+            storage = LocalBlocks({d: frozen(b.copy()) for d, b in storage.blocks.items()})
+        else:
+            storage = Stored(frozen(storage.data.copy()), storage.lead)
+        out = ArrayImpl(self.aval, self._sharding, storage, self._committed)
+        out._layout = self._layout
+        return out
+
     def __copy__(self) -> ArrayImpl:
-        return ArrayImpl(self.aval, self._sharding, self.storage, self._committed)
+        out, sharding = self.clone(), self._sharding
+        if isinstance(sharding, NamedSharding) and self.aval.has_explicit_mesh():
+            spec = sharding.spec.padded(self.aval.ndim)      # as results of operations have it
+            out._sharding = sharding.update(spec=spec)
+        return out
 
     def __deepcopy__(self, memo: Any) -> ArrayImpl:
         return self.__copy__()
@@ -269,66 +331,16 @@ class ArrayImpl(Array):
     def __reduce__(self) -> tuple:
         return _unpickle, (np.array(self.value), self.aval.dtype, self.aval.weak_type)
 
-    # -- conversions to Python -----------------------------------------------------------------
-    __hash__ = None  # type: ignore[assignment]
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            "JAX arrays are immutable and do not support in-place item assignment. Instead of "
-            "x[idx] = y, use x = x.at[idx].set(y) or another .at[] method: "
-            "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html")
-
-    def __len__(self) -> int:
-        if not self.aval.shape:
-            raise TypeError("len() of unsized object")
-        return self.aval.shape[0]
-
-    def __bool__(self) -> bool:
-        if is_extended(self.aval.dtype):
-            raise TypeError("key array cannot be converted to boolean.")
-        if self.aval.size == 0:
-            raise ValueError("The truth value of an empty array is ambiguous. Use `array.size > 0`"
-                             " to check that an array is not empty.")
-        if self.aval.size > 1:
-            raise ValueError("The truth value of an array with more than one element is ambiguous."
-                             " Use a.any() or a.all()")
-        return bool(self.value)
-
-    def _scalar(self) -> np.ndarray:
-        if self.aval.shape:
-            raise TypeError("Only scalar arrays can be converted to Python scalars; got "
-                            f"arr.ndim={self.aval.ndim}")
-        return np.asarray(self)
-
-    def __int__(self) -> int:
-        return int(self._scalar())
-
-    def __float__(self) -> float:
-        return float(self._scalar())
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar())
-
-    def __index__(self) -> int:
-        if self.aval.shape or self.aval.dtype.kind not in "iu" and not _is_narrow_integer(self):
-            raise TypeError("Only integer scalar arrays can be converted to a scalar index.")
-        return operator.index(int(self.value))
-
-    def item(self, *where: Any) -> Any:
-        """The element at `where` (not needed if there is one) as a Python number."""
-        element = np.asarray(self).item(*where)
-        return element if isinstance(element, PYTHON_NUMBERS) else python_number(element)
-
-    def tolist(self) -> Any:
-        return np.asarray(self).tolist()
-
-    def tobytes(self, order: Any = "C") -> bytes:
-        return np.asarray(self).tobytes(order)
+    # -- rows --------------------------------------------------------------------------------------
+    def __getitem__(self, index: Any) -> Any:
+        self._check_if_deleted()
+        return super().__getitem__(index)
 
     def __iter__(self) -> Iterator[ArrayImpl]:
         """The rows. They stay where the array is if every device has them all."""
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
+        assert self.is_fully_replicated or self.is_fully_addressable
         return self._rows()
 
     def _rows(self) -> Iterator[ArrayImpl]:
@@ -337,23 +349,28 @@ class ArrayImpl(Array):
         if not self.is_fully_replicated:
             sharding, committed = SingleDeviceSharding(default_device()), False
         elif isinstance(sharding, NamedSharding):
-            sharding = sharding.update(spec=PartitionSpec(*(None,) * (self.aval.ndim - 1)))
+            explicit = self.aval.has_explicit_mesh()
+            spec = PartitionSpec(*(None,) * (self.aval.ndim - 1 if explicit else 0))
+            sharding = sharding.update(spec=spec)
         aval = aval_for(self.aval.shape[1:], dtype, weak, sharding)
         for row in value:
             yield ArrayImpl(aval, sharding, Stored(frozen(row)), committed)
 
     # -- text ----------------------------------------------------------------------------------
     def __repr__(self) -> str:
-        self._check_alive()
+        self._check_if_deleted()
         return array_text.array_repr(self)
 
     def __str__(self) -> str:
-        self._check_alive()
+        self._check_if_deleted()
         return array_text.array_str(self)
 
     def __format__(self, spec: str) -> str:
-        self._check_alive()
+        self._check_if_deleted()
         return array_text.array_format(self, spec)
+
+
+export_buffers(ArrayImpl)
 
 
 # -- making arrays ---------------------------------------------------------------------------------
@@ -373,13 +390,20 @@ def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool
     return ArrayImpl(aval, sharding, Stored(frozen(data)), committed)
 
 
-def live_arrays() -> list[ArrayImpl]:
-    """All arrays that still have data and that somebody refers to."""
-    return [x for x in gc.get_objects() if type(x) is ArrayImpl and x._storage is not None]
+def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
+    """All arrays of this process that still have data and that somebody refers to.
 
+    platform: of their devices. Raises RuntimeError for a platform that there is not.
 
-def _is_narrow_integer(x: ArrayImpl) -> bool:
-    return x.aval.dtype.name in ("int2", "int4", "uint2", "uint4", "int1", "uint1")
+    >>> x = jnp.ones(3)
+    >>> any(y is x for y in st.live_arrays())
+    True
+    >>> x.delete()
+    >>> any(y is x for y in st.live_arrays())
+    False
+    """
+    devices(platform)      # raises
+    return [x for x in remembered() if x._storage is not None]
 
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:

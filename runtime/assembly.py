@@ -10,129 +10,131 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.array import Array
 from ..ir.context import x64_enabled
 from ..ir.device import Device, process_index
 from ..ir.dtypes import canonicalize_dtype
+from ..ir.errors import UnexpectedTracerError
+from ..ir.formats import AutoLayout, Format
 from ..ir.pytree import flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
+from ..ir.tree_prefix import broadcast_prefix
 from .array import ArrayImpl
+from .blocks import Block, stored_blocks
 from .devices import process_count
 from .host import aval_for, host_array
-from .storage import LocalBlocks, Storage, assemble, frozen
+from .storage import on_mesh
 from .transfer import concrete_sharding, put
 
 Shape = tuple[int, ...]
 
 
 def make_array_from_single_device_arrays(
-        shape: Shape, sharding: Sharding, arrays: Sequence[ArrayImpl], *,
+        shape: Shape, sharding: Sharding, arrays: Sequence[Array], *,
         dtype: Any = None) -> ArrayImpl:
     """The array of this global shape whose blocks are the given one-device arrays.
 
-    arrays: one for each device that this process owns, in any order. Arrays on devices that should
-      hold the same block are not compared.
+    shape: of the whole. arrays: a list or tuple, one array for each device that this process owns,
+      in any order, each of the sharding's block shape; arrays on devices that should hold the same
+      block are not compared. dtype: needed only where this process owns none of the devices.
     Raises ValueError if number, devices, shapes or dtypes do not fit, TypeError for other inputs.
+
+    >>> mesh = st.make_mesh((8,), ("i",))
+    >>> parts = st.device_put(np.split(np.arange(16.), 8), mesh.local_devices)
+    >>> x = st.make_array_from_single_device_arrays((16,), st.NamedSharding(mesh, P("i")), parts)
+    >>> x.shape, x.addressable_shards[3].data
+    ((16,), Array([6., 7.], dtype=float32))
     """
     name = "make_array_from_single_device_arrays"
     _check_sharding(sharding)
     if not isinstance(arrays, (list, tuple)):
         raise TypeError(f"jax.{name} `arrays` argument must be a list or tuple, but got "
                         f"{type(arrays)}.")
+    given: list[ArrayImpl] = []
     for a in arrays:
-        if not isinstance(a, ArrayImpl):
+        if isinstance(a, ArrayImpl):
+            given.append(a)
+        elif isinstance(a, Array):
+            raise ValueError(f"jax.{name} requires a list of concrete arrays as input, but got "
+                             f"types {set(map(type, arrays))}")
+        else:
             raise TypeError(f"Unsupported type for elements in `arrays`: {type(a)}")
-    dtype = _check_dtype(arrays, dtype, name)
-    for a in arrays:
-        if a.sharding.num_devices != 1:
-            raise ValueError(
-                "When making an array from single-device arrays the input arrays must have one "
-                f"shard each. An argument array had {a.sharding.num_devices} shard(s).")
-    owners = [a.sharding.device_assignment[0] for a in arrays]
-    wanted = sharding.addressable_devices
-    if len(arrays) != len(wanted):
-        raise ValueError(f"Expected {len(wanted)} per-device arrays (this is how many devices are "
-                         f"addressable by the sharding), but got {len(arrays)}")
-    if len(set(owners)) != len(owners):
-        raise ValueError(
-            "When making an array from single-device arrays, the input arrays must be from "
-            f"distinct devices, but got device IDs {[d.id for d in owners]}")
-    if set(owners) != wanted:
-        lacking, extra = wanted - set(owners), set(owners) - wanted
-        raise ValueError(
-            "Addressable devices and per-device arrays devices do not match."
-            + (f" Sharding contains devices {_ids(lacking)} that are not present in per-device "
-               "arrays." if lacking else "")
-            + (f" Per-device arrays contain devices {_ids(extra)} that are not present in the "
-               "sharding." if extra else ""))
-    weak = bool(arrays) and all(a.aval.weak_type for a in arrays)
-    blocks = {d: a.value for d, a in zip(owners, arrays, strict=True)}
-    shapes = {d: a.shape for d, a in zip(owners, arrays, strict=True)}
-    dtypes = {d: a.dtype for d, a in zip(owners, arrays, strict=True)}
-    return _assembled(tuple(shape), dtype, weak, sharding, blocks, shapes, dtypes)
+    dtype = _check_dtype([a.dtype for a in given], dtype, name)
+    aval = aval_for(tuple(shape), dtype, False, sharding)
+    return ArrayImpl(aval, sharding, given, True)
 
 
 def make_array_from_callback(
-        shape: Shape, sharding: Sharding,
+        shape: Shape, sharding: Sharding | Format,
         data_callback: Callable[[tuple[slice, ...]], Any], dtype: Any = None) -> ArrayImpl:
     """The array whose blocks `data_callback(slices of the global array)` gives.
 
-    It is called for each device that this process owns; once, if every device has everything.
+    It is called for each device that this process owns; once, if every device has everything. What
+    it returns (a number or an array of the block's shape) must not change any more afterwards,
+    unless it is a numpy array, which is copied.
+    Raises ValueError where a block has another shape or dtype than the first, and TypeError for
+    what is no array or no sharding.
+
+    >>> table = np.arange(32.).reshape(8, 4)            # or a file that is read in pieces
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"))
+    >>> sharding = st.NamedSharding(mesh, P("x", "y"))
+    >>> x = st.make_array_from_callback((8, 4), sharding, lambda index: table[index])
+    >>> x.addressable_shards[1].data
+    Array([[2., 3.],
+           [6., 7.]], dtype=float32)
     """
     name = "make_array_from_callback"
+    if isinstance(sharding, Format):
+        if isinstance(sharding.layout, AutoLayout):
+            raise TypeError("`Layout.AUTO` cannot be used in place of a device-local layout when "
+                            f"calling `jax.make_array_from_callback`. Got {sharding}")
+        inner: Any = sharding.sharding
+        out = make_array_from_callback(shape, inner, data_callback, dtype)
+        return out if sharding.layout is None else out.with_layout(sharding.layout)
     _check_sharding(sharding)
     shape = tuple(shape)
     index = sharding.addressable_devices_indices_map(shape)
     if sharding.is_fully_replicated:
-        whole = data_callback((slice(None),) * len(shape))
-        given = dict.fromkeys(index, whole)
+        given = dict.fromkeys(index, data_callback((slice(None),) * len(shape)))
     else:
         given = {device: data_callback(where) for device, where in index.items()}
-    made: dict[int, tuple[np.ndarray, bool]] = {}
-    blocks = {}
-    for device, value in given.items():
+    made: dict[int, Block] = {}
+    for value in given.values():
         if id(value) not in made:
-            made[id(value)] = host_array(value)
-        blocks[device] = made[id(value)][0]
-    dtype = _check_dtype(list(blocks.values()), dtype, name)
-    weak = bool(made) and all(w for _, w in made.values())
-    return _assembled(shape, dtype, weak, sharding, blocks,
-                      {d: b.shape for d, b in blocks.items()},
-                      {d: b.dtype for d, b in blocks.items()})
+            made[id(value)] = _block(value, name)
+    blocks = {device: made[id(value)] for device, value in given.items()}
+    dtype = _check_dtype([kind for _, kind in blocks.values()], dtype, name)
+    return _assembled(shape, dtype, sharding, blocks)
 
 
-def _assembled(shape: Shape, dtype: Any, weak: bool, sharding: Sharding,
-               blocks: Mapping[Device, np.ndarray], shapes: Mapping[Device, Shape],
-               dtypes: Mapping[Device, Any]) -> ArrayImpl:
-    aval = aval_for(shape, dtype, weak, sharding)
-    wanted = sharding.shard_shape(shape)
-    for device, block in blocks.items():
-        if dtypes[device] != dtype:
-            raise ValueError("Input buffers to `Array` must have matching dtypes. Got "
-                             f"{dtypes[device]}, expected {dtype} for buffer: {block}")
-        if shapes[device] != wanted:
-            raise ValueError(f"Expected shard shape {wanted} doesn't match the single device array "
-                             f"shape {shapes[device]}. Shape of Array is {aval.str_short()} with "
-                             f"sharding {sharding}")
-    storage: Storage
-    if sharding.is_fully_addressable:
-        storage = assemble(blocks, sharding, shape, dtype)
-    else:
-        storage = LocalBlocks({d: frozen(b) for d, b in blocks.items()})
-    return ArrayImpl(aval, sharding, storage, True)
+def _block(value: Any, name: str) -> Block:
+    """What a callback returned, as data and dtype."""
+    if isinstance(value, ArrayImpl):
+        return value.value, value.dtype
+    if isinstance(value, Array):
+        raise UnexpectedTracerError(f"jax.{name} cannot be called within a traced context.")
+    data, _ = host_array(value)
+    return data, data.dtype
 
 
-def _check_dtype(arrays: Sequence[Any], dtype: Any, name: str) -> Any:
+def _assembled(shape: Shape, dtype: Any, sharding: Sharding, blocks: Mapping[Device, Block]
+               ) -> ArrayImpl:
+    aval = aval_for(shape, dtype, False, sharding)
+    return ArrayImpl(aval, sharding, stored_blocks(aval, sharding, blocks), True)
+
+
+def _check_dtype(kinds: Sequence[Any], dtype: Any, name: str) -> Any:
+    """The dtype of the whole: that of the first part, which `dtype` must agree with."""
     if dtype is None:
-        if not arrays:
+        if not kinds:
             raise ValueError("If the Array has no addressable shards, `dtype` must be provided via "
                              f"the `dtype` argument to `jax.{name}`.")
-        return arrays[0].dtype
+        return kinds[0]
     dtype = canonicalize_dtype(dtype, x64_enabled())
-    if arrays and arrays[0].dtype != dtype:
+    if kinds and kinds[0] != dtype:
         raise ValueError(f"If `dtype` is provided to `jax.{name}`, it must match the dtype of the "
-                         f"addressable shards. Got dtype={dtype} and shard dtype="
-                         f"{arrays[0].dtype}`.")
+                         f"addressable shards. Got dtype={dtype} and shard dtype={kinds[0]}`.")
     return dtype
 
 
@@ -142,30 +144,35 @@ def _check_sharding(sharding: Any) -> None:
                         f"{sharding} of type {type(sharding)}")
 
 
-def _ids(devices: set[Device]) -> set[int]:
-    return {d.id for d in sorted(devices)}
-
-
 # -- what each process has -------------------------------------------------------------------------
 
-def make_array_from_process_local_data(sharding: Sharding | PartitionSpec, local_data: Any,
+def make_array_from_process_local_data(sharding: Any, local_data: Any,
                                        global_shape: Any = None) -> Any:
     """A pytree of arrays of which each process provides its part.
 
+    sharding: a Sharding, Device or PartitionSpec (on the context mesh), or a tree prefix of these.
     local_data: numpy arrays; in each dimension either what the devices of this process hold
-      together, or the whole. global_shape: the shape of the whole, or a pytree of shapes; by
+      together, or the whole. global_shape: the shape of the whole, or a tree prefix of shapes; by
       default every dimension over which the processes differ is multiplied by their number.
     Raises ValueError where data and shape do not fit.
+
+    >>> mesh = st.make_mesh((8,), ("batch",))
+    >>> batch = {"x": np.ones((16, 4)), "y": np.zeros(16)}     # of this process
+    >>> out = st.make_array_from_process_local_data(st.NamedSharding(mesh, P("batch")), batch)
+    >>> out["x"].shape, out["x"].addressable_shards[0].data.shape
+    ((16, 4), (2, 4))
     """
     leaves, treedef = flatten(local_data)
-    if global_shape is None or _is_shape(global_shape):
-        shapes = [global_shape] * len(leaves)
-    else:
-        shapes = treedef.flatten_up_to(global_shape)
-    if isinstance(sharding, PartitionSpec):
-        sharding = concrete_sharding(sharding)
+    where = "broadcast_prefix prefix_tree"
+    shardings = broadcast_prefix(sharding, local_data, _is_placement, where)
+    shapes = broadcast_prefix(global_shape, local_data, _is_shape, where)
     return unflatten(treedef, [
-        _from_process(sharding, leaf, shape) for leaf, shape in zip(leaves, shapes, strict=True)])
+        _from_process(concrete_sharding(s) if s is not None else None, leaf, shape)
+        for s, leaf, shape in zip(shardings, leaves, shapes, strict=True)])
+
+
+def _is_placement(x: Any) -> bool:
+    return isinstance(x, (Device, Sharding, PartitionSpec))
 
 
 def _is_shape(x: Any) -> bool:
@@ -173,15 +180,15 @@ def _is_shape(x: Any) -> bool:
 
 
 def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
-    if process_count() == 1 or not isinstance(sharding, NamedSharding):
+    if process_count() == 1 or sharding is None:
         given = np.shape(local)
         if global_shape is not None and tuple(global_shape) != given:
             raise ValueError(
                 "When calling `make_array_from_process_local_data` on a single process, "
-                "global_shape should be None or equal to local_data.shape. Got "
+                "global_shape should be None or equal to local_data.shape.Got "
                 f"global_shape={tuple(global_shape)} and local_data.shape={given}.")
         return put(local, sharding)
-    data, weak = host_array(local)
+    data, dtype = _block(local, "make_array_from_process_local_data")
     parts = _tiles_of_processes(sharding, data.ndim)
     mine = process_index()
     shape: list[int] = []
@@ -197,7 +204,7 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
                                  "Specify global shape directly.")
             given = n * len(groups)
         shape.append(given)
-        own = sorted(per_process[mine])
+        own = per_process.get(mine, [])
         if n == given:
             held.append(None)
         elif n * tiles == given * len(own):
@@ -218,15 +225,15 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
             else:
                 at = tiles_held.index(s.start // size) * size
                 cut.append(slice(at, at + size))
-        blocks[device] = data[tuple(cut)]
-    sizes, kinds = {d: b.shape for d, b in blocks.items()}, dict.fromkeys(blocks, data.dtype)
-    return _assembled(tuple(shape), data.dtype, weak, sharding, blocks, sizes, kinds)
+        blocks[device] = data[tuple(cut)], dtype
+    return _assembled(tuple(shape), dtype, sharding, blocks)
 
 
-def _tiles_of_processes(sharding: NamedSharding, ndim: int
+def _tiles_of_processes(sharding: Sharding, ndim: int
                         ) -> list[tuple[int, dict[int, list[int]]]]:
     """For each dimension: the number of tiles, and which of them each process holds."""
-    factors = sharding.dim_factors(ndim)
+    named = on_mesh(sharding)
+    factors = named.dim_factors(ndim) if isinstance(named, NamedSharding) else (1,) * ndim
     index = sharding.devices_indices_map(factors)     # a shape with one element a tile
     out = []
     for dim, tiles in enumerate(factors):

@@ -87,7 +87,7 @@ def _runs_again(call: Call) -> bool:
     """Must a call run in every iteration, though its operands are the same? If the host sees it."""
     if call.eqn is None:
         return False
-    return any("callback" in e.op.name for e in every_equation((call.eqn,)))
+    return any(e.op.effect for e in every_equation((call.eqn,)))
 
 
 def plain(layout: Layout) -> Layout:

@@ -41,6 +41,9 @@ class Decision:
 
 
 _KNOWN: dict[Any, Decision] = {}
+# Ops that tell elements of one array apart by where they are: an array that is longer than the
+# block gives other results, so devices' blocks lie one beside the other.
+POSITIONAL = frozenset({"random_gamma"})
 _MOST = 20_000
 
 
@@ -66,7 +69,7 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             done: frozenset[str]) -> Decision:
     rule = local_rule(op, params, operands, types)
     orders: inplace.Orders = {}
-    if rule is not None:
+    if rule is not None and op.name not in POSITIONAL:
         orders = inplace.common_orders(rule, operands, folds)
         sums = folds.get("sum", NONE) - done
         if sums:

@@ -1,9 +1,9 @@
-"""The simulated devices, the processes that own them, and meshes of them.
+"""The simulated devices, and meshes of them.
 
-There are `config.jax_num_cpu_devices` devices in each of `config.shardtrace_num_processes`
-processes. Both may be changed at any time (JAX raises once devices exist): devices are names, and
-arrays that live on other devices keep them. Which process a thread belongs to is set by
-`ir.device.process_scope`. Names and messages are those of `jax` 0.10.2.
+There are `config.jax_num_cpu_devices` devices, and one process that owns them; inside of
+`as_process` (runtime/processes.py) they are dealt to several. The number may be changed at any time
+(JAX raises once devices exist): devices are names, and arrays that live on other devices keep
+them. Names and messages are those of `jax` 0.10.2.
 """
 from __future__ import annotations
 
@@ -17,23 +17,22 @@ import numpy as np
 
 from ..ir.context import config
 from ..ir.device import Device
-from ..ir.device import process_index as current_process
 from ..ir.diagnostic import fail
 from ..ir.mesh import AxisType, Mesh
+from ..ir.process import process_identity
 
 PLATFORMS = ("cpu",)
 _ACCELERATORS = ("cuda", "gpu", "rocm", "tpu")
 
 
 @functools.lru_cache(maxsize=64)
-def _all_devices(processes: int, each: int) -> tuple[Device, ...]:
-    return tuple(Device(p * each + i, p, local_hardware_id=i)
-                 for p in range(processes) for i in range(each))
+def _all_devices(count: int) -> tuple[Device, ...]:
+    return tuple(Device(i) for i in range(count))
 
 
 def _global_devices() -> tuple[Device, ...]:
-    return _all_devices(int(config.read("shardtrace_num_processes")),
-                        int(config.read("jax_num_cpu_devices")))
+    dealt = len(process_identity().owners)
+    return _all_devices(dealt or int(config.read("jax_num_cpu_devices")))
 
 
 def _check_backend(backend: str | None) -> None:
@@ -47,53 +46,103 @@ def _check_backend(backend: str | None) -> None:
 
 
 def devices(backend: str | None = None) -> list[Device]:
-    """All devices of all processes, by id. Raises RuntimeError for a platform there is not."""
+    """All devices of all processes, by id. Raises RuntimeError for a platform there is not.
+
+    >>> st.devices()[:2]
+    [CpuDevice(id=0), CpuDevice(id=1)]
+    """
     _check_backend(backend)
     return list(_global_devices())
 
 
 def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
-    """The devices that a process (default: the caller's) owns. `host_id` is its old name."""
+    """The devices that a process (default: the caller's) owns. `host_id` is its old name.
+
+    Raises ValueError for a process that there is not.
+
+    >>> with st.distributed.as_process(2, of=4):
+    ...     st.local_devices(), st.local_devices(process_index=0)
+    ([CpuDevice(id=4), CpuDevice(id=5)], [CpuDevice(id=0), CpuDevice(id=1)])
+    """
     if host_id is not None:
         process_index = host_id
     if process_index is None:
-        process_index = current_process()
+        process_index = process_identity().index
     if not 0 <= process_index < process_count():
         raise ValueError(f"Unknown process_index {process_index}")
     return [d for d in devices(backend) if d.process_index == process_index]
 
 
 def device_count(backend: str | None = None) -> int:
+    """The number of devices of all processes together.
+
+    >>> st.device_count()
+    8
+    """
     return len(devices(backend))
 
 
 def local_device_count(backend: str | None = None) -> int:
+    """The number of devices that the calling process owns.
+
+    >>> with st.distributed.as_process(2, of=4):
+    ...     st.local_device_count()
+    2
+    """
     return len(local_devices(backend=backend))
 
 
 def process_index(backend: str | None = None) -> int:
-    """The process that the calling thread belongs to."""
+    """The process that the calling thread belongs to; 0 if there is one only.
+
+    >>> st.process_index()
+    0
+    >>> with st.distributed.as_process(2, of=4):
+    ...     st.process_index()
+    2
+    """
     _check_backend(backend)
-    return current_process()
+    return process_identity().index
 
 
 def process_count(backend: str | None = None) -> int:
+    """The number of processes.
+
+    >>> with st.distributed.as_process(2, of=4):
+    ...     st.process_count()
+    4
+    """
     _check_backend(backend)
-    return int(config.read("shardtrace_num_processes"))
+    return process_identity().count
 
 
 def process_indices(backend: str | None = None) -> list[int]:
+    """The numbers of all processes.
+
+    >>> with st.distributed.as_process(2, of=4):
+    ...     st.process_indices()
+    [0, 1, 2, 3]
+    """
     return list(range(process_count(backend)))
 
 
 def default_backend() -> str:
-    """The platform of the devices: `cpu`."""
+    """The platform of the devices: `cpu`.
+
+    >>> st.default_backend()
+    'cpu'
+    """
     return PLATFORMS[0]
 
 
 def using_default_device(device: Device | str | None) -> Any:
-    """A `with` block in which uncommitted arrays are made on `device` (`jax.default_device`)."""
+    """A `with` block in which uncommitted arrays are made on `device` (`jax.default_device`).
+
+    >>> with st.default_device(st.devices()[3]):
+    ...     jnp.ones(2).devices()
+    {CpuDevice(id=3)}
+    """
     return config.override(jax_default_device=device)
 
 
@@ -113,8 +162,15 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
     axis_types: one a mesh axis; without them all axes are of the type that
       `config.default_axis_types` names ("auto" or "explicit").
     Raises ValueError if there are too few devices, or if shapes, names and types do not match.
+
+    >>> st.make_mesh((2, 4), ("data", "model"))
+    Mesh(axis_sizes=(2, 4), axis_names=('data', 'model'), axis_types=(Auto, Auto))
     """
-    sizes = tuple([operator.index(n) if hasattr(n, "__index__") else int(n) for n in axis_shapes])
+    shapes = tuple(axis_shapes)
+    if not all(hasattr(n, "__index__") for n in shapes):
+        raise ValueError("`axis_shapes` passed to `make_mesh` should be a sequence of ints. Got "
+                         f"{shapes}")
+    sizes = tuple([operator.index(n) for n in shapes])
     names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
     grid = _global_devices() if devices is None else tuple(np.asarray(devices, dtype=object).flat)
     count = math.prod(sizes)

@@ -8,7 +8,7 @@ from ..ir.program import Atom, Equation, Literal, Program, Var
 
 # Ops that mean "do what this program says", whatever they mean to derivatives and batching.
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat",
-                   "custom_jvp_call", "custom_vjp_call"})
+                   "custom_jvp_call", "custom_vjp_call", "custom_linear_solve", "composite"})
 
 
 class FlatProgram:

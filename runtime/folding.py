@@ -65,10 +65,14 @@ def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms:
                 found -= group
             else:
                 found |= group
+        elif eqn.op.effect:                   # each place has its own results
+            found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
             for inner in every_equation((eqn,)):
                 if inner.op.name == "axis_index" or inner.op.collective is not None:
                     found |= frozenset(collective_atoms(inner, atoms))
+                elif inner.op.effect:
+                    found |= frozenset(atoms.of_all(inner.params.get("axes", ())))
         for v in eqn.outvars:
             at[v] = found
     return at

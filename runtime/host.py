@@ -14,6 +14,7 @@ from ..ir.array import Array
 from ..ir.context import x64_enabled
 from ..ir.dtypes import canonicalize_dtype, check_valid_dtype
 from ..ir.errors import InvalidInputException
+from ..ir.memory import space_of_kind
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType, array_type, normalized_sharding
 
@@ -31,7 +32,7 @@ def aval_for(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Shar
 
     Raises ValueError where an Explicit axis does not divide its dimension.
     """
-    space = "host" if sharding.memory_kind == "pinned_host" else "device"
+    space = space_of_kind(sharding.memory_kind)
     if not isinstance(sharding, NamedSharding):
         return array_type(shape, dtype, weak_type, memory_space=space)
     return array_type(shape, dtype, weak_type, _type_sharding(sharding, len(shape)),
@@ -48,6 +49,10 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if isinstance(x, Array):
         return np.asarray(x), x.aval.weak_type
     if isinstance(x, np.ndarray):
+        if isinstance(x, np.ma.MaskedArray):
+            raise ValueError(
+                "numpy masked arrays are not supported as direct inputs to JAX functions. Use "
+                "arr.filled() to convert the value to a standard numpy array.")
         dtype = canonicalize_dtype(x.dtype, x64)
         check_valid_dtype(dtype)
         if dtype != x.dtype:

@@ -6,6 +6,7 @@ its whole group inside or outside: otherwise hardware would wait for ever.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..ir.program import Equation
 from ..ir.types import array_type
 from .axes import MeshAtoms
 from .flatten import FlatProgram
-from .folding import collective_atoms
+from .folding import collective_atoms, every_equation
 from .layout import Atoms, Layout
 
 Arrays = list[Any]
@@ -30,36 +31,94 @@ def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation 
     """A check that no collective of the program has a part of its group at work only."""
     if not mask or predicate is None:
         return None
-    found: list[tuple[Equation, tuple[int, ...]]] = []
+    found: list[tuple[Equation, np.ndarray]] = []
     for eqn in flat.eqns:
         if eqn.op.collective is not None and eqn.op.name not in _OWN:
-            group = set(collective_atoms(eqn, atoms))
-            dims = tuple(i for i, a in enumerate(mask) if a in group)
-            if dims:
-                found.append((eqn, dims))
+            group = collective_atoms(eqn, atoms)
+            if not set(group).isdisjoint(mask):
+                found.append((eqn, _groups(eqn, group, atoms)))
     if not found:
         return None
+    sizes = atoms.sizes(atoms.order)
+    shape = tuple(atoms.size[a] if a in mask else 1 for a in atoms.order)
 
     def check(active: Any) -> None:
-        for eqn, dims in found:
-            if (active.any(axis=dims) != active.all(axis=dims)).any():
-                raise split_collective(eqn, predicate)
+        if active.all() or not active.any():
+            return
+        at_work = np.broadcast_to(active.reshape(shape), sizes).reshape(-1)
+        for eqn, groups in found:
+            here = at_work[groups]
+            split = np.flatnonzero(here.any(axis=1) != here.all(axis=1))
+            if len(split):
+                members, there = groups[split[0]], here[split[0]]
+                raise split_collective(eqn, predicate, members[there].tolist(),
+                                       members[~there].tolist())
 
     return check
 
 
-def split_collective(eqn: Equation, predicate: Equation) -> Exception:
-    """The error for a collective that a part of its group would wait in for ever."""
+def _groups(eqn: Equation, group: Atoms, atoms: MeshAtoms) -> np.ndarray:
+    """The ranks of the devices (their places in the mesh) by groups that exchange, one a row."""
+    sizes = atoms.sizes(atoms.order)
+    ranks = np.arange(math.prod(sizes)).reshape(sizes)
+    last = [atoms.order.index(a) for a in group]
+    rest = [i for i in range(len(sizes)) if i not in last]
+    rows = ranks.transpose(*rest, *last).reshape(-1, atoms.count(group))
+    parts = eqn.params.get("axis_index_groups")
+    return rows if parts is None else np.concatenate([rows[:, list(p)] for p in parts])
+
+
+def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], away: Sequence[int]
+                     ) -> Exception:
+    """The error for a collective that a part of its group would wait in for ever.
+
+    predicate: the loop or branch that parted the ranks that came here from those that did not.
+    """
     assert eqn.op.collective is not None
     axes = ", ".join(eqn.op.collective.axes(eqn.params))
+    name, asks = eqn.op.name, predicate.op.name
+    who, missing = _ranks(here), _ranks(away)
+    other, one = _elsewhere(eqn, predicate), len(away) == 1
+    if other is not None:
+        doing = f"{'waits' if one else 'wait'} in `{other.op.name}` at {other.location}"
+    elif asks == "while":
+        doing = f"{'has' if one else 'have'} left the loop at {predicate.location}"
+    else:
+        doing = f"{'takes' if one else 'take'} a branch without it, at {predicate.location}"
+    labels = [Label(predicate.location, f"this `{asks}` goes different ways")]
+    if other is not None:
+        labels.append(Label(other.location, f"{missing} would wait here"))
     return error(
-        RuntimeError, f"`{eqn.op.name}` exchanges over {axes}, but the predicate of "
-        f"`{predicate.op.name}` at {predicate.location} lets only some devices of a group along "
-        f"{axes} reach it: on hardware they would wait for the others for ever",
-        code="split-collective", location=eqn.location, label="not all members come here",
-        others=(Label(predicate.location, f"this `{predicate.op.name}` goes different ways"),),
+        RuntimeError, f"deadlock: `{name}` at {eqn.location} exchanges over {axes}, but the "
+        f"predicate of `{asks}` at {predicate.location} lets only some devices of a group along "
+        f"{axes} reach it: {who} would wait there for ever for {missing}, which {doing}",
+        code="split-collective", location=eqn.location, label=f"{who} would wait here",
+        others=tuple(labels),
         help=(f"make the predicate equal along {axes}, for example `lax.pmax(pred, {axes!r})`",
-              f"or exchange before the `{predicate.op.name}`"))
+              f"or exchange before the `{asks}`"))
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0, 1 and 4`; of many, the first ones."""
+    names = [str(int(r)) for r in ranks]
+    if len(names) > 8:
+        names = [*names[:6], f"{len(names) - 6} more"]
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _elsewhere(eqn: Equation, predicate: Equation) -> Equation | None:
+    """The first exchange in another branch of the predicate, where the others would wait."""
+    if predicate.op.name != "cond":
+        return None
+    exchanges = [[e for e in every_equation(b.eqns)
+                  if e.op.collective is not None and e.op.name not in _OWN]
+                 for b in predicate.params["branches"]]
+    own = [any(e is eqn or (e.op is eqn.op and e.location is eqn.location) for e in found)
+           for found in exchanges]
+    return next((found[0] for found, mine in zip(exchanges, own, strict=True)
+                 if found and not mine), None)
 
 
 def mask_dims(mask: Atoms, layout: Layout, ndim: int, atoms: MeshAtoms) -> tuple[int, ...]:

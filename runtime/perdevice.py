@@ -21,6 +21,7 @@ from ..ir.spec import axis_factor
 from ..ir.types import ArrayType
 from . import ring
 from .axes import MeshAtoms, axis_names, linear_index
+from .callbacks import run_callback
 from .masks import split_collective
 from .meter import Meter, Traffic, Wire
 from .numerics import as_declared, evaluator, widened
@@ -164,6 +165,8 @@ class PerDeviceRun:
             names = axis_names(eqn.params["axis_name"])
             return [[np.asarray(linear_index(self.mesh, names, at), dtype)
                      for at in self.coordinates]]
+        if op.effect:
+            return run_callback(self, eqn, operands)
         if op.collective is not None:
             return [self.collective(eqn, operands[0])]
         if op.subprograms and op.evaluate is None:
@@ -227,7 +230,8 @@ class PerDeviceRun:
                                                         params["dimension"])
                         continue
                     assert self.splits is not None
-                    raise split_collective(eqn, self.splits)
+                    away = [d for d in some if d not in self.active]
+                    raise split_collective(eqn, self.splits, here, away)
                 made = self.exchange(eqn, params, some, [blocks[d] for d in some], wire)
                 for d, block in zip(some, made, strict=True):
                     results[d] = block

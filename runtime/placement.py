@@ -7,24 +7,29 @@ these meshes becomes the mesh of the computation, and every other sharding is re
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.device import Device
 from ..ir.diagnostic import fail
-from ..ir.mesh import AbstractMesh, Mesh, empty_abstract_mesh
+from ..ir.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
+from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..ir.restate import spec_for_tiling
 from ..ir.sharding import NamedSharding, Sharding
-from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 
 
 @dataclass(frozen=True)
 class Placed:
-    """An argument or result with the sharding that was asked for it (None: not committed)."""
+    """An argument or result with the sharding that was asked for it (None: not committed).
+
+    used: whether the computation looks at it; if not, it may lie anywhere.
+    """
     name: str
     aval: ArrayType
     sharding: Sharding | None
+    used: bool = True
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,22 @@ class Placement:
     """Where a computation runs.
 
     mesh: its concrete mesh, or None for one device or an abstract mesh. device: the single device.
-    abstract_mesh: the mesh that the partitioner sees (empty for one device).
+    abstract_mesh: the mesh that the partitioner sees (empty for one device). unnamed: the devices
+    in their order, where no argument names a mesh and `mesh` was made from a tile assignment.
     """
     mesh: Mesh | None
     abstract_mesh: AbstractMesh
     device: Device | None
+    unnamed: tuple[Device, ...] = ()
+
+    def sharding(self, spec: PartitionSpec, ndim: int, axis_types: tuple[AxisType, ...] = (),
+                 memory_kind: str | None = None) -> NamedSharding | GSPMDSharding:
+        """How a value of `ndim` dimensions with this spec lies on the devices, as users see it."""
+        mesh = self.mesh or self.abstract_mesh
+        if axis_types and axis_types != mesh.axis_types:
+            mesh = mesh.update(axis_types=axis_types)
+        named = NamedSharding(mesh, spec, memory_kind=memory_kind)
+        return from_named(named, ndim, self.unnamed) if self.unnamed else named
 
 
 def device_ids(sharding: Sharding) -> list[int]:
@@ -44,48 +60,40 @@ def device_ids(sharding: Sharding) -> list[int]:
 
 
 def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
-            others: Iterable[Sharding], context: Mesh, default: Device) -> Placement:
+            others: Iterable[Sharding], context: Mesh, default: Device,
+            who_named: Callable[[Mesh], str] | None = None) -> Placement:
     """The placement of a computation.
 
     args: its arguments. meshes: concrete meshes named inside the function. others: shardings that
     jit was given. context: the context mesh (empty where none is set). default: the device to use
-    if nothing is committed.
+    if nothing is committed. who_named: the op inside the function that named a mesh, for messages.
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     abstract = _abstract_only([*args], others)
     if abstract is not None:
         return Placement(None, abstract, None)
+    others = tuple(others)
     wanted: Mesh | None = context if context.axis_names else None
     devices = tuple(wanted.device_tuple) if wanted is not None else None
     first = "jit's context mesh"
-    first_named = None
-    for a in args:
-        if a.sharding is None:
-            continue
-        assigned = tuple(a.sharding.device_assignment)
+    for who, assigned, mesh in _named(function, args, meshes, others, who_named):
         if devices is None:
-            devices, first_named = assigned, a
+            devices, first = assigned, who
         elif assigned != devices:
-            if _is_whole_on_one(a.sharding) and len(devices) == 1 and assigned == devices:
-                continue
-            _incompatible(function, a, first_named, devices, first)
-        if wanted is None and isinstance(a.sharding, NamedSharding):
-            wanted = a.sharding.mesh  # type: ignore[assignment]
-    candidates = [*meshes, *(s.mesh for s in others if isinstance(s, NamedSharding))]
-    for mesh in candidates:
-        if devices is None or (first_named is None and wanted is None):
-            devices, wanted = tuple(mesh.device_tuple), mesh
-        elif tuple(mesh.device_tuple) != devices:
-            what = f"{function}'s mesh with device ids {[d.id for d in mesh.device_tuple]}"
-            if first_named is not None:
-                _raise_incompatible(f"{_argument(function, first_named)} and {what}")
-            _raise_incompatible(f"{what} and {first} with device ids {[d.id for d in devices]}")
+            _raise_incompatible(f"{_on(first, devices)} and {_on(who, assigned)}")
         wanted = wanted or mesh
     if wanted is not None:
-        return Placement(wanted, wanted.abstract_mesh, None)
-    for s in others:
+        unnamed = wanted.device_tuple if is_unnamed(wanted) else ()
+        return Placement(wanted, wanted.abstract_mesh, None, unnamed)
+    for s in [*(a.sharding for a in args), *others]:
+        if s is None:
+            continue
         if devices is None:
             devices = tuple(s.device_assignment)
+        if isinstance(s, GSPMDSharding) and len(devices) > 1:
+            made = s.named().mesh
+            assert isinstance(made, Mesh)
+            return Placement(made, made.abstract_mesh, None, s.device_assignment)
     return Placement(None, empty_abstract_mesh, devices[0] if devices else default)
 
 
@@ -97,23 +105,26 @@ def _abstract_only(args: Sequence[Placed], others: Iterable[Sharding]) -> Abstra
     return None
 
 
-def _is_whole_on_one(sharding: Sharding) -> bool:
-    return len(sharding.device_assignment) == 1
+def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
+           others: Iterable[Sharding], who_named: Callable[[Mesh], str] | None
+           ) -> Iterator[tuple[str, tuple[Device, ...], Mesh | None]]:
+    """Everything that names devices: (what it is, the devices in order, its mesh)."""
+    for a in args:
+        if a.sharding is not None and a.used:
+            mesh = a.sharding.mesh if isinstance(a.sharding, NamedSharding) else None
+            shape = a.aval.update(sharding=None).str_short()
+            yield (f"argument {a.name} of {function} with shape {shape} and",
+                   tuple(a.sharding.device_assignment), mesh)  # type: ignore[misc]
+    for s in others:
+        mesh = s.mesh if isinstance(s, NamedSharding) else None
+        yield "explicit output sharding", tuple(s.device_assignment), mesh  # type: ignore[misc]
+    for mesh in meshes:
+        op = "sharding_constraint" if who_named is None else who_named(mesh)
+        yield f"{op} inside jit", tuple(mesh.device_tuple), mesh
 
 
-def _argument(function: str, a: Placed) -> str:
-    ids = device_ids(a.sharding) if a.sharding is not None else []
-    shape = a.aval.update(sharding=None).str_short()
-    return (f"argument {a.name} of {function} with shape {shape} and with device ids {ids} on "
-            "platform CPU")
-
-
-def _incompatible(function: str, a: Placed, first: Placed | None, devices: tuple[Device, ...],
-                  context: str) -> None:
-    if first is not None:
-        _raise_incompatible(f"{_argument(function, first)} and {_argument(function, a)}")
-    _raise_incompatible(f"{_argument(function, a)} and {context} with device ids "
-                        f"{[d.id for d in devices]} on platform CPU")
+def _on(who: str, devices: tuple[Device, ...]) -> str:
+    return f"{who} with device ids {[d.id for d in devices]} on platform CPU"
 
 
 def _raise_incompatible(what: str) -> None:
@@ -127,7 +138,9 @@ def _raise_incompatible(what: str) -> None:
 def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
     """The spec on `mesh` that lays a value of `ndim` dimensions out as `sharding` does.
 
-    Raises ValueError if no spec on that mesh does.
+    Where no spec on the mesh does, the nearest: dimensions whose tiles need a part of an axis are
+    whole, and the value is brought there before the computation, or taken from there after it.
+    Raises ValueError for a partial sum that no spec on the mesh describes.
     """
     if isinstance(sharding, NamedSharding):
         spec = sharding.spec
@@ -135,36 +148,15 @@ def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
                 sharding.mesh.axis_names == mesh.axis_names
                 and sharding.mesh.axis_sizes == mesh.axis_sizes):
             return spec
-        if not (spec.unreduced or spec.reduced):
-            found = _equivalent_spec(mesh, sharding, ndim)
+        if not spec.reduced:
+            found = spec_for_tiling(mesh, sharding.tiling(ndim), loose=True)
             if found is not None:
                 return found
     elif len(sharding.device_assignment) == 1 and mesh.size == 1:
         return PartitionSpec()
+    elif isinstance(sharding, GSPMDSharding):
+        named = named_on(sharding, mesh)
+        if named.mesh is mesh:
+            return named.spec
     fail(ValueError, f"No PartitionSpec on mesh {mesh} describes the sharding {sharding}",
          code="no-spec", help="move the array to the mesh of the others with `device_put`")
-
-
-def _equivalent_spec(mesh: Mesh, sharding: NamedSharding, ndim: int) -> PartitionSpec | None:
-    factors = sharding.dim_factors(ndim)
-    names = mesh.axis_names
-
-    def place(d: int, free: tuple[str, ...]):
-        if d == ndim:
-            yield ()
-            return
-        for r in range(len(free) + 1):
-            for chosen in itertools.permutations(free, r):
-                parts = 1
-                for a in chosen:
-                    parts *= mesh.axis_size(a)
-                if parts == factors[d]:
-                    rest = tuple(a for a in free if a not in chosen)
-                    for tail in place(d + 1, rest):
-                        yield (chosen, *tail)
-
-    for entries in place(0, tuple(a for a in names if mesh.axis_size(a) > 1)):
-        spec = spec_from_entries(entries)
-        if NamedSharding(mesh, spec).is_equivalent_to(sharding, ndim):
-            return spec
-    return None

@@ -19,7 +19,7 @@ from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import collectives, control, inplace
+from . import callbacks, collectives, control, inplace
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
@@ -80,6 +80,8 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
             used.update(axis_names(eqn.params["axis_name"]))
+        elif eqn.op.effect:
+            used.update(eqn.params.get("axes", ()))
     return used
 
 
@@ -211,6 +213,8 @@ class Planner(Workspace):
             self.at[eqn.outvars[0]].forms = x.forms
         elif op.name in STRATEGIES:
             STRATEGIES[op.name](self, eqn)
+        elif op.effect:
+            callbacks.plan_callback(self, eqn)
         elif op.collective is not None:
             collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
         elif op.evaluate is None:

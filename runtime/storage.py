@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ir.device import Device
+from ..ir.gspmd import GSPMDSharding
 from ..ir.keys import storage_dtype
 from ..ir.mesh import Mesh
 from ..ir.sharding import NamedSharding, Sharding, tile_index
@@ -74,12 +75,18 @@ def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice
     return sharding.devices_indices_map(shape)
 
 
+def on_mesh(sharding: Sharding) -> Sharding:
+    """The same sharding with a mesh, whose axes leading dimensions are named by."""
+    return sharding.named() if isinstance(sharding, GSPMDSharding) else sharding
+
+
 def block_of(stored: Stored, sharding: Sharding, shape: Shape, device: Device) -> np.ndarray:
     """What `device` holds: a view of the data."""
     data = stored.data
     if stored.lead:
-        data = data[lead_index(sharding.mesh, stored.lead)[device]]  # type: ignore[attr-defined]
-    return data[block_index(sharding, shape)[device]]
+        mesh = on_mesh(sharding).mesh  # type: ignore[attr-defined]
+        data = data[lead_index(mesh, stored.lead)[device]]
+    return data[(*block_index(sharding, shape)[device], ...)]     # an array, also for a scalar
 
 
 def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Shape,
@@ -107,6 +114,7 @@ def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Sha
             if first.get(key) is blocks[device]:
                 data[where] = blocks[device]
         return Stored(frozen(data))
+    sharding = on_mesh(sharding)
     assert isinstance(sharding, NamedSharding)
     lead = differing_axes(sharding)
     places = lead_index(sharding.mesh, lead)

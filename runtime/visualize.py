@@ -53,6 +53,12 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
     scale: size of the picture (10 lines at 1). min_width, max_width: of a cell and of the whole,
       in characters. color_map: a function of [0, 1] to red, green and blue in [0, 1].
     Raises ValueError unless there are 1 or 2 dimensions, NotImplementedError for partial sums.
+
+    >>> sharding = st.NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("y"))
+    >>> st.debug.visualize_sharding((8,), sharding, use_color=False)
+    ┌───────────┬───────────┐
+    │CPU 0,2,4,6│CPU 1,3,5,7│
+    └───────────┴───────────┘
     """
     shape = tuple(shape)
     if len(shape) not in (1, 2):
@@ -67,12 +73,23 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
 
 
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
-    """Print where the blocks of an array are; options as for `visualize_sharding`."""
+    """Print where the blocks of an array are; options as for `visualize_sharding`.
+
+    >>> x = st.device_put(np.arange(8.0), st.devices()[2])
+    >>> st.debug.visualize_array_sharding(x, use_color=False)
+    ┌───────┐
+    │ CPU 2 │
+    └───────┘
+    """
     visualize_sharding(arr.shape, arr.sharding, **options)
 
 
 def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) -> None:
-    """Call `callback` with the sharding of each array of a pytree."""
+    """Call `callback` with the sharding of each array of a pytree.
+
+    >>> st.debug.inspect_array_sharding(np.float32(1) + jnp.ones(2), callback=print)
+    SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
+    """
     for leaf in flatten(value)[0]:
         callback(leaf.sharding)
 

@@ -13,11 +13,10 @@ warnings.simplefilter("ignore")
 
 import jax  # noqa: E402 - after the filter
 import jax.lax.linalg  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
 import signatures  # noqa: E402
 
 if __name__ == "__main__":
-    found = signatures.surface(jnp, jax.lax, jax.nn)
+    found = signatures.surface(jax)
     signatures.TABLE.write_text("".join(
         f"{name}\t{text}".rstrip() + "\n" for name, text in sorted(found.items())))
     print(len(found), "signatures")

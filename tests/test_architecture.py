@@ -29,7 +29,7 @@ BELOW = {
     "cli": {"ir", "tracer", "partitioner", "runtime", "driver", "api", "cli"},
     "__init__": {"ir", "tracer", "partitioner", "runtime", "driver", "api", "cli", "__init__"},
 }
-HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "scipy")
+HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 LAZY_LOADERS = {"ir/lazy.py", "__init__.py"}
 
 

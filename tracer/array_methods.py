@@ -23,6 +23,7 @@ from .array_operators import (
     _round,
     _set,
 )
+from .constants import put_on_device
 from .dtype_promotion import user_dtype
 from .indexed_update import IndexUpdateHelper
 from .jnp import (
@@ -213,7 +214,7 @@ def _take(self, indices, axis=None, out=None, mode=None, unique_indices=False,
 
 
 def _to_device(self, device, *, stream=None):
-    return arrays.array(self, copy=False, device=device)
+    return put_on_device(self, device)
 
 
 def _trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
@@ -289,7 +290,7 @@ def _array_namespace(self, *, api_version=None):
     """The module that implements the array API standard for this array."""
     if api_version is not None and api_version != "2024.12":
         raise ValueError(f"api_version={api_version!r} is not available; available versions are: "
-                         "('2024.12',)")
+                         "['2024.12']")
     return NAMESPACE[0]
 
 
@@ -328,4 +329,7 @@ for _name, _function in COMPARISONS.items():
     METHODS[f"__{_name}__"] = _operator(_function, f"__{_name}__")
 
 
+for _name, _method in METHODS.items():
+    if not _name.startswith("_") and not getattr(_method, "__doc__", None):
+        _method.__doc__ = f"As `numpy.{_name}`, with this array as the first operand."
 install_methods(METHODS)

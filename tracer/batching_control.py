@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.diagnostic import fail
 from ..ir.op import OPS
 from ..ir.ops.control import cond_p, item_type, scan_p, while_p
 from ..ir.ops.derivatives import explicit_sharding
@@ -162,6 +163,10 @@ def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
                 branches: tuple[Program, ...]) -> Batched:
     index, *values = operands
     if dims[0] is not None and len(branches) > 1:
+        if any("io" in e.split() for b in branches for e in b.effects):
+            fail(NotImplementedError, "IO effect not supported in vmap-of-cond.",
+                 code="effect-in-cond", label="the mapped index of this branch makes all branches "
+                 "run", help="call `io_callback` outside of the branches")
         return _select_branch(axis, index, dims, values, types, branches)
     if dims[0] is not None:
         index = np.int32(0)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..ir.op import OPS
-from ..ir.ops.custom import custom_jvp_call_p, custom_vjp_call_p
+from ..ir.ops.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
 from ..ir.ops.derivatives import has_tangent
-from ..ir.program import Program
+from ..ir.program import Program, Var
 from ..ir.types import ArrayType
 from .autodiff.custom import SymbolicZero
 from .autodiff.forward import zero_tangent
 from .batching import Batched, Dims, MappedAxis, element_type, rule, to_dim
-from .batching_programs import batch_program
+from .batching_programs import ANYWHERE, batch_program
 from .mapped import map_flat
 from .tracer import typeof
 
@@ -131,3 +131,33 @@ class _MappedBackward:
         if dim is None:
             return OPS["mul"].bind(ct, np.asarray(self.axis.size, typeof(ct).dtype)[()])
         return OPS["reduce_sum"].bind(ct, axes=(dim,), out_sharding=None)
+
+
+@rule("custom_linear_solve")
+def _batch_linear_solve(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
+                        types: Sequence[ArrayType], *, call_jaxpr: Program,
+                        maps: tuple[Program, ...], num_consts: int) -> Batched:
+    """One solve of all systems: right sides and solutions are mapped whether they differ or not."""
+    size = len(operands) - num_consts
+    consts = operands[:num_consts]
+    sides = [to_dim(x, d, 0, axis) for x, d in zip(operands[num_consts:], dims[num_consts:],
+                                                   strict=True)]
+    taken = [typeof(x) for x in (*consts, *sides)]
+    mapped = [*dims[:num_consts], *(0,) * size]
+    batched, captured = [], []
+    for program in (call_jaxpr, *maps):
+        wanted = [0] * size + [ANYWHERE] * (len(program.outvars) - size)
+        batched.append(batch_program(axis, program, taken, mapped, wanted))
+        captured += batched[-1][1]
+    programs = []
+    before = 0
+    for program, own, _ in batched:       # each takes what any of them closes over
+        unused = [Var(typeof(x)) for x in captured]
+        unused[before:before + len(own)] = program.invars[:len(own)]
+        programs.append(program.replace(invars=[*unused, *program.invars[len(own):]],
+                                        arg_names=()))
+        before += len(own)
+    results = custom_linear_solve_p.bind(
+        *captured, *consts, *sides, call_jaxpr=programs[0], maps=tuple(programs[1:]),
+        num_consts=len(captured) + num_consts)
+    return results, batched[0][2]

@@ -79,7 +79,8 @@ def _check_specs(axis: MappedAxis, cut: tuple[str, ...], specs: Iterable[Partiti
 
 
 def _with_dim(spec: PartitionSpec, dim: int, ndim: int, axes: tuple[str, ...]) -> PartitionSpec:
-    entries = list(spec.padded(ndim).entries)
+    entries = list(spec.entries[:ndim])
+    entries += [()] * (dim - len(entries))
     entries.insert(dim, axes)
     return spec_from_entries(entries, spec.unreduced, spec.reduced)
 

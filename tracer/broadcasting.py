@@ -11,6 +11,7 @@ from typing import Any
 from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.errors import ShardingTypeError
+from ..ir.infer import is_pending, refuse_pending
 from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.sharding import reshard_p
@@ -18,6 +19,7 @@ from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from .constants import as_array
 from .dtype_promotion import broadcast_shapes, shape_of
+from .eager_mesh import beside
 
 Shape = tuple[int, ...]
 
@@ -63,6 +65,8 @@ def to_type(x: Any, shape: Shape, sharding: NamedSharding | None = None) -> Arra
     same = have == shape
     if same and (sharding is None or (isinstance(x, Array) and x.aval.sharding is sharding)):
         return as_array(x)
+    if sharding is not None and isinstance(x, Array) and is_pending(x.aval):
+        refuse_pending("broadcasting to a sharding", [x.aval], iterated=True)
     extra = len(shape) - len(have)
     entries = x.aval.entries if isinstance(x, Array) else ((),) * len(have)
     wanted = ((),) * len(shape) if sharding is None else sharding.spec.entries
@@ -91,8 +95,12 @@ def broadcast_together(*values: Any) -> list[Any]:
     if all(s == shapes[0] for s in shapes[1:]):
         return list(values)
     shape = broadcast_shapes(*shapes)
+    pending = [v.aval for v in values if isinstance(v, Array) and is_pending(v.aval)]
+    if pending:
+        refuse_pending("broadcasting", pending)
     sharding = joined_sharding(list(values), shape)
-    return [to_type(v, shape, sharding) for v in values]
+    with beside(*values):
+        return [to_type(v, shape, sharding) for v in values]
 
 
 def select_of(which: Any, on_false: Any, on_true: Any) -> Array:

@@ -18,7 +18,7 @@ from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
 from . import lax
-from .broadcasting import joined_sharding
+from .broadcasting import broadcast_together
 from .dtype_promotion import broadcast_shapes, convert, dtype_name, shape_of
 from .index_forms import Position
 from .lax.creation import filled_as
@@ -79,6 +79,8 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
         spread = advanced[-1] - advanced[0] + 1 != len(advanced)
         arrays = [_index_array(items[k][0].value, items[k][1], wrap) for k in advanced]
         common = broadcast_shapes(*map(shape_of, arrays))
+        if any(isinstance(a, Array) and any(a.aval.entries) for a in arrays):
+            arrays = broadcast_together(*arrays)     # each keeps its own axes if shapes agree
     else:
         advanced, arrays, common, spread = [], [], (), False
     columns: list[Any] = []                       # components of the index vectors
@@ -97,6 +99,13 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
     query_at = 0
     by_place = dict(zip(advanced, arrays, strict=True))
     extra: list[tuple[int, Any]] = []             # strided slices: one query dimension each
+
+    def slice_entry(at: int, dim: int) -> None:
+        """Dimension `at` of x[index] is a slice of dimension `dim` of x, split as that is."""
+        own = dim - len([d for d in operand_new if d < dim])
+        if aval.entries and aval.entries[own]:
+            entries[at] = aval.entries[own]
+
     for k, (p, n) in enumerate(items):
         if k in by_place:
             if not done:
@@ -122,13 +131,12 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
             if p.length != n:
                 columns.append(np.int32(low))
                 mapped.append(operand_dim)
-            if p.length == n and aval.entries:
-                entries[len(slice_shape)] = aval.entries[operand_dim - len(
-                    [d for d in operand_new if d < operand_dim])]
+            slice_entry(len(slice_shape), operand_dim)
             offset_dims.append(len(slice_shape))
             sizes.append(p.length)
             slice_shape.append(p.length)
         else:
+            slice_entry(len(slice_shape), operand_dim)
             extra.append((len(slice_shape), p))
             columns.append((len(extra) - 1, p))
             mapped.append(operand_dim)
@@ -139,24 +147,24 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
     query_dims = sorted([*range(query_at, query_at + query_rank), *(at for at, _ in extra)])
     query_shape = tuple(slice_shape[d] for d in query_dims)
     mesh = aval.mesh
-    joined = joined_sharding(arrays, common) if query_rank else None
-    if joined is not None:
-        mesh = joined.mesh.abstract_mesh
-        entries.update((query_at + d, e) for d, e in enumerate(joined.spec.entries) if e)
-        split = tuple(entries.get(d, ()) if 0 <= d - query_at < query_rank else ()
-                      for d in query_dims)
-        joined = named_sharding_abstract(mesh, spec_from_entries((*split, ())))
+    first = arrays[0] if arrays else None
+    if isinstance(first, Array) and any(first.aval.entries):
+        mesh = first.aval.mesh
+        entries.update((query_at + d, e) for d, e in enumerate(first.aval.entries) if e)
+    if entries:          # a mesh axis may split one dimension of x[index] only
+        NamedSharding(mesh, spec_from_entries(
+            tuple(entries.get(d, ()) for d in range(len(slice_shape)))))
     vectors = []
     for c in columns:
         if isinstance(c, tuple):
             place = query_dims.index(extra[c[0]][0])
-            vectors.append(_spread(_stride_positions(c[1]), (*query_shape, 1), (place,), joined))
+            vectors.append(_spread(_stride_positions(c[1]), (*query_shape, 1), (place,)))
         elif shape_of(c):
-            first = query_dims.index(query_at) if query_rank else 0
-            dims = tuple(range(first + query_rank - len(shape_of(c)), first + query_rank))
-            vectors.append(_spread(c, (*query_shape, 1), dims, joined))
+            start = query_dims.index(query_at) if query_rank else 0
+            dims = tuple(range(start + query_rank - len(shape_of(c)), start + query_rank))
+            vectors.append(_spread(c, (*query_shape, 1), dims))
         else:
-            vectors.append(_spread(c, (*query_shape, 1), (), joined))
+            vectors.append(_spread(c, (*query_shape, 1), ()))
     if not vectors:
         indices: Any = np.zeros((*query_shape, 0), np.int32)
     elif len(vectors) == 1:
@@ -175,9 +183,8 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
                      no_arrays, no_arrays, tuple(operand_new))
 
 
-def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...],
-            sharding: NamedSharding | None) -> Any:
-    return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=sharding)
+def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
+    return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=None)
 
 
 def _stride_positions(p: Position) -> Any:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.array import Array
-from ..ir.context import config, x64_enabled
+from ..ir.context import STATE, config, x64_enabled
 from ..ir.dtypes import safe_to_cast
+from ..ir.infer import infer
 from ..ir.op import Op
 from ..ir.ops.scatter import (
     scatter_add_p,
@@ -27,18 +28,21 @@ from ..ir.ops.scatter import (
 from ..ir.ops.shape import rev_p
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
+from ..ir.types import unsharded
 from . import indexing, lax
+from .auto_mode import in_auto_mode
 from .broadcasting import to_type
 from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
+from .eager_mesh import beside
 from .gathering import Gathering, gathering
 from .index_forms import plain_index
 from .jnp.arrays import asarray
 from .jnp.elementwise import divide as _divide
 from .jnp.powers import power as _power
-from .lax.indexed import applied
+from .lax.indexed import applied, check_combines
 from .out_sharding import canonicalize_sharding
-from .sharding_functions import auto_axes
+from .tracer import typeof
 
 
 class IndexUpdateHelper:
@@ -140,6 +144,8 @@ class IndexUpdateRef:
               wrap_negative_indices=True):
         """x with an elementwise func applied to x[index]; twice for positions that occur twice."""
         x = as_array(self.array)
+        if any(x.aval.entries):
+            _check_applicable(x, self.index, wrap_negative_indices)
         index = self.index if isinstance(self.index, tuple) else (self.index,)
         single = unique_indices or all(
             i is None or i is Ellipsis or isinstance(i, (int, slice)) for i in index)
@@ -157,13 +163,28 @@ class IndexUpdateRef:
         return _with_sharding(run, self.array, self.index, values, out_sharding)
 
 
+def _check_applicable(x: Array, index: Any, wrap: bool) -> None:
+    """Raise where Explicit typing refuses to scatter whole updates to x[index]."""
+    g = gathering(plain_index(index, x.aval.shape), x.aval, wrap)
+    y = typeof(_fitted(convert(0, dtype_name(x)), g, x))
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=g.numbers.offset_dims,
+        inserted_window_dims=g.numbers.collapsed_slice_dims,
+        scatter_dims_to_operand_dims=g.numbers.start_index_map)
+    updates = y.update(sharding=unsharded(y.ndim, y.mesh))
+    infer(scatter_p, (x.aval, typeof(g.indices), updates),
+          {"dimension_numbers": numbers, "indices_are_sorted": g.sorted,
+           "unique_indices": g.unique, "mode": lax.GatherScatterMode.FILL_OR_DROP},
+          STATE.abstract_mesh)
+
+
 def _with_sharding(f: Callable[..., Array], x: Array, index: Any, values: Any, out_sharding: Any
                    ) -> Array:
     """f(x, index[, values]); with out_sharding, in Auto mode and resharded."""
     more = () if values is None else (values,)
     if out_sharding is None:
         return f(x, index, *more)
-    canonicalize_sharding(out_sharding, "get" if values is None else "set")
+    sharding = canonicalize_sharding(out_sharding, "get" if values is None else "set")
     # Arrays inside of the index are operands too; slices and ints stay as they are.
     items = index if isinstance(index, tuple) else (index,)
     arrays = [i for i in items if isinstance(i, (Array, np.ndarray)) and i.dtype != np.dtype(bool)]
@@ -175,8 +196,10 @@ def _with_sharding(f: Callable[..., Array], x: Array, index: Any, values: Any, o
             found[k] = a
         return f(x, tuple(found), *rest[len(places):])
 
-    operands = [as_array(a) for a in arrays] + [as_array(v) for v in more]
-    return auto_axes(run, out_sharding=out_sharding)(x, *operands)
+    operands = [as_array(a) for a in arrays] + [
+        as_array(promote_dtypes(x, v)[1] if type(v) in (bool, int, float, complex) else v)
+        for v in more]
+    return in_auto_mode(run, sharding, x, *operands)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -198,7 +221,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
         x = convert(x, own)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)
-    y = _fitted(y, g)
+    y = _fitted(y, g, x)
     if g.reversed_dims:
         y = rev_p.bind(y, dimensions=g.reversed_dims)
     numbers = lax.ScatterDimensionNumbers(
@@ -207,6 +230,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
         scatter_dims_to_operand_dims=g.numbers.start_index_map)
     mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else lax.GatherScatterMode.from_any(
         mode)
+    check_combines(op, x)
     out = op.bind(x, g.indices, y, dimension_numbers=numbers,
                   indices_are_sorted=bool(indices_are_sorted or g.sorted),
                   unique_indices=bool(unique_indices or g.unique), mode=mode)
@@ -219,7 +243,8 @@ def _check_cast(y: Any, own: Any) -> None:
     """Warn where the value has to be cut down to the dtype of the array."""
     if config.jax_numpy_dtype_promotion == "strict" or not isinstance(own, np.dtype):
         return
-    if type(y) in (bool, int, float, complex) and np.result_type(own, type(y)) == own:
+    if type(y) in (bool, int, float, complex) and own.kind in "biufc" and (
+            np.result_type(own, type(y)) == own):
         return
     dtype, weak = dtype_and_weak(y)
     if dtype == own or (weak and safe_to_cast(np.zeros((), dtype), own, x64_enabled())):
@@ -232,7 +257,7 @@ def _check_cast(y: Any, own: Any) -> None:
             "error.", FutureWarning, stacklevel=6)
 
 
-def _fitted(y: Any, g: Gathering) -> Any:
+def _fitted(y: Any, g: Gathering, like: Array) -> Any:
     """The value broadcast to the type of x[index], without the new axes of the index."""
     shape, entries = list(g.slice_shape), list(g.slice_entries)
     for d in g.new_axes:
@@ -246,5 +271,6 @@ def _fitted(y: Any, g: Gathering) -> Any:
     if len(have) > len(shape):
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "
                          f"arr_shape={tuple(have)} shape={tuple(shape)}")
-    y = to_type(y, tuple(shape), sharding)
+    with beside(like, y):
+        y = to_type(y, tuple(shape), sharding)
     return lax.squeeze(y, g.new_axes) if g.new_axes else y

@@ -195,16 +195,17 @@ def mapped_argument(builder: VmapBuilder, x: Any, dim: int) -> Tracer:
 def call_mapped(builder: VmapBuilder, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)` in the builder's axis: its name, and the mesh axes that split it."""
     axis, outer = builder.axis, STATE.interpreter
-    names, split = STATE.named_axes, STATE.mapped_mesh_axes
+    names, split, spmd = STATE.named_axes, STATE.mapped_mesh_axes, STATE.spmd_axes
     STATE.interpreter = builder
     STATE.mapped_mesh_axes = split | frozenset(axis.entry)
+    STATE.spmd_axes = spmd | frozenset(axis.spmd)
     if axis.name is not None:
         STATE.named_axes = (*names, (axis.name, axis.size))
     try:
         return f(*args, **kwargs)
     finally:
         STATE.interpreter = outer
-        STATE.named_axes, STATE.mapped_mesh_axes = names, split
+        STATE.named_axes, STATE.mapped_mesh_axes, STATE.spmd_axes = names, split, spmd
 
 
 def unmapped(builder: VmapBuilder, x: Any) -> tuple[Any, int | None]:

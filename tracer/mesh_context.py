@@ -39,6 +39,11 @@ class set_mesh:
 
     `set_mesh(None)` clears it. `with set_mesh(mesh) as m` binds None, as in JAX.
     Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     st.typeof(jnp.zeros((16, 2), out_sharding=P("x")))
+    ShapedArray(float32[16@x,2])
     """
 
     def __init__(self, mesh: Mesh | None) -> None:
@@ -53,7 +58,14 @@ class set_mesh:
 
 @contextmanager
 def use_mesh(mesh: Mesh):
-    """Make `mesh` current within a `with` block."""
+    """Make `mesh` current within a `with` block.
+
+    Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
+
+    >>> with st.sharding.use_mesh(st.make_mesh((8,), ("x",))):
+    ...     st.device_put(np.ones(16), P("x")).sharding.spec
+    P('x',)
+    """
     saved = _enter(_checked(mesh, "use_mesh"))
     try:
         yield mesh
@@ -62,7 +74,16 @@ def use_mesh(mesh: Mesh):
 
 
 def get_mesh() -> Mesh:
-    """The concrete context mesh, empty where none is set. Only outside of traced functions."""
+    """The concrete context mesh, empty where none is set.
+
+    Raises ValueError inside of traced functions.
+
+    >>> st.sharding.get_mesh().empty
+    True
+    >>> with st.set_mesh(st.make_mesh((4, 2), ("x", "y"))):
+    ...     st.sharding.get_mesh().axis_names
+    ('x', 'y')
+    """
     if STATE.interpreter is not None:
         fail(ValueError, "`get_mesh` can only be used outside of `jax.jit`. Maybe you want "
              "`jax.sharding.get_abstract_mesh()`?", code="mesh-in-trace")
@@ -70,13 +91,31 @@ def get_mesh() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """The context mesh as types see it: inside shard_map its axes are Manual."""
+    """The context mesh as types see it: inside shard_map its axes are Manual.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> def axis_types(x):
+    ...     print(st.sharding.get_abstract_mesh().axis_types)
+    ...     return x
+    >>> f = st.shard_map(axis_types, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    >>> x = f(np.ones(8))
+    (Manual,)
+    """
     return STATE.abstract_mesh
 
 
 @contextmanager
 def use_abstract_mesh(mesh: AbstractMesh):
-    """Let types see `mesh` within a `with` block: other names or axis types, the same size."""
+    """Let types see `mesh` within a `with` block: other names or axis types, the same size.
+
+    Raises ValueError for anything but an AbstractMesh, and for one of another size.
+
+    >>> mesh = st.sharding.AbstractMesh((8,), ("x",), (st.sharding.AxisType.Explicit,))
+    >>> x = st.ShapeDtypeStruct((16, 4), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+    >>> with st.sharding.use_abstract_mesh(mesh):
+    ...     st.eval_shape(lambda x: x.sum(1), x).sharding.spec
+    P('x',)
+    """
     if not isinstance(mesh, AbstractMesh):
         fail(ValueError, f"Expected mesh of type `jax.sharding.AbstractMesh`. Got {type(mesh)}",
              code="not-a-mesh")

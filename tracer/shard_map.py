@@ -11,13 +11,11 @@ Source: JAX's `jax.shard_map` and its notebook.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
-from ..ir.infer import spec_entry
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
 from ..ir.ops.manual import entering_type, manual_mesh
@@ -26,25 +24,19 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .region_values import BlockBuilder
-from .shard_map_checks import (
-    check_divisible,
-    check_out_ranks,
-    check_ranks,
-    check_replication,
+from .shard_map_checks import check_concrete, check_divisible, check_ranks
+from .shard_map_specs import (
+    Infer,
+    braces,
+    in_specs_of,
+    leaf_names,
+    leave,
+    match_types,
+    out_specs_of,
 )
 from .sharding_functions import traced_or_run
 from .staging import Builder, current_builder, record_mesh, trace_to_program
 from .tracer import typeof
-
-
-class _Infer:
-    """Default of in_specs: read them from the arguments' types."""
-
-    def __repr__(self) -> str:
-        return "Infer"
-
-
-Infer = _Infer()
 
 
 def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = Infer,
@@ -87,6 +79,16 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_ax
         return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if isinstance(axis_name, (tuple, list, set, frozenset)):
         raise TypeError(f"smap axis_name should be a `str` or a `Hashable`, but got {axis_name}")
+    if in_axes is not None and in_axes is not Infer and not isinstance(in_axes, (int, tuple)):
+        raise TypeError(
+            "smap in_axes must be an int, None, jax.sharding.Infer, or a tuple of entries "
+            f"corresponding to the positional arguments passed to the function, but got {in_axes}.")
+    if in_axes is not Infer and not all(isinstance(d, int) for d in tree.leaves(in_axes)):
+        raise TypeError("smap in_axes must be an int, None, jax.sharding.Infer, or (nested) "
+                        f"container with those types as leaves, but got {in_axes}.")
+    if not all(isinstance(d, int) for d in tree.leaves(out_axes)):
+        raise TypeError("smap out_axes must be an int, None, or (nested) container with those "
+                        f"types as leaves, but got {out_axes}.")
 
     def spec(dim: Any) -> PartitionSpec:
         return PartitionSpec() if dim is None else PartitionSpec(*(None,) * dim, axis_name)
@@ -94,8 +96,19 @@ def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_ax
     def specs(axes: Any) -> Any:
         return axes if axes is Infer else tree.map(spec, axes, is_leaf=lambda x: x is None)
 
-    return shard_map(f, in_specs=specs(in_axes), out_specs=specs(out_axes),
-                     axis_names={axis_name})
+    mapped = shard_map(f, in_specs=specs(in_axes), out_specs=specs(out_axes),
+                       axis_names={axis_name})
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        mesh = STATE.abstract_mesh
+        if in_axes is Infer and axis_name in mesh.axis_names and (
+                mesh.axis_type(axis_name) is not AxisType.Explicit):
+            raise TypeError(f"in_axes was not specified when axis_name={braces([axis_name])} was "
+                            f"of type {mesh.axis_type(axis_name)}")
+        return mapped(*args)
+
+    return wrapped
 
 
 class _Region:
@@ -121,27 +134,33 @@ class _Region:
                      help="or pass `mesh=` to shard_map")
             return context
         abstract = given.abstract_mesh
-        if context.axis_names and context.shape_tuple != abstract.shape_tuple:
+        if abstract.empty:
+            fail(ValueError, f"shard_map requires a non-empty mesh. Got {given}", code="no-mesh")
+        if context.axis_names and not _same_mesh(context, abstract):
             fail(ValueError, f"The context mesh {context} should match the mesh passed to "
-                 f"shard_map {abstract}", code="mesh-mismatch",
+                 f"shard_map {given}", code="mesh-mismatch",
                  help="leave `mesh=` out: the context mesh is the default")
-        if context.axis_names and context.manual_axes:
-            return context             # nested: what the enclosing region made Manual stays so
-        return context if context.axis_names and _same_kinds(context, abstract) else abstract
+        return context if context.axis_names else abstract
 
     # -- calling -------------------------------------------------------------------------------
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
-        axes = self.axis_names or frozenset(mesh.axis_names) - STATE.mapped_mesh_axes
-        unknown = axes - frozenset(mesh.axis_names)
-        if unknown:
-            fail(ValueError, f"jax.shard_map requires axis_names={_braces(axes)} to be a subset "
-                 f"of mesh.axis_names={_braces(mesh.axis_names)}", code="unknown-axis")
+        known = frozenset(mesh.axis_names) - STATE.mapped_mesh_axes
+        axes = self.axis_names or known
+        if not axes <= known:
+            fail(ValueError, f"jax.shard_map requires axis_names={braces(axes)} to be a subset "
+                 f"of mesh.axis_names={braces(known)}", code="unknown-axis",
+                 notes=(f"a vmap maps over {braces(STATE.mapped_mesh_axes)}",)
+                 if STATE.mapped_mesh_axes else ())
+        axes -= frozenset(mesh.manual_axes)      # an enclosing region speaks for its own axes
         leaves, treedef = tree.flatten(args)
-        specs, static = self._in_specs(args, leaves, mesh, axes)
+        if current_builder() is None and isinstance(self.given_mesh, AbstractMesh) and (
+                STATE.mesh.empty):
+            check_concrete(leaves, self.given_mesh)
+        specs, static = in_specs_of(self.in_specs, args, leaves, mesh, axes)
         dynamic = [x for x, s in zip(leaves, static, strict=True) if not s]
         specs = [p for p, s in zip(specs, static, strict=True) if not s]
-        names = self._leaf_names(args)
+        names = leaf_names(self.f, args)
         names = [n for n, s in zip(names, static, strict=True) if not s]
         result: list[Any] = []
 
@@ -158,20 +177,21 @@ class _Region:
                         for x, s in zip(leaves, static, strict=True)]
                 return tree.unflatten(treedef, full)
 
-            outs, out_tree = self._bind(list(it), specs, names, mesh, axes, rebuild)
-            result.append(out_tree)
+            outs, *more = self._bind(list(it), specs, names, mesh, axes, rebuild)
+            result.append(more)
             return outs
 
-        outs = traced_or_run(self.name, run, *dynamic)
-        return tree.unflatten(result[-1], outs)
+        outs = traced_or_run(self.name, run, *dynamic,
+                             shardings=lambda: self._shardings(result[-1][1]))
+        return tree.unflatten(result[-1][0], outs)
 
     def _bind(self, values: list[Any], specs: list[PartitionSpec], names: list[str],
               mesh: AbstractMesh, axes: frozenset[str], rebuild: Callable[[Sequence[Any]], Any]
-              ) -> tuple[list[Any], Any]:
+              ) -> tuple[list[Any], Any, list[PartitionSpec]]:
         types = [typeof(v) for v in values]
         check_ranks(self.name, types, specs, names)
         check_divisible(self.name, types, specs, names, mesh)
-        values, types = self._match_types(values, types, specs, mesh, axes)
+        values, types = match_types(values, types, specs, mesh, axes)
         inner = manual_mesh(mesh, axes)
         local = [entering_type(t, s, mesh, axes, self.check_vma)
                  for t, s in zip(types, specs, strict=True)]
@@ -182,8 +202,8 @@ class _Region:
             results = self.f(*rebuild(blocks))
             outs, out_tree = tree.flatten(results)
             trees.append(out_tree)
-            wanted.extend(self._out_specs(results, mesh, axes))
-            return self._leave(outs, wanted, mesh, axes, results)
+            wanted.extend(out_specs_of(self.out_specs, results, mesh, axes))
+            return leave(self.name, outs, wanted, mesh, axes, results, self.check_vma)
 
         outer_check, STATE.check_vma = STATE.check_vma, self.check_vma
         outer_names = STATE.named_axes
@@ -199,21 +219,23 @@ class _Region:
         outs = OPS["shard_map"].bind(
             *captured, *values, jaxpr=program, mesh=mesh, manual_axes=axes,
             in_specs=tuple(all_specs), out_specs=tuple(wanted), check_vma=self.check_vma)
-        return outs, trees[-1]
+        return outs, trees[-1], wanted
 
     @staticmethod
     def _builder(mesh: AbstractMesh, axes: frozenset[str], values: list[Any],
                  specs: list[PartitionSpec]) -> Callable[..., Builder]:
-        """What records the body: where all values are known, they can be printed."""
-        arguments, builder = STATE.eager_arguments, current_builder()
-        if arguments is None or builder is None or builder.parent is not None or (
-                axes != frozenset(mesh.axis_names) or mesh.manual_axes):
+        """What records the body: where all values are known, they can be looked at."""
+        builder = current_builder()
+        if builder is None or axes != frozenset(mesh.axis_names) or mesh.manual_axes:
+            return Builder
+        arguments = STATE.eager_arguments if builder.parent is None else None
+        if arguments is None and not getattr(builder, "concrete", False):
             return Builder
         return functools.partial(BlockBuilder, mesh=mesh, operands=values, specs=specs,
                                  arguments=arguments)
 
     def _captured_type(self, inner: AbstractMesh, t: ArrayType) -> ArrayType:
-        if t.mesh.explicit_axes and any(t.entries):
+        if t.mesh.explicit_axes and not inner.explicit_axes:
             fail(NotImplementedError, "Closing over inputs to shard_map where the input is sharded "
                  "on `Explicit` axes is not implemented. As a workaround, please pass those inputs "
                  f"as an argument to shard_map. Got input with shape {t.str_short(True, True)}",
@@ -221,147 +243,14 @@ class _Region:
         return t.update(sharding=named_sharding_abstract(
             inner, spec_from_entries(((),) * t.ndim)))
 
-    # -- arguments -----------------------------------------------------------------------------
-    def _in_specs(self, args: tuple[Any, ...], leaves: list[Any], mesh: AbstractMesh,
-                  axes: frozenset[str]) -> tuple[list[PartitionSpec], list[bool]]:
-        if self.in_specs is Infer or (self.in_specs is None):
-            return self._infer_specs(leaves, mesh, axes), [False] * len(leaves)
-        prefix = self.in_specs
-        if isinstance(prefix, list):
-            prefix = tuple(prefix)
-        self._check_spec_tree(prefix, "in_specs", mesh, axes)
-        try:
-            flat = tree.broadcast_prefix(prefix, args, _is_spec, "shard_map in_specs")
-        except tree.PrefixError as e:
-            raise ValueError(str(e)) from None
-        static = [s is None for s in flat]
-        return [PartitionSpec() if s is None else s for s in flat], static
-
-    def _infer_specs(self, leaves: list[Any], mesh: AbstractMesh, axes: frozenset[str]
-                     ) -> list[PartitionSpec]:
-        open_axes = [a for a in mesh.axis_names
-                     if a in axes and mesh.axis_type(a) is not AxisType.Explicit]
-        if open_axes:
-            kinds = ", ".join(str(mesh.axis_type(a)) for a in mesh.axis_names if a in axes)
-            fail(TypeError, "shard_map in_specs argument must be a pytree of "
-                 "`jax.sharding.PartitionSpec` instances, but it was `None` when axis_names="
-                 f"{_braces(axes)} are of type {kinds}", code="no-in-specs",
-                 help="pass `in_specs=`: over Auto axes the arguments' types do not say how they "
-                      "are cut")
-        return [PartitionSpec(*(spec_entry(tuple(a for a in dim if a in axes))
-                                for dim in typeof(x).entries)) for x in leaves]
-
-    def _check_spec_tree(self, specs: Any, what: str, mesh: AbstractMesh, axes: frozenset[str]
-                         ) -> None:
-        static = what == "in_specs"     # elsewhere None is an empty subtree, as in a result
-        for path, s in tree.leaves_with_path(specs, lambda x: _is_spec(x) or (
-                static and x is None)):
-            where = what + tree.keystr(path)
-            if s is None and what == "in_specs":
-                continue
-            if not isinstance(s, PartitionSpec):
-                raise TypeError(
-                    f"shard_map {what} argument must be a pytree of `jax.sharding.PartitionSpec` "
-                    f"instances, but:\n\n  {where} is {s} of type {type(s).__name__}, \n\nCheck "
-                    f"the {what} values passed to shard_map.")
-            for a in s.axes():
-                if a not in axes and a not in mesh.manual_axes:
-                    raise ValueError(
-                        f"shard_map {what} argument must refer to an axis marked as manual "
-                        f"({_braces(axes)}), but:\n\n  {where} refers to {a!r}\n\nCheck the {what} "
-                        "values passed to shard_map.")
-            NamedSharding(mesh.update_axis_types(dict.fromkeys(mesh.axis_names, AxisType.Explicit)),
-                          s)                         # duplicates, unreduced axes
-
-    def _match_types(self, values: list[Any], types: list[ArrayType], specs: list[PartitionSpec],
-                     mesh: AbstractMesh, axes: frozenset[str]
-                     ) -> tuple[list[Any], list[ArrayType]]:
-        """Over Explicit axes a spec must equal the argument's type, or be got by a reshard."""
-        explicit = [a for a in mesh.axis_names
-                    if a in axes and mesh.axis_type(a) is AxisType.Explicit]
-        if not explicit:
-            return values, types
-        whole = axes == frozenset(mesh.axis_names) and len(explicit) == len(axes)
-        out_values, out_types = [], []
-        for v, t, s in zip(values, types, specs, strict=True):
-            entries = s.entries + ((),) * (t.ndim - len(s.entries))
-            have = tuple(tuple(a for a in dim if a in axes) for dim in t.entries)
-            if have != entries and whole:
-                fail(ValueError, f"in_specs passed to shard_map: {s.padded(t.ndim)} does not match "
-                     f"the specs of the input: {t.spec} for arg: {t}. `in_specs` is an optional "
-                     "argument so you can omit specifying it and shard_map will infer the in_specs "
-                     "from the arguments. If you want to reshard your inputs, you can use "
-                     "`jax.reshard` on the arguments and then pass those args to shard_map.",
-                     code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
-            if have != entries:
-                rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
-                target = named_sharding_abstract(mesh, spec_from_entries(
-                    tuple(e + r for e, r in zip(entries, rest, strict=True))))
-                v = OPS["reshard"].bind(v, dst_sharding=target)
-                t = v.aval
-            out_values.append(v)
-            out_types.append(t)
-        return out_values, out_types
-
-    def _leaf_names(self, args: tuple[Any, ...]) -> list[str]:
-        try:
-            parameters = list(inspect.signature(self.f).parameters.values())
-        except (TypeError, ValueError):
-            parameters = []
-        names = []
-        for (first, *rest), _ in tree.leaves_with_path(args):
-            i = first.idx
-            base = parameters[i].name if i < len(parameters) and parameters[i].kind not in (
-                inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) else f"args[{i}]"
-            names.append(base + tree.keystr(rest))
-        return names
-
-    # -- results -------------------------------------------------------------------------------
-    def _out_specs(self, results: Any, mesh: AbstractMesh, axes: frozenset[str]
-                   ) -> list[PartitionSpec]:
-        prefix = self.out_specs
-        if isinstance(prefix, list):
-            prefix = tuple(prefix) if isinstance(results, tuple) else prefix
-        self._check_spec_tree(prefix, "out_specs", mesh, axes)
-        try:
-            return tree.broadcast_prefix(prefix, results, _is_spec, "shard_map out_specs")
-        except tree.PrefixError as e:
-            raise ValueError(str(e)) from None
-
-    def _leave(self, outs: list[Any], specs: list[PartitionSpec], mesh: AbstractMesh,
-               axes: frozenset[str], results: Any) -> list[Any]:
-        paths = [tree.keystr(p) for p, _ in tree.leaves_with_path(results)]
-        types = [typeof(x) for x in outs]
-        check_out_ranks(self.name, types, specs, paths)
-        if not self.check_vma:
-            return outs
-        left = []
-        for x, t, s in zip(outs, types, specs, strict=True):
-            named = frozenset(s.axes())
-            order = mesh.axis_names
-            if s.unreduced:
-                cast = tuple(a for a in order if a in s.unreduced & t.varying)
-                if cast:
-                    x = OPS["vary_unreduced_cast_p"].bind(x, axes=cast)
-                    t = typeof(x)
-                if t.manual.unreduced & axes != s.unreduced:
-                    fail(ValueError, "out_specs passed to shard_map should be equal to the "
-                         f"unreduced present on the out_aval. Got out_specs={s} and out_aval={t}",
-                         code="unreduced-output")
-            missing = tuple(a for a in order if a in named - t.varying)
-            if missing:
-                x = OPS["pvary"].bind(x, axes=missing)
-            left.append(x)
-        check_replication(self.name, [typeof(x) for x in left], specs, paths, mesh, axes)
-        return left
-
-def _same_kinds(a: AbstractMesh, b: AbstractMesh) -> bool:
-    return a.axis_types == b.axis_types
+    def _shardings(self, specs: list[PartitionSpec]) -> list[Any]:
+        """Shardings of results outside of a trace: what out_specs say, where all axes are named."""
+        given = self.given_mesh
+        mesh = given if isinstance(given, Mesh) else STATE.mesh
+        if mesh.empty or self.axis_names and self.axis_names != frozenset(mesh.axis_names):
+            return [None] * len(specs)
+        return [NamedSharding(mesh, spec) for spec in specs]
 
 
-def _is_spec(x: Any) -> bool:
-    return isinstance(x, PartitionSpec)
-
-
-def _braces(names: Any) -> str:
-    return "frozenset({" + ", ".join(repr(n) for n in sorted(names)) + "})"
+def _same_mesh(a: AbstractMesh, b: AbstractMesh) -> bool:
+    return a.shape_tuple == b.shape_tuple and a.axis_types == b.axis_types

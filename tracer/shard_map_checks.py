@@ -2,11 +2,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from ..ir.diagnostic import fail
-from ..ir.mesh import AbstractMesh
+from ..ir.mesh import AbstractMesh, AxisType, Mesh
+from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
+from .tracer import typeof
 
 
 def _mesh_text(mesh: AbstractMesh) -> str:
@@ -19,6 +23,27 @@ def _bound_to(function: str, index: int, names: list[str]) -> str:
         return f"args[{index}]"
     return f"args[{index}], where args[{index}] is bound to {function}'s parameter " \
            f"'{names[index].split('[')[0].split('.')[0]}',"
+
+
+def check_pending(what: str, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
+                  ) -> None:
+    """Unreduced and reduced axes need a shard_map over all axes, and these Explicit outside."""
+    if not spec.unreduced and not spec.reduced:
+        return
+    if axes != frozenset(mesh.axis_names):
+        listed = ", ".join(repr(a) for a in sorted(axes))
+        fail(NotImplementedError, f"unreduced/reduced can only be passed to {what} when shard_map "
+             f"is in full manual mode. Got mesh axis names {mesh.axis_names}, manual_axes: "
+             f"frozenset({{{listed}}}), specs: {spec}. Please file a bug at "
+             "https://github.com/jax-ml/jax/issues.", code="pending-spec",
+             help="leave `axis_names=` out, so that the body is manual over all axes")
+    for word, named in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
+        if any(a in mesh.axis_names and mesh.axis_type(a) is not AxisType.Explicit for a in named):
+            fail(ValueError, f"{word} in {what} {spec} can only be used when the mesh passed to "
+                 f"shard_map contains axis names all of type `Explicit`. Got mesh {mesh}",
+                 code="pending-spec",
+                 help=f"`{word}` is part of the types of Explicit axes: make the mesh with "
+                      "`axis_types=(AxisType.Explicit,) * n`")
 
 
 def check_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec], names: list[str]
@@ -99,9 +124,10 @@ def check_replication(function: str, types: list[ArrayType], specs: list[Partiti
                        paths: list[str], mesh: AbstractMesh, axes: frozenset[str]) -> None:
     lines, first = [], None
     for t, s, path in zip(types, specs, paths, strict=True):
-        claimed = [a for a in mesh.axis_names
-                   if a in axes and a not in s.axes() and a not in s.unreduced]
-        wrong = [a for a in claimed if a in t.varying]
+        named = frozenset(s.axes()) | s.unreduced | s.reduced
+        claimed = [a for a in mesh.axis_names if a in axes and a not in named]
+        wrong = [a for a in claimed
+                 if a in t.varying or a in t.manual.unreduced or a in t.manual.reduced]
         if not wrong:
             continue
         first = first or (wrong, path)
@@ -132,3 +158,33 @@ def check_replication(function: str, types: list[ArrayType], specs: list[Partiti
              "check_vma=False argument to `jax.shard_map`.", code="out-specs",
              help=f"return `lax.psum(out, {names})` if the blocks are to be summed, or name the "
                   "axis in out_specs if they are to be put together")
+
+
+def check_concrete(values: Sequence[Any], mesh: AbstractMesh) -> None:
+    """Raise unless an array among the arguments tells which devices an abstract mesh means."""
+    found = False
+    for x in values:
+        sharding = getattr(x, "sharding", None)
+        if not isinstance(sharding, NamedSharding) or not isinstance(sharding.mesh, Mesh):
+            continue
+        if sharding.mesh.shape_tuple != mesh.shape_tuple:
+            fail(ValueError, f"Mesh shape of the input {sharding.mesh.shape_tuple} does not match "
+                 f"the mesh shape passed to shard_map  {mesh.shape_tuple} for shape "
+                 f"{typeof(x).str_short()}", code="mesh-mismatch",
+                 help="move it there with `device_put(x, NamedSharding(mesh, spec))`")
+        found = True
+    if not found:
+        fail(ValueError, "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
+             "when passing `AbstractMesh` to the mesh argument.", code="abstract-mesh",
+             help="pass the Mesh itself as `mesh=`, or enter it with `set_mesh(mesh)`")
+
+
+def check_cast(t: ArrayType, axes: tuple[str, ...]) -> None:
+    """Raise unless a result of this type can become a pending sum over the axes."""
+    if not frozenset(axes) <= t.varying:
+        fail(ValueError, "vary_unreduced_cast is a Varying->Unreduced collective. This means that "
+             "the axis names mentioned in `axes` passed to `vary_unreduced_cast` must be present "
+             f"in `jax.typeof(x).mat.varying`. Got axes={axes} and jax.typeof(x).mat.varying="
+             f"{set(t.varying) or '{}'}", code="unreduced-output", label=f"the result is {t}",
+             help="a value that is the same on all devices is no sum over them: leave the axes "
+                  "out of `unreduced`")

@@ -7,7 +7,7 @@ Called outside of a trace they are traced and run at once.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.context import STATE, abstract_mesh_context
@@ -26,14 +26,16 @@ from .tracer import typeof
 EAGER_CALL: list[Callable[..., Any]] = []    # set by the driver: trace a function and run it
 
 
-def traced_or_run(name: str, f: Callable[..., Any], *args: Any) -> Any:
+def traced_or_run(name: str, f: Callable[..., Any], *args: Any,
+                  shardings: Callable[[], Sequence[Any]] | None = None) -> Any:
     """`f(*args)` inside of a trace; outside, `f` traced under `name` and run on the arguments.
 
-    Within a vmap whose ops run at once, `f` is traced and becomes one call.
+    shardings: then asked for those that the results shall have, each a Sharding or None. Within a
+    vmap whose ops run at once, `f` is traced and becomes one call.
     """
     builder = current_builder()
     if builder is None:
-        return EAGER_CALL[0](name, f, *args)
+        return EAGER_CALL[0](name, f, *args, shardings=shardings)
     if builder.at_once:
         program, captured = trace_to_program(f, [typeof(x) for x in args], name=name)
         return jit_p.bind(*captured, *args, name=name, jaxpr=program, inline=False)
@@ -50,6 +52,12 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     out_shardings: a PartitionSpec (on the context mesh) or NamedSharding, or a tree prefix of them.
     Raises ValueError where an axis is not Explicit or the sharding is None.
     Source: JAX's `jax.sharding.reshard`.
+
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+    >>> x = st.device_put(np.ones((8, 8)), st.NamedSharding(mesh, P("x", "y")))
+    >>> with st.set_mesh(mesh):
+    ...     st.typeof(st.reshard(x, P("y")))
+    ShapedArray(float32[8@y,8])
     """
     flat, treedef = tree.flatten(xs)
     wanted = tree.broadcast_prefix(out_shardings, xs, _is_sharding, "out_shardings")
@@ -130,6 +138,13 @@ def auto_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
     The partitioner then decides their shardings; results are resharded to `out_sharding`, which may
     also be given at the call. Without a mesh, or with the axes Auto already, `f` is called as is.
     Raises TypeError if no out_sharding is given.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     x = st.reshard(jnp.ones((8, 8)), P("x"))
+    ...     f = st.sharding.auto_axes(lambda x: x + x.T)     # an error over Explicit axes
+    ...     st.typeof(f(x, out_sharding=P(None, "x")))
+    ShapedArray(float32[8,8@x])
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
@@ -173,6 +188,14 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
 
     Arguments are resharded to `in_sharding` (also a call argument); the types of the results drop
     those axes again. Raises ValueError without a context mesh, TypeError without in_sharding.
+
+    >>> @st.sharding.explicit_axes(in_sharding=P("x"))
+    ... def f(x):
+    ...     print(st.typeof(x))
+    ...     return x * 2
+    >>> with st.set_mesh(st.make_mesh((8,), ("x",))):
+    ...     y = st.jit(f)(np.ones(16))
+    float32[16@x]
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
@@ -184,12 +207,11 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
             fail(ValueError, "Context mesh cannot be empty. Please use `jax.set_mesh` API to enter "
                  "into a mesh context when using `explicit_axes` API.", code="no-mesh")
         names = _axis_set(axes, mesh)
-        if names <= frozenset(mesh.explicit_axes):
-            return f(*args, **kwargs)
         if in_sharding is None:
             raise TypeError("Missing required keyword argument: 'in_sharding'")
         _refuse_manual(mesh, names)
         inner = mesh.update_axis_types({a: AxisType.Explicit for a in names})
+        opened = names - frozenset(mesh.explicit_axes)
         flat, treedef = tree.flatten((args, kwargs))
         wanted = tree.broadcast_prefix(
             in_sharding, args if not kwargs else (args, kwargs), _is_sharding, "in_sharding")
@@ -202,7 +224,6 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
                 results = f(*inner_args, **inner_kwargs)
             leaves, out_tree = tree.flatten(results)
             trees.append(out_tree)
-            opened = names - frozenset(mesh.explicit_axes)
             return [OPS["reshard"].bind(x, dst_sharding=_without(typeof(x), mesh, opened))
                     for x in leaves]
 

@@ -71,6 +71,8 @@ class Arguments:
             raise ValueError(f"Jitted function has invalid argnames {unknown} in {kind}_argnames. "
                              "Function does not take these args.")
         out_names = set(given_names)
+        if nums is not None and names is not None:      # both are said: neither is completed
+            return tuple(sorted(out_nums)), frozenset(out_names)
         for i, p in enumerate(positional):      # a number stands for its name, and back
             if p.name in out_names and i not in out_nums:
                 out_nums.append(i)
@@ -131,13 +133,19 @@ class Arguments:
         return tuple(p.name for i, p in enumerate(self.signature.parameters.values())
                      if p.kind in kinds and i not in self.static_nums)
 
+    @functools.cached_property
+    def rest_name(self) -> str:
+        """What the function calls the positional arguments that have no name of their own."""
+        parameters = self.signature.parameters.values() if self.signature is not None else ()
+        return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """A path for every leaf: `x`, `params['w']`, `args[2]`."""
         out = []
         for (first, second, *rest), _ in tree.flatten_with_path((tuple(args), kwargs))[0]:
             if first.idx == 0:
                 names, i = self.positional_names, second.idx
-                base = names[i] if i < len(names) else f"args[{i}]"
+                base = names[i] if i < len(names) else f"{self.rest_name}[{i - len(names)}]"
             else:
                 base = str(second.key)
             out.append(base + tree.keystr(rest))

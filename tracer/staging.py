@@ -27,6 +27,7 @@ from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import NOT_MANUAL, ArrayType
+from . import leaks
 from .tracer import Tracer, type_of_constant, typeof
 
 
@@ -211,8 +212,9 @@ def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
                 atoms[i] = tracer[0].variable
     if len(atoms) == 2:
         for i, (a, b) in enumerate((atoms, atoms[::-1])):
-            if (b.aval.shape and b.aval.spec.reduced and not a.aval.shape
-                    and not a.aval.spec.reduced):
+            wanted = b.aval.spec.reduced
+            if (wanted and not a.aval.shape and not a.aval.spec.reduced and not op.subprograms
+                    and not wanted & (a.aval.unreduced | a.aval.varying)):
                 dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
                 params = {"dst_sharding": dst}
                 tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
@@ -281,6 +283,9 @@ def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]
                 mesh_of_types = v.aval.mesh
                 break
     program = builder.finish(outvars, mesh_of_types, arg_names=tuple(arg_names))
+    if leaks.watching():
+        del args, results
+        leaks.check(builder)
     return program, builder.captured if builder.parent is not None else []
 
 

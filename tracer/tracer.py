@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..ir.array import Array
-from ..ir.context import x64_enabled
+from ..ir.conversions import check_bool, check_index, check_scalar
 from ..ir.diagnostic import fail
-from ..ir.dtypes import canonicalize_dtype, dtype_of
 from ..ir.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -21,7 +18,10 @@ from ..ir.errors import (
     TracerIntegerConversionError,
 )
 from ..ir.program import Var
-from ..ir.types import ArrayType, array_type
+from ..ir.typeof import check_int_fits as check_int_fits
+from ..ir.typeof import type_of_constant as type_of_constant
+from ..ir.typeof import typeof as typeof
+from ..ir.types import ArrayType
 
 if TYPE_CHECKING:
     from .staging import Builder
@@ -47,44 +47,96 @@ class Tracer(Array):
              "`jax.typeof(x)`.", code="traced-value",
              help="use `typeof(x).sharding`, or call this outside of the traced function")
 
-    def _no_value(self, what: str) -> Any:
+    @property
+    def mat(self) -> Any:
+        """Over which Manual axes it varies, is unreduced or reduced: that of its type."""
+        return self.aval.mat
+
+    def _no_value(self, what: str, happened: str = "was called") -> Any:
+        shape = self.aval.str_short()
         fail(ConcretizationTypeError,
-             f"The {what} is not available on traced array with shape {self.aval.str_short()}.",
+             "Abstract tracer value encountered where concrete value is expected: traced array "
+             f"with shape {shape}\nThe {what} {happened} on traced array with shape {shape}.",
              code="traced-value", label="this value is only known when the program runs",
-             help=f"use {what} on the result of the jitted function, outside of it")
+             notes=(self._origin(),),
+             help="do this with the result of the jitted function, outside of it")
 
     @property
     def addressable_shards(self) -> Any:
-        return self._no_value("addressable_shards attribute")
+        return self._no_value("'addressable_shards' attribute", "is not available")
 
     @property
     def global_shards(self) -> Any:
-        return self._no_value("global_shards attribute")
+        return self._no_value("global_shards property")
+
+    @property
+    def committed(self) -> Any:
+        return self._no_value("'committed' attribute", "is not available")
+
+    @property
+    def is_fully_addressable(self) -> Any:
+        return self._no_value("is_fully_addressable property")
+
+    @property
+    def is_fully_replicated(self) -> Any:
+        return self._no_value("is_fully_replicated property")
 
     def addressable_data(self, index: int) -> Any:
-        return self._no_value("addressable_data method")
+        return self._no_value("addressable_data() method")
 
     def devices(self) -> Any:
-        return self._no_value("devices method")
+        return self._no_value("devices() method")
+
+    def delete(self) -> Any:
+        return self._no_value("delete() method")
+
+    def is_deleted(self) -> Any:
+        return self._no_value("is_deleted() method")
+
+    def on_device_size_in_bytes(self) -> Any:
+        return self._no_value("on_device_size_in_bytes() method")
+
+    def unsafe_buffer_pointer(self) -> Any:
+        return self._no_value("unsafe_buffer_pointer() method")
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._no_value("__dlpack__() method")
+
+    def __dlpack_device__(self) -> Any:
+        return self._no_value("__dlpack_device__() method")
 
     def item(self, *args: Any) -> Any:
         value = self._known()
-        return self._no_value("item method") if value is None else value.item(*args)
+        return self._no_value("item() method") if value is None else value.item(*args)
 
     def tolist(self) -> Any:
-        return self._no_value("tolist method")
+        return self._no_value("tolist() method")
 
-    def block_until_ready(self) -> Tracer:
-        return self
+    def tobytes(self, order: Any = "C") -> Any:
+        return self._no_value("tobytes() method")
 
-    def copy_to_host_async(self) -> None:
-        """Nothing to do: there is no value yet."""
+    @property
+    def block_until_ready(self) -> Any:
+        """What only arrays with a value have; the functions of that name pass by traced ones."""
+        return self._no_method("block_until_ready")
+
+    @property
+    def copy_to_host_async(self) -> Any:
+        """As `block_until_ready`."""
+        return self._no_method("copy_to_host_async")
+
+    def _no_method(self, name: str) -> Any:
+        fail(AttributeError,
+             f"The '{name}' method is not available on traced array with shape "
+             f"{self.aval.str_short()}.", code="traced-value", notes=(self._origin(),),
+             help="do this with the result of the jitted function, outside of it")
 
     def _known(self) -> Any:
         """The concrete value, where a transformation outside of jit keeps it; else None."""
         return self.builder.value(self.variable)
 
     def __bool__(self) -> bool:
+        check_bool(self.aval)
         value = self._known()
         if value is not None:
             return bool(value)
@@ -106,6 +158,7 @@ class Tracer(Array):
                   "with `static_argnums`, or use `lax.dynamic_slice`, `lax.fori_loop`")
 
     def __index__(self) -> int:
+        check_index(self.aval)
         value = self._known()
         return self._index_error("__index__()") if value is None else value.__index__()
 
@@ -122,6 +175,8 @@ class Tracer(Array):
         return self._concrete("complex") if value is None else complex(value)
 
     def _concrete(self, kind: str) -> Any:
+        if kind in ("int", "float", "complex"):
+            check_scalar(self.aval)
         fail(ConcretizationTypeError,
              "Abstract tracer value encountered where concrete value is expected: traced array "
              f"with shape {self.aval.str_short()}\nThe problem arose with the `{kind}` function. "
@@ -138,7 +193,7 @@ class Tracer(Array):
              help="use the function of the same name in `shardtrace.numpy`")
 
     def __hash__(self) -> int:
-        raise TypeError(f"unhashable type: {type(self)}")
+        raise TypeError(f"unhashable type: {type(self).__name__!r}")
 
     def __copy__(self) -> Tracer:
         return self
@@ -147,7 +202,8 @@ class Tracer(Array):
         return self
 
     def __reduce__(self) -> Any:
-        return self._no_value("pickle protocol")
+        return self._no_value("error occurred in the __reduce__ method, which may indicate an "
+                              "attempt to serialize/pickle a traced value. It", "was called")
 
     def _origin(self) -> str:
         """Where the value comes from: an argument, or an expression of the user's."""
@@ -161,49 +217,3 @@ class Tracer(Array):
             return repr(self)
         value = self._known()
         return self._no_value("format protocol") if value is None else format(value, spec)
-
-
-def typeof(x: Any) -> ArrayType:
-    """The sharded type of an array, tracer, numpy array or Python scalar.
-
-    `str(typeof(x))` is `float32[8@X,4]`. Raises TypeError for what is not a valid JAX type.
-    """
-    if isinstance(x, Array):
-        return x.aval
-    aval = getattr(x, "aval", None)
-    if isinstance(aval, ArrayType):
-        return aval
-    return type_of_constant(x)
-
-
-_SCALARS: dict[Any, ArrayType] = {}
-
-
-def type_of_constant(x: Any) -> ArrayType:
-    """The type of a numpy array or scalar, or a Python scalar (weak): whole, on no mesh."""
-    kind = type(x)
-    if kind in (bool, int, float, complex):
-        key = (kind, x64_enabled())
-        found = _SCALARS.get(key)
-        if found is None:
-            dtype, weak = dtype_of(x, key[1])
-            found = array_type((), canonicalize_dtype(dtype, key[1]), weak)
-            _SCALARS[key] = found
-        if kind is int:
-            check_int_fits(x, found.dtype)
-        return found
-    if isinstance(x, (np.ndarray, np.generic)):
-        return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
-    if isinstance(x, (bool, int, float, complex)):
-        return type_of_constant(kind.__mro__[1](x) if kind.__mro__[1] is not object else x)
-    convert = getattr(x, "__jax_array__", None)
-    if convert is not None:
-        return typeof(convert())
-    raise TypeError(f"Argument '{x}' of type {type(x)} is not a valid JAX type")
-
-
-def check_int_fits(x: int, dtype: np.dtype) -> None:
-    """Raise OverflowError where a Python int does not fit the dtype it would get."""
-    if not -(2 ** (dtype.itemsize * 8 - 1)) <= x < 2 ** (dtype.itemsize * 8 - 1):
-        raise OverflowError(f"An overflow was encountered while parsing an argument to a jitted "
-                            f"computation, whose value is {x}: it does not fit {dtype.name}")

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import optree
 
-from ..ir.pytree import NAMESPACE, flatten, unflatten
+from ..ir.pytree import NAMESPACE, ChildKey, flatten, unflatten
+from ..ir.tree_prefix import PrefixError as PrefixError
+from ..ir.tree_prefix import broadcast_prefix as broadcast_prefix
+from ..ir.tree_prefix import map_str as map_str
+from ..ir.tree_prefix import prefix_mismatch
+from ..ir.tree_prefix import prefix_mismatches as prefix_mismatches
 
 PyTreeDef = optree.PyTreeSpec
 
@@ -37,7 +42,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
         try:
             others.append(treedef.flatten_up_to(other))
         except ValueError:
-            raise ValueError(_prefix_mismatch(
+            raise ValueError(prefix_mismatch(
                 tree, other, lambda x: is_leaf is not None and is_leaf(x), "tree")) from None
     return unflatten(treedef, [f(*leaves) for leaves in zip(flat, *others, strict=True)])
 
@@ -82,6 +87,8 @@ class FlattenedIndexKey:
 
 def _key(entry: Any) -> Any:
     value = entry.entry
+    if isinstance(value, ChildKey):
+        return value.key
     if isinstance(entry, optree.GetAttrEntry | optree.NamedTupleEntry | optree.DataclassEntry):
         name = getattr(entry, "field", None) or getattr(entry, "name", None) or value
         return GetAttrKey(str(name))
@@ -92,103 +99,52 @@ def _key(entry: Any) -> Any:
     return FlattenedIndexKey(value)
 
 
-def flatten_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None
+def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                      is_leaf_takes_path: bool = False
                       ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
-    """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`."""
+    """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`.
+
+    is_leaf_takes_path: `is_leaf` is called with the path of a node, and the node.
+    """
+    if is_leaf_takes_path and is_leaf is not None:
+        decided = iter(_decisions(tree, is_leaf, ()))
+        return flatten_with_path(tree, lambda _: next(decided))
     accessors, flat, treedef = optree.tree_flatten_with_accessor(
         tree, is_leaf, namespace=NAMESPACE)
     return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], treedef
 
 
+def _decisions(node: Any, is_leaf: Callable[..., bool], path: tuple[Any, ...]) -> Iterator[bool]:
+    """What `is_leaf(path, node)` says of each node, in the order in which nodes are visited."""
+    leaf = bool(is_leaf(path, node))
+    yield leaf
+    if leaf:
+        return
+    children, _ = flatten_with_path(node, lambda x: x is not node)
+    for keys, child in children:
+        if keys:
+            yield from _decisions(child, is_leaf, path + keys)
+
+
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
-                  is_leaf: Callable[[Any], bool] | None = None) -> Any:
+                  is_leaf: Callable[..., bool] | None = None,
+                  is_leaf_takes_path: bool = False) -> Any:
     """As `map`, with the leaf's key path as first argument of `f`."""
-    pairs, treedef = flatten_with_path(tree, is_leaf)
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [treedef.flatten_up_to(r) for r in rest]
     return unflatten(treedef, [f(path, leaf, *(o[i] for o in others))
                                for i, (path, leaf) in enumerate(pairs)])
 
 
-def keystr(path: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
     """A key path as text: `['w'][0].bias` (simple: `w/0/bias` with separator '/')."""
     if not simple:
-        return separator.join(str(k) for k in path)
+        return separator.join(str(k) for k in keys)
     parts = []
-    for k in path:
+    for k in keys:
         parts.append(str(k).strip("[].'") if not dataclasses.is_dataclass(k)
                      else str(next(iter(vars(k).values()))))
     return separator.join(parts)
-
-
-# -- prefix trees ---------------------------------------------------------------------------------
-
-class PrefixError(ValueError):
-    """A tree that should be a prefix of another is not; the message names the key path."""
-
-
-def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None,
-                     name: str = "prefix") -> list[Any]:
-    """One value of `prefix` for every leaf of `tree`, which it must be a tree prefix of.
-
-    None in `prefix` is a leaf. Raises PrefixError naming where the two differ.
-    """
-    def leafish(x: Any) -> bool:
-        return x is None or (is_leaf is not None and is_leaf(x))
-
-    try:
-        return _broadcast(prefix, tree, leafish)
-    except ValueError:
-        reason = _prefix_mismatch(prefix, tree, leafish, name)
-        raise PrefixError(reason) from None
-
-
-def _broadcast(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool]) -> list[Any]:
-    flat, treedef = flatten(prefix, is_leaf)
-    out: list[Any] = []
-    for value, subtree in zip(flat, treedef.flatten_up_to(tree), strict=True):
-        out.extend([value] * structure(subtree).num_leaves)
-    return out
-
-
-def _prefix_mismatch(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str) -> str:
-    """The text of JAX's pytree structure errors for the first place where the trees differ."""
-    path = ""
-    while True:
-        kind = type(tree).__name__
-        if type(prefix) is not type(tree):
-            return (f"pytree structure error: different types at key path\n    {name}{path}\n"
-                    f"At that key path, the prefix pytree {name} has a subtree of type\n"
-                    f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
-                    f"of different type\n    {type(tree)}.")
-        if isinstance(prefix, dict):
-            if prefix.keys() != tree.keys():
-                return (f"pytree structure error: different pytree keys at key path\n    "
-                        f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
-                        f"of type\n    {kind}\nwith {len(prefix)} child keys\n    "
-                        f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
-                        f"same type with child keys\n    {' '.join(map_str(tree))}")
-            steps = [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
-        else:
-            if len(prefix) != len(tree):
-                return (f"pytree structure error: different lengths of {kind} at key path\n    "
-                        f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
-                        f"of type {kind} of length {len(prefix)}, but the full pytree has a "
-                        f"subtree of the same type but of length {len(tree)}.")
-            steps = [(f"[{i}]", p, t) for i, (p, t) in enumerate(zip(prefix, tree, strict=True))]
-        for key, p, t in steps:
-            if is_leaf(p):
-                continue
-            try:
-                _broadcast(p, t, is_leaf)
-            except ValueError:
-                path, prefix, tree = path + key, p, t
-                break
-        else:
-            return f"pytree structure error at key path\n    {name}{path}"
-
-
-def map_str(keys: Iterable[Any]) -> list[str]:
-    return [repr(k) for k in sorted(keys, key=str)]
 
 
 # -- registration ---------------------------------------------------------------------------------
@@ -201,7 +157,7 @@ def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Ite
         children, aux = flatten_func(x)
         children = tuple(children)
         if flatten_with_keys_func is not None:
-            entries = tuple(k for k, _ in flatten_with_keys_func(x)[0])
+            entries = tuple(ChildKey(k) for k, _ in flatten_with_keys_func(x)[0])
             return children, aux, entries
         return children, aux
 
@@ -233,7 +189,7 @@ def register_dataclass(nodetype: type, data_fields: Sequence[str] | None = None,
                         **dict(zip(data_fields, children, strict=True)))
 
     register_pytree_node(nodetype, to_children, rebuild,
-                         lambda x: ([(n, getattr(x, n)) for n in data_fields], None))
+                         lambda x: ([(GetAttrKey(n), getattr(x, n)) for n in data_fields], None))
     return nodetype
 
 
@@ -274,6 +230,6 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     return treedef.num_nodes == 1
 
 
-def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None
-                     ) -> list[tuple[tuple[Any, ...], Any]]:
-    return flatten_with_path(tree, is_leaf)[0]
+def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                     is_leaf_takes_path: bool = False) -> list[tuple[tuple[Any, ...], Any]]:
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]

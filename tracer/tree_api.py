@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from . import tree
+from . import tree as _tree
 
 Leafish = Callable[[Any], bool] | None
 
@@ -30,7 +30,7 @@ class PyTreeDef:
         return self.spec.num_nodes
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        return tree.unflatten(self.spec, leaves)
+        return _tree.unflatten(self.spec, leaves)
 
     def flatten_up_to(self, full_tree: Any) -> list[Any]:
         return self.spec.flatten_up_to(full_tree)
@@ -49,43 +49,44 @@ class PyTreeDef:
 
     def __repr__(self) -> str:
         text = repr(self.spec).replace("PyTreeSpec(", "PyTreeDef(", 1)
-        return text.replace(f", namespace='{tree.NAMESPACE}'", "")
+        return text.replace(f", namespace='{_tree.NAMESPACE}'", "")
 
 
 def _spec(treedef: Any) -> Any:
     return treedef.spec if isinstance(treedef, PyTreeDef) else treedef
 
 
-def flatten(tree_: Any, is_leaf: Leafish = None) -> tuple[list[Any], PyTreeDef]:
+def flatten(tree: Any, is_leaf: Leafish = None) -> tuple[list[Any], PyTreeDef]:
     """Leaves of a pytree in order, and its structure."""
-    leaves_, treedef = tree.flatten(tree_, is_leaf)
+    leaves_, treedef = _tree.flatten(tree, is_leaf)
     return leaves_, PyTreeDef(treedef)
 
 
 def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
     """The pytree of this structure with these leaves."""
-    return tree.unflatten(_spec(treedef), leaves)
+    return _tree.unflatten(_spec(treedef), leaves)
 
 
-def structure(tree_: Any, is_leaf: Leafish = None) -> PyTreeDef:
-    return PyTreeDef(tree.structure(tree_, is_leaf))
+def structure(tree: Any, is_leaf: Leafish = None) -> PyTreeDef:
+    return PyTreeDef(_tree.structure(tree, is_leaf))
 
 
-def flatten_with_path(tree_: Any, is_leaf: Leafish = None
+def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                      is_leaf_takes_path: bool = False
                       ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
     """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`."""
-    pairs, treedef = tree.flatten_with_path(tree_, is_leaf)
+    pairs, treedef = _tree.flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     return pairs, PyTreeDef(treedef)
 
 
 def transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) -> Any:
     """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
-    return tree.transpose(_spec(outer_treedef), _spec(inner_treedef), pytree_to_transpose)
+    return _tree.transpose(_spec(outer_treedef), _spec(inner_treedef), pytree_to_transpose)
 
 
 def treedef_is_leaf(treedef: Any) -> bool:
     """Is it the structure of a single leaf?"""
-    return tree.treedef_is_leaf(_spec(treedef))
+    return _tree.treedef_is_leaf(_spec(treedef))
 
 
 def treedef_children(treedef: Any) -> list[PyTreeDef]:
@@ -94,5 +95,5 @@ def treedef_children(treedef: Any) -> list[PyTreeDef]:
 
 def treedef_tuple(treedefs: Sequence[Any]) -> PyTreeDef:
     """The structure of a tuple whose items have these structures."""
-    items = [tree.unflatten(_spec(t), range(_spec(t).num_leaves)) for t in treedefs]
+    items = [_tree.unflatten(_spec(t), range(_spec(t).num_leaves)) for t in treedefs]
     return structure(tuple(items))

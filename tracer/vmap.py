@@ -16,7 +16,9 @@ from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
+from ..ir.infer import is_pending, refuse_pending
 from . import (
+    batching_callbacks,
     batching_collectives,
     batching_control,
     batching_custom,
@@ -28,7 +30,8 @@ from .lax.mapping import VMAP
 from .mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
 from .tracer import typeof
 
-_RULES = (batching_collectives, batching_control, batching_custom, batching_regions)  # on import
+_RULES = (batching_callbacks, batching_collectives, batching_control, batching_custom,
+          batching_regions)  # on import
 
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
@@ -128,6 +131,8 @@ def _mapped_axis(leaves: Sequence[Any], dims: Sequence[int | None], size: int, n
                  spmd: tuple[str, ...] | None) -> MappedAxis:
     """The axis, with the Explicit mesh axes that split it: the same ones in every mapped leaf."""
     mapped = [(typeof(x), d) for x, d in zip(leaves, dims, strict=True) if d is not None]
+    if any(is_pending(t) for t, _ in mapped):
+        refuse_pending("vmap", [t for t, _ in mapped])
     entries = [t.entries[d] for t, d in mapped]
     for entry in entries[1:]:
         if entry != entries[0]:

@@ -1,14 +1,23 @@
-"""Looking inside: pictures of shardings, types while they are traced (`jax.debug`, and more)."""
+"""Looking inside: values while a program runs, types while it is traced, pictures of shardings
+(`jax.debug`, and more)."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.runtime.visualize import (
     inspect_array_sharding,
     visualize_array_sharding,
     visualize_sharding,
 )
+from shardtrace.tracer.breakpoints import breakpoint
+from shardtrace.tracer.callbacks import debug_callback as callback
+from shardtrace.tracer.callbacks import debug_log as log
+from shardtrace.tracer.callbacks import debug_print as print
 from shardtrace.tracer.debug import show_types
 
 __all__ = [
+    "breakpoint",
+    "callback",
     "inspect_array_sharding",
+    "log",
+    "print",
     "show_types",
     "visualize_array_sharding",
     "visualize_sharding",

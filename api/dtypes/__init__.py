@@ -1,6 +1,21 @@
 """Asking about dtypes, as in `jax.dtypes`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.ir.dtypes import float0
+from shardtrace.ir.dtypes import extended, float0, itemsize_bits, prng_key, scalar_type_of
+from shardtrace.ir.errors import TypePromotionError
 from shardtrace.tracer.jnp import bfloat16, finfo, iinfo, issubdtype, result_type
+from shardtrace.tracer.jnp.dtypes import canonicalize_dtype
 
-__all__ = ["bfloat16", "finfo", "float0", "iinfo", "issubdtype", "result_type"]
+__all__ = [
+    "TypePromotionError",
+    "bfloat16",
+    "canonicalize_dtype",
+    "extended",
+    "finfo",
+    "float0",
+    "iinfo",
+    "issubdtype",
+    "itemsize_bits",
+    "prng_key",
+    "result_type",
+    "scalar_type_of",
+]

@@ -1,12 +1,15 @@
 """The functions one level below numpy, and the collectives, as in `jax.lax`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.tracer import lax as _lax
+from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root
 from shardtrace.tracer.lax import *  # noqa: F403
+from shardtrace.tracer.lax.conversion import converted as _convert_element_type  # noqa: F401
 from shardtrace.tracer.lax.parallel import (
     all_gather,
     all_to_all,
     axis_index,
     axis_size,
+    pbroadcast,
     pcast,
     pmax,
     pmean,
@@ -16,13 +19,21 @@ from shardtrace.tracer.lax.parallel import (
     psum,
     psum_scatter,
     pswapaxes,
+    ragged_all_to_all,
 )
+from shardtrace.tracer.primitives import primitives_of as _primitives_of
+
+from shardtrace.lax import linalg  # isort: skip - in place of the module that it is made of
 
 __all__ = [
     "all_gather",
     "all_to_all",
     "axis_index",
     "axis_size",
+    "custom_linear_solve",
+    "custom_root",
+    "linalg",
+    "pbroadcast",
     "pcast",
     "pmax",
     "pmean",
@@ -32,5 +43,7 @@ __all__ = [
     "psum",
     "psum_scatter",
     "pswapaxes",
+    "ragged_all_to_all",
 ]
 __all__ += _lax.__all__
+__getattr__ = _primitives_of("shardtrace.lax")

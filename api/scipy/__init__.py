@@ -1,4 +1,4 @@
-"""The part of `jax.scipy` that is here: `shardtrace.scipy.special`."""
-from shardtrace.scipy import special
+"""The parts of `jax.scipy` that are here: `linalg`, `sparse.linalg`, `special` and `stats`."""
+from shardtrace.scipy import linalg, sparse, special, stats
 
-__all__ = ["special"]
+__all__ = ["linalg", "sparse", "special", "stats"]

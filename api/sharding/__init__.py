@@ -1,5 +1,7 @@
 """Meshes, specs and shardings, as in `jax.sharding`, and the switches between axis modes."""
 from shardtrace.ir.device import AbstractDevice
+from shardtrace.ir.gspmd import GSPMDSharding
+from shardtrace.ir.hlo_sharding import HloSharding, OpSharding
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
 from shardtrace.ir.sharding import (
     NamedSharding,
@@ -8,6 +10,7 @@ from shardtrace.ir.sharding import (
     make_single_device_sharding,
 )
 from shardtrace.ir.spec import PartitionSpec
+from shardtrace.ir.types import ManualAxisType
 from shardtrace.tracer.mesh_context import (
     get_abstract_mesh,
     get_mesh,
@@ -21,8 +24,12 @@ __all__ = [
     "AbstractDevice",
     "AbstractMesh",
     "AxisType",
+    "GSPMDSharding",
+    "HloSharding",
+    "ManualAxisType",
     "Mesh",
     "NamedSharding",
+    "OpSharding",
     "PartitionSpec",
     "Sharding",
     "SingleDeviceSharding",

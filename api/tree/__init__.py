@@ -7,9 +7,11 @@ from shardtrace.tracer.tree_api import (
     transpose,
     unflatten,
 )
+from shardtrace.tracer.tree_nodes import broadcast, reduce_associative, static
 
 __all__ = [
     "all",
+    "broadcast",
     "flatten",
     "flatten_with_path",
     "leaves",
@@ -17,6 +19,8 @@ __all__ = [
     "map",
     "map_with_path",
     "reduce",
+    "reduce_associative",
+    "static",
     "structure",
     "transpose",
     "unflatten",

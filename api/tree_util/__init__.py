@@ -22,19 +22,42 @@ from shardtrace.tracer.tree_api import flatten_with_path as tree_flatten_with_pa
 from shardtrace.tracer.tree_api import structure as tree_structure
 from shardtrace.tracer.tree_api import transpose as tree_transpose
 from shardtrace.tracer.tree_api import unflatten as tree_unflatten
+from shardtrace.tracer.tree_nodes import (
+    KeyEntry,
+    KeyPath,
+    all_leaves,
+    flatten_one_level,
+    flatten_one_level_with_keys,
+    is_tree_node,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
+)
+from shardtrace.tracer.tree_nodes import broadcast as tree_broadcast
+from shardtrace.tracer.tree_nodes import reduce_associative as tree_reduce_associative
 
 __all__ = [
     "DictKey",
     "FlattenedIndexKey",
     "GetAttrKey",
+    "KeyEntry",
+    "KeyPath",
     "Partial",
     "PyTreeDef",
     "SequenceKey",
+    "all_leaves",
+    "flatten_one_level",
+    "flatten_one_level_with_keys",
+    "is_tree_node",
     "keystr",
     "register_dataclass",
     "register_pytree_node",
     "register_pytree_node_class",
+    "register_pytree_with_keys",
+    "register_pytree_with_keys_class",
+    "register_static",
     "tree_all",
+    "tree_broadcast",
     "tree_flatten",
     "tree_flatten_with_path",
     "tree_leaves",
@@ -42,6 +65,7 @@ __all__ = [
     "tree_map",
     "tree_map_with_path",
     "tree_reduce",
+    "tree_reduce_associative",
     "tree_structure",
     "tree_transpose",
     "tree_unflatten",

@@ -26,14 +26,12 @@ from .derivatives import (
     const,
     convert,
     div,
-    divide,
     eq,
     floor,
     ge,
     is_complex,
     mul,
     neg,
-    negate,
     real,
     sign,
     sub,
@@ -82,7 +80,7 @@ def _sub_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any
 
 def _sub_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
     return [unbroadcast(x.aval, ct) if isinstance(x, LinearOperand) else None,
-            unbroadcast(y.aval, negate(ct)) if isinstance(y, LinearOperand) else None]
+            unbroadcast(y.aval, neg(ct)) if isinstance(y, LinearOperand) else None]
 
 
 add_p = nary(
@@ -112,7 +110,7 @@ add_any_p = defop(
 
 neg_p = unary(
     "neg", NUMBER, np.negative, "-x.", linear=((0,),), jvp="linear",
-    transpose=lambda ct, x: [negate(ct)],
+    transpose=lambda ct, x: [neg(ct)],
     samples=sampled(1, lambda x: 0 - x, -3, 3, (F32, I32, C64)))
 
 
@@ -171,7 +169,7 @@ def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
-    return [unbroadcast(x.aval, divide(ct, y)), None]
+    return [unbroadcast(x.aval, div(ct, y)), None]
 
 
 div_p = nary(

@@ -1,6 +1,7 @@
-"""`jit`: a call of another program, as one equation.
+"""`jit` and `composite`: a call of another program, as one equation.
 
-A jitted function used inside a traced one is recorded as a call; the partitioner inlines it.
+A jitted function used inside a traced one is recorded as a call; the partitioner inlines it. A
+composite is a call under a name that a compiler may know something better for.
 """
 from __future__ import annotations
 
@@ -27,5 +28,21 @@ jit_p = defop(
     "jit",
     doc="Call `jaxpr`, the program of a jitted function, under its `name`.",
     infer=_infer, rule=_rule, evaluate=None, multiple_results=True, subprograms=("jaxpr",),
+    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
+)
+
+
+def _no_derivative(operands: Any, tangents: Any, **params: Any) -> Any:
+    raise ValueError(
+        "JVP rule for composite not implemented. You can use `jax.custom_jvp` to add support. See "
+        "https://docs.jax.dev/en/latest/_autosummary/jax.custom_jvp.html")
+
+
+composite_p = defop(
+    "composite",
+    doc="Call `jaxpr`, which is what the operation `name` (of a `version`, with `attributes`) "
+        "means; it has no derivative.",
+    infer=_infer, jvp=_no_derivative, rule=_rule, evaluate=None, multiple_results=True,
+    subprograms=("jaxpr",),
     manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
 )

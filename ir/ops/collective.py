@@ -59,6 +59,8 @@ def _drop_state(axes_of: Callable[[Params], Axes]) -> Callable[..., list[ManualS
     def manual(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
         axes = axes_of(params)
         _refuse_pending(op, types[0], axes)
+        if params.get("axis_index_groups") is not None:     # the parts of the group differ
+            return [t.manual for t in types]
         return [_state(t, drop=axes) for t in types]
     return manual
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..dtypes import issubdtype
 from ..op import LinearOperand, Sample, defop
-from .derivatives import broadcast_like, const, negate, unbroadcast
+from .derivatives import broadcast_like, const, neg, unbroadcast
 from .elementwise import COMPLEX, nary, sampled, ufunc, unary, unary_infer, values
 
 F32, C64 = np.float32, np.complex64
@@ -34,7 +34,7 @@ real_p = unary(
 
 imag_p = unary(
     "imag", COMPLEX, np.imag, "The imaginary part.", result=_real_dtype, linear=((0,),),
-    jvp="linear", transpose=lambda ct, x: [complex_p.bind(const(0, ct), negate(ct))],
+    jvp="linear", transpose=lambda ct, x: [complex_p.bind(const(0, ct), neg(ct))],
     samples=sampled(1, lambda x: x.imag, -3, 3, (C64,)))
 
 
@@ -53,7 +53,7 @@ def _complex_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any,
 
 def _complex_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
     return [unbroadcast(x.aval, real_p.bind(ct)) if isinstance(x, LinearOperand) else None,
-            unbroadcast(y.aval, imag_p.bind(negate(ct))) if isinstance(y, LinearOperand) else None]
+            unbroadcast(y.aval, imag_p.bind(neg(ct))) if isinstance(y, LinearOperand) else None]
 
 
 complex_p = nary(

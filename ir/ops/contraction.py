@@ -227,6 +227,9 @@ def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
     return frozenset(), frozenset()
 
 
+dot_pending.on_any_mesh = "reduced"  # type: ignore[attr-defined]
+
+
 # -- evaluation ------------------------------------------------------------------------------------
 
 @functools.cache

@@ -17,8 +17,8 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
-from ..op import LinearOperand, Op, Sample, defop
+from ..infer import is_pending, refuse_pending, short_list
+from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
 from ..rule import FactorRule, make_rule
 from ..sharding import NamedSharding
@@ -28,6 +28,7 @@ from .conv_transforms import batch_conv, transpose_kernel, transpose_operand
 from .elementwise import check_same_dtypes
 from .gemm import contract
 from .lead import lead_sizes, without_common
+from .neighbours import rows_needed, split_halos
 from .rules import permutation_inverse, reject, resized_entries, rule_text
 from .windows import Padding, halo, output_size, padded, passes, windows
 
@@ -145,7 +146,8 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
         rhs[n.rhs_spec[2 + i]] = f"r{i}"
         kinds.append(f"r{i}!:replicate")
         if not passes(window, window_strides[i], padding[i], lhs_dilation[i]):
-            kinds.append(f"s{i}:{halo(window, padding[i], rhs_dilation[i])}")
+            kinds.append(f"s{i}:" + halo(window, window_strides[i], padding[i], lhs_dilation[i],
+                                         rhs_dilation[i]))
     sizes = {"n": results[0][n.out_spec[0]], "c": operands[1][n.rhs_spec[1]],
              "o": results[0][n.out_spec[1]] // groups}
     if groups > 1:
@@ -166,12 +168,27 @@ def _resize(params: dict[str, Any], operands: Sequence[Shape],
     return params
 
 
+def _localize(context: LocalizeContext) -> list[Any]:
+    """Where a spatial dimension is split: the block with the rows of its neighbours. What is no
+    row at all is zero, as the padding is."""
+    (lhs, rhs), params = context.operands, context.params
+    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
+    n, padding = params["dimension_numbers"], list(params["padding"])
+    for d, axes in split_halos(context).items():
+        i = n.lhs_spec.index(d) - 2
+        lhs = rows_needed(context, lhs, d, axes, result_dim=n.out_spec[2 + i]).x
+        padding[i] = (0, 0)
+    return context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
+
+
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: dict[str, Any]) -> list[Entries | NamedSharding]:
     if params["out_sharding"] is not None:
         return [params["out_sharding"]]
     lhs, rhs = types
     n = params["dimension_numbers"]
+    if is_pending(lhs) or is_pending(rhs):
+        refuse_pending(op.name, types)
     split = any(rhs.mesh.axis_size(a) > 1 for axes in rhs.entries for a in axes)
     if split or lhs.entries[n.lhs_spec[1]]:
         fail(ShardingTypeError,
@@ -264,7 +281,7 @@ conv_general_dilated_p = defop(
     "conv_general_dilated",
     doc="Convolution (cross-correlation) of operand 0 with the kernel, operand 1.",
     infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
-    resize=_resize, sharding_param="out_sharding", linear=((0,), (1,)),
+    resize=_resize, localize=_localize, sharding_param="out_sharding", linear=((0,), (1,)),
     jvp=(lambda g, out, lhs, rhs, **params: conv_general_dilated_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: conv_general_dilated_p.bind(lhs, g, **params)),
     transpose=_transpose,

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..diagnostic import fail
-from ..dtypes import issubdtype, long_name
+from ..dtypes import iinfo, issubdtype, long_name
 from ..errors import ShardingTypeError
 from ..infer import short_list
-from ..op import Op, Sample, defop
+from ..op import LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape
 from .derivatives import add, const, convert, eq, exp, max_, mul, shift, sub, type_of, whole_along
 from .elementwise import values
+from .emitting import Emitting
 
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
@@ -69,6 +70,50 @@ def _evaluate(function: np.ufunc) -> Callable[..., Any]:
         out = function.accumulate(x, axis=place, dtype=x.dtype)
         return np.flip(out, place) if reverse else out
     return evaluate
+
+
+def _localize(op: Callable[[], Op], combine: str, identity: Callable[[np.dtype], Any]
+              ) -> Callable[[LocalizeContext], list[Any]]:
+    """A scan of blocks: scan each, exchange the totals, combine each block with those before it.
+
+    combine: the op of two arrays, "" where only the scan itself can combine them.
+    """
+    def localize(context: LocalizeContext) -> list[Any]:
+        out = Emitting(context)
+        axis, reverse = context.params["axis"], context.params["reverse"]
+        local = context.emit(op(), list(context.operands), context.params)[0]
+        axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+        if not axes:
+            return [local]
+        n, dtype = context.local_operand_shapes[0][axis], context.operand_types[0].dtype
+        if n == 0:
+            return [local]
+        edge = out.part(local, axis, 0, 1) if reverse else out.part(local, axis, n - 1, n)
+        totals = out.gathered(edge, axes)
+        shape = totals.aval.shape
+        me = out.broadcast(context.block_offset(axes, 1), shape, ())
+        before = out.call("gt" if reverse else "lt", out.iota(shape, 0), me)
+        totals = out.select(before, totals, out.full(identity(dtype), shape, dtype))
+        whole = context.emit(op(), [totals], {"axis": 0, "reverse": False})[0]
+        carry = out.without(out.part(whole, 0, shape[0] - 1, shape[0]), 0)
+        rank = len(local.aval.shape)
+        carry = out.broadcast(carry, local.aval.shape, range(rank))
+        if combine:
+            return [out.call(combine, carry, local)]
+        shape = (1, *local.aval.shape)
+        rows = [out.broadcast(x, shape, range(1, rank + 1)) for x in (carry, local)]
+        pair = context.emit(op(), [out.call("concatenate", *rows, dimension=0)],
+                            {"axis": 0, "reverse": False})[0]
+        return [out.without(out.part(pair, 0, 1, 2), 0)]
+    return localize
+
+
+def _extreme(lowest: bool) -> Callable[[np.dtype], Any]:
+    def of(dtype: np.dtype) -> Any:
+        if issubdtype(dtype, np.integer):
+            return iinfo(dtype).min if lowest else iinfo(dtype).max
+        return -np.inf if lowest else np.inf
+    return of
 
 
 # -- derivatives ----------------------------------------------------------------------------------
@@ -154,23 +199,30 @@ def _samples(reference: Any, dtypes: Sequence[Any]) -> Callable[[], list[Sample]
 
 cumsum_p = defop(
     "cumsum", doc="The sums of all elements up to each one along `axis`, or from it if `reverse`.",
-    infer=_infer("cumsum"), rule=_rule("sum"), explicit=_explicit, evaluate=_evaluate(np.add),
+    infer=_infer("cumsum"), rule=_rule("sum"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.add),
+    localize=_localize(lambda: cumsum_p, "add", lambda dtype: 0),
     linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_batch(lambda: cumsum_p),
     samples=_samples(np.sum, (F32, I32, C64)))
 cumprod_p = defop(
     "cumprod", doc="The products of all elements up to each one along `axis`.",
-    infer=_infer("cumprod"), rule=_rule("prod"), explicit=_explicit,
+    infer=_infer("cumprod"), rule=_rule("prod"), explicit=_explicit, pending="indexed",
+    localize=_localize(lambda: cumprod_p, "mul", lambda dtype: 1),
     evaluate=_evaluate(np.multiply), batch=_batch(lambda: cumprod_p),
     jvp=_jvp(lambda: cumprod_p, lambda x, previous, out: (x, previous), 1),
     samples=_samples(np.prod, (F32, I32, C64)))
 cummax_p = defop(
     "cummax", doc="The maxima of all elements up to each one along `axis`.",
-    infer=_infer("cummax"), rule=_rule("max"), explicit=_explicit, evaluate=_evaluate(np.maximum),
+    infer=_infer("cummax"), rule=_rule("max"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.maximum),
+    localize=_localize(lambda: cummax_p, "max", _extreme(True)),
     batch=_batch(lambda: cummax_p), jvp=_jvp(lambda: cummax_p, _choice, -np.inf),
     samples=_samples(np.max, (F32, I32)))
 cummin_p = defop(
     "cummin", doc="The minima of all elements up to each one along `axis`.",
-    infer=_infer("cummin"), rule=_rule("min"), explicit=_explicit, evaluate=_evaluate(np.minimum),
+    infer=_infer("cummin"), rule=_rule("min"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.minimum),
+    localize=_localize(lambda: cummin_p, "min", _extreme(False)),
     batch=_batch(lambda: cummin_p), jvp=_jvp(lambda: cummin_p, _choice, np.inf),
     samples=_samples(np.min, (F32, I32)))
 
@@ -197,7 +249,8 @@ _scan_log_sum_exp = _evaluate(np.logaddexp)
 
 cumlogsumexp_p = defop(
     "cumlogsumexp", doc="The log of the sum of exp of all elements up to each one along `axis`.",
-    infer=_infer("cumlogsumexp"), rule=_rule("logaddexp"), explicit=_explicit,
+    infer=_infer("cumlogsumexp"), rule=_rule("logaddexp"), explicit=_explicit, pending="indexed",
+    localize=_localize(lambda: cumlogsumexp_p, "", lambda dtype: -np.inf),
     evaluate=_log_sum_exp, batch=_batch(lambda: cumlogsumexp_p),
     jvp=_jvp(lambda: cumlogsumexp_p, _weights, -np.inf),
     samples=_samples(lambda x, axis: np.log(np.sum(np.exp(x.astype(float)), axis)), (F32,)))

@@ -55,6 +55,15 @@ checkpoint_p = defop(
     infer=_infer_call("jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
     subprograms=("jaxpr",), manual=_states("jaxpr"))
 
+custom_linear_solve_p = defop(
+    "custom_linear_solve",
+    doc="Call `call_jaxpr`, which solves a linear system for the operands behind the first "
+        "`num_consts`, and may give further results. `maps` are the programs of the linear map "
+        "and, if it can be transposed, of its transpose and of the solution of that; all take the "
+        "same first operands, and give the derivatives.",
+    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("call_jaxpr", "maps"), manual=_states("call_jaxpr"))
+
 
 def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
     raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
@@ -70,7 +79,7 @@ custom_lin_p = defop(
 name_p = defop(
     "name", doc="x, under a `name` that policies of `checkpoint` know.",
     infer=lambda x, *, name: (x.shape, x.dtype), rule="... -> ...",
-    evaluate=lambda lead, x, *, name: x, pending="keep", linear=((0,),),
+    evaluate=lambda lead, x, *, name: x, pending="carry", linear=((0,),),
     jvp=lambda operands, tangents, *, name: (name_p.bind(operands[0], name=name), tangents[0]),
     transpose=lambda ct, x, *, name: [ct], arithmetic=False,
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"name": "x"},

@@ -184,16 +184,6 @@ def whole_along(x: Any, dim: int) -> Any:
     return OPS["reshard"].bind(x, dst_sharding=named_sharding_abstract(t.mesh, spec))
 
 
-def negate(ct: Any) -> Any:
-    """-ct. `neg` refuses pending sums, as JAX's does; scaling them is the same and allowed."""
-    return mul(ct, const(-1, ct)) if type_of(ct).unreduced else neg(ct)
-
-
-def divide(ct: Any, y: Any) -> Any:
-    """ct / y, also where ct is a pending sum."""
-    return mul(ct, div(const(1, y), y)) if type_of(ct).unreduced else div(ct, y)
-
-
 # -- forward derivatives of one equation ----------------------------------------------------------
 
 def push_forward(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]

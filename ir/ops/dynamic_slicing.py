@@ -15,9 +15,11 @@ from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
-from ..op import LinearOperand, Op, Sample, defop
+from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ..rule import INDEXED
 from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first, cotangent_type, move_first, type_of
+from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from .lead import is_common, lead_indices, lead_sizes, with_lead
@@ -107,7 +109,7 @@ def _dynamic_slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...],
         whole.append(f"d{d}")
         slices.append(f"d{d}" if n == m else f"s{d}")
         if n != m:
-            kinds += [f"d{d}:indexed", f"s{d}!:replicate"]
+            kinds += [f"d{d}:indexed(sum)", f"s{d}!:replicate"]
     return rule_text([whole] + [[] for _ in operands[1:]], [slices], kinds)
 
 
@@ -129,6 +131,44 @@ def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
         return view
     where, varying, rest = index
     return view[where].transpose(_back(lead, varying, rest))
+
+
+def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
+    """Where a sliced dimension is split: the rows that this device owns, zero for the others."""
+    out = Emitting(context)
+    x, *starts = context.operands
+    block, sizes = context.local_operand_shapes[0], list(context.local_result_shapes[0])
+    split = _split_dims(context, sizes)
+    starts = [_start(out, context, d, s) for d, s in enumerate(starts)]
+    first = [literal(0, INT32) if d in split else s for d, s in enumerate(starts)]
+    sizes = tuple(n if d in split else m for d, (n, m) in enumerate(zip(block, sizes, strict=True)))
+    x = out.call("dynamic_slice", x, *first, slice_sizes=sizes)
+    for d, axes in split.items():
+        m = context.local_result_shapes[0][d]
+        offset = context.block_offset(axes, block[d])
+        places = out.minus(out.iota((m,), 0), out.call("sub", offset, starts[d]))
+        mine = out.inside(places, block[d])
+        highest = out.full(block[d] - 1, (), INT32)
+        x = out.rows(x, d, out.call("clamp", literal(0, INT32), places, highest))
+        shape = x.aval.shape
+        x = out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
+    return [x]
+
+
+def _split_dims(context: LocalizeContext, sizes: Sequence[int]) -> dict[int, tuple[str, ...]]:
+    """The dimensions that are taken or written in part and are split, with their axes."""
+    whole = context.operand_types[0].shape
+    block = context.local_operand_shapes[0]
+    return {d: axes for d, n in enumerate(whole) if sizes[d] != block[d] or n != block[d]
+            if (axes := context.axes_of_factor.get(context.rule.operands[0][d][0], ()))
+            and context.rule.factors[context.rule.operands[0][d][0]].kind == INDEXED}
+
+
+def _start(out: Emitting, context: LocalizeContext, d: int, start: Any) -> Any:
+    """The start in the whole operand, moved so that the part is inside it; int32."""
+    part = context.operand_types[1].shape if context.operand_types[1].shape else None
+    m = part[d] if part else context.result_types[0].shape[d]
+    return out.clamped(out.convert(start, INT32), context.operand_types[0].shape[d] - m)
 
 
 def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[int, ...]) -> tuple:
@@ -170,7 +210,8 @@ dynamic_slice_p = defop(
     infer=_dynamic_slice_infer, rule=_dynamic_slice_rule, pending=_dynamic_slice_pending,
     explicit=lambda op, types, shapes, params: [
         resized_entries("dynamic_slice", types[0], shapes[0])],
-    evaluate=_dynamic_slice_evaluate, arithmetic=False, linear=((0,),), jvp="linear",
+    evaluate=_dynamic_slice_evaluate, localize=_dynamic_slice_localize, arithmetic=False,
+    linear=((0,),), jvp="linear",
     transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
     samples=lambda: [
@@ -206,14 +247,14 @@ def _update_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **para
         whole.append(f"d{d}")
         update.append(f"d{d}" if n == m else f"s{d}")
         if n != m:
-            kinds += [f"d{d}:indexed", f"s{d}!:replicate"]
+            kinds += [f"d{d}:indexed(own)", f"s{d}!:replicate"]
     return rule_text([whole, update] + [[] for _ in operands[2:]], [whole], kinds)
 
 
 def _update_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                      params: dict[str, Any]) -> list[Entries]:
     x, update = types[:2]
-    if x.entries != update.entries:
+    if x.sharding is not update.sharding:
         fail(ShardingTypeError,
              "dynamic_update_slice operand sharding must be equal to update sharding, got operand "
              f"sharding {x.str_short(mesh_axis_types=True)} and update sharding "
@@ -250,6 +291,34 @@ def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
     return out
 
 
+def _update_localize(context: LocalizeContext) -> list[Any]:
+    """Where a written dimension is split: each device writes the rows that it owns.
+
+    It rewrites a window of its block that has all of them, in part with what was there.
+    """
+    out = Emitting(context)
+    x, update, *starts = context.operands
+    block = context.local_operand_shapes[0]
+    split = _split_dims(context, context.local_operand_shapes[1])
+    starts = [_start(out, context, d, s) for d, s in enumerate(starts)]
+    masks = {}
+    for d, axes in split.items():
+        m = context.local_operand_shapes[1][d]
+        width = min(m, block[d])
+        first = out.call("sub", starts[d], context.block_offset(axes, block[d]))
+        starts[d] = out.clamped(first, block[d] - width)
+        places = out.minus(out.iota((width,), 0), out.call("sub", first, starts[d]))
+        masks[d] = out.inside(places, m)
+        update = out.rows(update, d, out.call("clamp", literal(0, INT32), places,
+                                              out.full(m - 1, (), INT32)))
+    shape = update.aval.shape
+    if masks:
+        there = out.call("dynamic_slice", x, *starts, slice_sizes=shape)
+        for d, mask in masks.items():
+            update = out.select(out.broadcast(mask, shape, (d,)), update, there)
+    return [out.call("dynamic_update_slice", x, update, *starts)]
+
+
 def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
     ct_x = ct_update = None
     aval = type_of(update)
@@ -282,7 +351,8 @@ dynamic_update_slice_p = defop(
     "dynamic_update_slice",
     doc="The operand with the part at the start replaced by the update.",
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
-    evaluate=_update_evaluate, arithmetic=False, linear=((0, 1),), jvp="linear",
+    evaluate=_update_evaluate, localize=_update_localize, arithmetic=False, linear=((0, 1),),
+    jvp="linear",
     transpose=_update_transpose, batch=_update_batch,
     samples=lambda: [
         Sample((_arange(4, 5), -_arange(2, 3), np.int32(1), np.int32(4)), {}),

@@ -15,7 +15,6 @@ from ..op import Op, Sample, defop
 from ..param_types import register_param_type
 from ..types import ArrayType, Entries, Shape
 from .derivatives import conj, move_first, mul, real, type_of
-from .pending import refuse
 from .rules import batch_dim, call, reject, rule_text
 
 
@@ -123,7 +122,7 @@ def _sample(shape: Shape, kind: FftType, lengths: Lengths, reference: Any) -> Sa
 fft_p = defop(
     "fft",
     doc="The discrete Fourier transform of the last dimensions.",
-    infer=_infer, rule=_rule, explicit=_explicit, pending=refuse, evaluate=_evaluate,
+    infer=_infer, rule=_rule, explicit=_explicit, pending="carry", evaluate=_evaluate,
     linear=((0,),), jvp="linear", transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [fft_p.bind(move_first(operands[0], batch_dim(dims)), **params)], [0]),

@@ -14,9 +14,10 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype
 from ..errors import ShardingTypeError
-from ..op import OPS, Op, Sample, defop
+from ..op import OPS, LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape
 from .derivatives import cotangent_type, move_first
+from .emitting import INT32, Emitting, literal
 from .indexing import (
     Checks,
     GatherDimensionNumbers,
@@ -105,6 +106,8 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> str:
     operand, indices, result, kinds = factor_dims(operands[0], operands[1],
                                                    slice_sizes, dimension_numbers)
+    # a device that owns a row has it, the others have zero
+    kinds = [f"{k}(sum)" if k.startswith("c") else k for k in kinds]
     return rule_text([operand, indices], [result], kinds)
 
 
@@ -116,6 +119,61 @@ def _resize(params: dict[str, Any], operands: Sequence[Shape],
     for d, at in zip(windows, n.offset_dims, strict=True):
         sizes[d] = results[0][at]
     return {**params, "slice_sizes": tuple(sizes)}
+
+
+def _localize(context: LocalizeContext) -> list[Any]:
+    """Where collapsed dimensions are split: what this device owns of the windows, zero elsewhere.
+
+    Positions are moved inside or found to be outside in the whole operand, before the offset of the
+    block is taken off. What lies outside of it altogether is filled by the first device alone.
+    """
+    out = Emitting(context)
+    operand, indices = context.operands
+    params = context.params
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
+    split = {d: axes for d in n.collapsed_slice_dims
+             if (axes := context.axes_of_factor.get(context.rule.operands[0][d][0], ()))}
+    if not split:
+        return context.emit(gather_p, [operand, indices], params)
+    whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    queries = indices.aval.shape[:-1]
+    columns, mine, outside = [], None, None
+    last = len(queries)
+    for c, d in enumerate(n.start_index_map):
+        column = out.convert(out.part(indices, last, c, c + 1), INT32)
+        highest = whole[d] - params["slice_sizes"][d]
+        if fills:
+            off = out.call("or", out.call("lt", column, out.full(0, column.aval.shape, INT32)),
+                           out.call("gt", column, out.full(highest, column.aval.shape, INT32)))
+            outside = off if outside is None else out.call("or", outside, off)
+        column = out.call("clamp", literal(0, INT32), column, literal(highest, INT32))
+        if d in split:
+            offset = context.block_offset(split[d], block[d])
+            column = out.call("sub", column, out.broadcast(offset, column.aval.shape, ()))
+            own = out.call("and", out.call("ge", column, out.full(0, column.aval.shape, INT32)),
+                           out.call("lt", column, out.full(block[d], column.aval.shape, INT32)))
+            mine = own if mine is None else out.call("and", mine, own)
+        columns.append(column)
+    local = out.call("concatenate", *columns, dimension=last) if len(columns) > 1 else columns[0]
+    found = context.emit(gather_p, [operand, local],
+                         {**params, "mode": GatherScatterMode.CLIP, "fill_value": None})[0]
+    shape, dtype = found.aval.shape, context.result_types[0].dtype
+    at = tuple(d for d in range(len(shape)) if d not in n.offset_dims)
+
+    def mask(x: Any) -> Any:
+        return out.broadcast(out.without(x, last), shape, at)
+
+    nothing = out.full(0, shape, dtype)
+    found = out.select(mask(mine), found, nothing)
+    if outside is None:
+        return [found]
+    axes = tuple(a for group in split.values() for a in group)
+    first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
+    fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
+                      literal(0, dtype))
+    return [out.select(mask(outside), out.broadcast(fill, shape, ()), found)]
 
 
 # -- Explicit axes ---------------------------------------------------------------------------------
@@ -272,5 +330,6 @@ gather_p = defop(
     "gather",
     doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
     infer=_infer, rule=_rule, explicit=_explicit, evaluate=_evaluate, resize=_resize,
-    arithmetic=False, linear=((0,),), jvp=(_jvp, None), transpose=_transpose, batch=_batch,
+    localize=_localize, pending="iterated", arithmetic=False, linear=((0,),), jvp=(_jvp, None),
+    transpose=_transpose, batch=_batch,
     samples=_samples)

@@ -219,7 +219,7 @@ def _unstack_batch(operands: Sequence[Any], dims: Sequence[int | None], size: in
 unstack_p = defop(
     "unstack",
     doc="The slices of dimension `axis`, without it.",
-    infer=_unstack_infer, rule=_unstack_rule, explicit=_unstack_explicit, pending="keep",
+    infer=_unstack_infer, rule=_unstack_rule, explicit=_unstack_explicit, pending="indexed",
     multiple_results=True, arithmetic=False,
     evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)),
     linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=_unstack_batch,

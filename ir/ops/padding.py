@@ -14,6 +14,7 @@ from ..program import Literal
 from ..types import ArrayType, Shape, array_type
 from .derivatives import batch_first, explicit_sharding, move_first, type_of
 from .lead import lead_sizes, with_lead
+from .neighbours import rows_needed, split_halos
 from .rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
 
 Config = tuple[tuple[int, int, int], ...]
@@ -48,7 +49,8 @@ def _pad_infer(x: ArrayType, value: ArrayType, *, padding_config: Config) -> tup
 def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
               padding_config: Config) -> str:
     dims = [f"d{d}" for d in range(len(padding_config))]
-    kinds = [f"d{d}:halo" for d, c in enumerate(padding_config) if c != (0, 0, 0)]
+    kinds = [f"d{d}:halo" if inner else f"d{d}:halo({-lo},1,1)"
+             for d, (lo, hi, inner) in enumerate(padding_config) if (lo, hi, inner) != (0, 0, 0)]
     return rule_text([dims, []], [dims], kinds)
 
 
@@ -79,7 +81,8 @@ def pad_evaluate(lead: int, x: np.ndarray, value: np.ndarray, *,
 
 
 def _pad_localize(context: LocalizeContext) -> list[Any]:
-    """A partial sum is padded on one device only: else the padding is added once per device."""
+    """A partial sum is padded on one device only: else the padding is added once per device. A
+    split dimension gets its rows from neighbours, and the padding where there are none."""
     x, value = context.operands
     axes = tuple(a for a in context.result_types[0].mesh.axis_names
                  if a in context.result_types[0].unreduced)
@@ -88,7 +91,15 @@ def _pad_localize(context: LocalizeContext) -> list[Any]:
         first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})
         zero = _literal(0, context.operand_types[1].dtype)
         value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
-    return context.emit(pad_p, [x, value], context.params)
+        known_zero = False
+    config = list(context.params["padding_config"])
+    for d, split in split_halos(context).items():
+        rows = rows_needed(context, x, d, split)
+        x = rows.x if known_zero else rows.masked(value, (0, context.operand_types[0].shape[d]))
+        config[d] = (0, 0, 0)
+    if all(c == (0, 0, 0) for c in config):
+        return [x]
+    return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
 
 
 def _literal(value: Any, dtype: Any) -> Literal:

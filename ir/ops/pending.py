@@ -28,6 +28,9 @@ def refuse(op: Any, types: Sequence[ArrayType], params: dict[str, Any], unreduce
          help="bring the operand to a plain spec first: `reshard(x, P(...))`")
 
 
+refuse.on_any_mesh = "all"  # type: ignore[attr-defined]
+
+
 def all_or_none(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
                 unreduced: Sequence[Axes], reduced: Sequence[Axes]) -> tuple[Axes, Axes]:
     """For sums of two: both operands wait for the same axes, or none does."""
@@ -53,13 +56,11 @@ def all_or_none(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
 
 def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
             unreduced: Sequence[Axes], reduced: Sequence[Axes]) -> tuple[Axes, Axes]:
-    """For bilinear ops of two operands: a pending sum times a value reduced over its axes.
-
-    A rank-0 factor that does not vary counts as reduced: scaling goes into the sum.
-    """
+    """For bilinear ops of two operands: a pending sum times a value reduced over its axes."""
     lhs, rhs = unreduced
+    out_reduced = join_reduced(op, types, reduced)
     if not lhs and not rhs:
-        return _NO_AXES, join_reduced(op, types, reduced)
+        return _NO_AXES, out_reduced
     if lhs and rhs:
         fail(ShardingTypeError,
              f"lhs and rhs to `{op.name}` cannot be unreduced since {op.name} is bilinear. "
@@ -68,14 +69,13 @@ def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
              notes=("a product of two sums is not the sum of the products",),
              help="finish one sum first: `reshard(x, P(...))` without `unreduced`")
     waiting, factor = (0, 1) if lhs else (1, 0)
-    axes, other = unreduced[waiting], types[factor]
-    scalar = not other.shape and not reduced[factor] and not other.varying & axes
-    if reduced[factor] != axes and not scalar:
+    axes = unreduced[waiting]
+    if reduced[factor] != axes:
         names = ("LHS", "RHS")
         fail(ShardingTypeError,
              f"{names[factor]} should be reduced along the same axes {names[waiting]} is unreduced "
-             f"on. Got lhs={types[0].str_short()} and rhs={types[1].str_short()}",
+             f"on. Got lhs={types[0]} and rhs={types[1]}",
              code="unreduced-operand",
              label=f"operands are {short_list(types)}",
              help="`reshard` the factor to `P(..., reduced={...})`, or finish the sum first")
-    return axes, reduced[waiting]
+    return axes, _NO_AXES

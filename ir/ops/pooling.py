@@ -16,11 +16,14 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype
 from ..errors import ShardingTypeError
-from ..op import Op, Sample, defop
+from ..op import OPS, LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first, type_of
 from .elementwise import check_same_dtypes
+from .emitting import literal
 from .lead import lead_sizes, with_lead
+from .neighbours import rows_needed, split_halos
+from .pending import refuse
 from .rules import call, reject, resized_entries, rule_text
 from .windows import (
     Padding,
@@ -65,9 +68,11 @@ def _window_shape(types: Sequence[ArrayType], shape: Shape, window_dimensions: I
                      window_dilation))
 
 
-def _kinds(dims: Sequence[str], params: Params) -> list[str]:
+def _kinds(dims: Sequence[str], params: Params, operands: int) -> list[str]:
+    if operands > 1:       # elements are chosen by comparing operands: windows must be whole
+        return [k.partition("(")[0] for k in _kinds(dims, params, 1)]
     ones = (1,) * len(dims)
-    return [f"{name}:{halo(w, p, d)}" for name, w, s, p, b, d in zip(
+    return [f"{name}:{halo(w, s, p, b, d)}" for name, w, s, p, b, d in zip(
         dims, params["window_dimensions"], params["window_strides"], params["padding"],
         params.get("base_dilation", ones), params.get("window_dilation", ones), strict=True)
         if not passes(w, s, p, b)]
@@ -75,7 +80,7 @@ def _kinds(dims: Sequence[str], params: Params) -> list[str]:
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
     dims = [f"d{d}" for d in range(len(operands[0]))]
-    return rule_text([dims] * len(operands), [dims], _kinds(dims, params))
+    return rule_text([dims] * len(operands), [dims], _kinds(dims, params, len(operands)))
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -95,6 +100,22 @@ def _batch_with(name: str) -> Callable[..., tuple]:
               **params: Any) -> tuple:
         return [call(name, *batch_first(operands, dims, size), **_batched(params))], [0]
     return batch
+
+
+def _localize(name: str, start: Callable[[np.dtype], Any]
+              ) -> Callable[[LocalizeContext], list[Any]]:
+    """Windows of blocks with the rows of their neighbours; what is no row at all is neutral."""
+    def localize(context: LocalizeContext) -> list[Any]:
+        (x,), params = context.operands, dict(context.params)
+        dtype = context.operand_types[0].dtype
+        padding = list(params["padding"])
+        for d, axes in split_halos(context).items():
+            rows = rows_needed(context, x, d, axes)
+            whole = context.operand_types[0].shape[d]
+            x = rows.masked(literal(start(dtype), dtype), (0, whole))
+            padding[d] = (0, 0)
+        return context.emit(OPS[name], [x], {**params, "padding": tuple(padding)})
+    return localize
 
 
 # -- reduce_window_* -------------------------------------------------------------------------------
@@ -178,19 +199,22 @@ def _samples() -> list[Sample]:
 
 reduce_window_sum_p = defop(
     "reduce_window_sum", doc="The sum of each window.",
-    infer=_sum_infer, rule=_rule, explicit=_explicit, evaluate=_reduce_with(np.add, lambda t: 0),
-    linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_batch_with("reduce_window_sum"),
-    samples=_samples)
+    infer=_sum_infer, rule=_rule, explicit=_explicit, pending=refuse,
+    evaluate=_reduce_with(np.add, lambda t: 0), linear=((0,),), jvp="linear",
+    transpose=_sum_transpose, batch=_batch_with("reduce_window_sum"), samples=_samples,
+    localize=_localize("reduce_window_sum", lambda t: 0))
 reduce_window_max_p = defop(
     "reduce_window_max", doc="The largest element of each window.",
-    infer=_reduce_infer, rule=_rule, explicit=_explicit,
+    infer=_reduce_infer, rule=_rule, explicit=_explicit, pending=refuse,
     evaluate=_reduce_with(np.maximum, lambda t: extremum(t, False)),
-    jvp=(_chosen_tangent("ge"),), batch=_batch_with("reduce_window_max"), samples=_samples)
+    jvp=(_chosen_tangent("ge"),), batch=_batch_with("reduce_window_max"), samples=_samples,
+    localize=_localize("reduce_window_max", lambda t: extremum(t, False)))
 reduce_window_min_p = defop(
     "reduce_window_min", doc="The smallest element of each window.",
-    infer=_reduce_infer, rule=_rule, explicit=_explicit,
+    infer=_reduce_infer, rule=_rule, explicit=_explicit, pending=refuse,
     evaluate=_reduce_with(np.minimum, lambda t: extremum(t, True)),
-    jvp=(_chosen_tangent("le"),), batch=_batch_with("reduce_window_min"), samples=_samples)
+    jvp=(_chosen_tangent("le"),), batch=_batch_with("reduce_window_min"), samples=_samples,
+    localize=_localize("reduce_window_min", lambda t: extremum(t, True)))
 
 
 # -- select_and_gather_add -------------------------------------------------------------------------
@@ -296,7 +320,7 @@ def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_
 
 def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
     dims = [f"d{d}" for d in range(len(operands[0]))]
-    kinds = _kinds(dims, params)
+    kinds = _kinds(dims, params, 2)
     reaching = {k.split(":")[0] for k in kinds}
     source = [f"t{d}" if name in reaching else name for d, name in enumerate(dims)]
     kinds += [f"{t}!:replicate" for t, name in zip(source, dims, strict=True) if t != name]

@@ -1,4 +1,4 @@
-"""Random keys and bits: the primitives of `jax.random` (0.10.2), for threefry keys.
+"""Random keys and bits: the primitives of `jax.random` (0.10.2).
 
 A key array has dtype `key<fry>` and its own shape; executors hold it as uint64 (ir/keys.py), so
 that ops which only move elements need not know of keys. Element i of a key's bits is a hash of
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import threefry
-from ..dtypes import KEY_FRY, is_extended, issubdtype, long_name
+from .. import rbg, threefry
+from ..dtypes import KEY_DTYPES, KEY_FRY, is_extended, issubdtype, long_name
 from ..keys import key_words, pack_keys
 from ..op import LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Shape
@@ -37,14 +37,15 @@ def _seed_infer(seeds: ArrayType, *, impl: str) -> tuple:
     if not issubdtype(seeds.dtype, np.integer):
         reject(TypeError, [seeds], "PRNG key seed must be an integer; got "
                f"{seeds.str_short(True)}")
-    return seeds.shape, KEY_FRY, False
+    return seeds.shape, KEY_DTYPES[impl], False
 
 
 random_seed_p = defop(
     "random_seed",
     doc="A key for each integer seed.",
     infer=_seed_infer, rule="... -> ...", jvp="zero", arithmetic=False,
-    evaluate=lambda lead, seeds, *, impl: threefry.seed(seeds),
+    evaluate=lambda lead, seeds, *, impl: (
+        threefry.seed(seeds) if impl == "fry" else rbg.seed(seeds, impl)),
     samples=lambda: [
         Sample((np.array([0, 1, 42, -1], np.int32),), {"impl": "fry"},
                lambda x: x.astype(U32).astype(np.uint64) << np.uint64(32), grad=False)])
@@ -57,17 +58,18 @@ def _wrap_infer(words: ArrayType, *, impl: str) -> tuple:
     if words.ndim < 1:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.ndim "
                f">= 1; got ndim={words.ndim}")
-    if words.shape[-1:] != KEY_FRY.key_shape:
+    wanted = KEY_DTYPES[impl]
+    if words.shape[-1:] != wanted.key_shape:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.shape "
-               f"to end with {KEY_FRY.key_shape}; got shape={words.shape} for impl={impl}")
-    return words.shape[:-1], KEY_FRY, False
+               f"to end with {wanted.key_shape}; got shape={words.shape} for impl={impl}")
+    return words.shape[:-1], wanted, False
 
 
 random_wrap_p = defop(
     "random_wrap",
     doc="Keys of their words: u32[..., 2] -> key<fry>[...].",
     infer=_wrap_infer, rule="... w -> ... | w!:replicate", explicit="follow", jvp="zero",
-    evaluate=lambda lead, words, *, impl: pack_keys(words), arithmetic=False,
+    evaluate=lambda lead, words, *, impl: pack_keys(words, impl), arithmetic=False,
     batch=lambda operands, dims, size, **params: (
         [random_wrap_p.bind(move_first(operands[0], dims[0]), **params)], [0]),
     samples=lambda: [
@@ -75,9 +77,13 @@ random_wrap_p = defop(
                grad=False)])
 
 
+def _words_of(keys: ArrayType) -> Shape:
+    return keys.dtype.key_shape       # type: ignore[union-attr]
+
+
 def _unwrap_infer(keys: ArrayType) -> tuple:
     check_key("random_unwrap", keys)
-    return (*keys.shape, *KEY_FRY.key_shape), U32, False
+    return (*keys.shape, *_words_of(keys)), U32, False
 
 
 random_unwrap_p = defop(
@@ -97,19 +103,30 @@ random_clone_p = defop(
 
 # -- new keys --------------------------------------------------------------------------------------
 
-def _fold_infer(keys: ArrayType, data: ArrayType) -> tuple:
+def _fold_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, generator: str = "fry"
+               ) -> str:
+    if generator == "fry":
+        return "... -> ..."
+    dims = names("b", len(results[0]))
+    lefts = [dims[len(dims) - len(s):] for s in operands]
+    return rule_text(lefts, [dims], [f"{d}!:replicate" for d in dims])
+
+
+def _fold_infer(keys: ArrayType, data: ArrayType, *, generator: str = "fry") -> tuple:
     check_key("random_fold_in", keys)
     if data.dtype != U32:
         reject(TypeError, [keys, data], "random_fold_in takes uint32 data, got "
                f"{long_name(data.dtype)}")
-    return broadcast_shapes("random_fold_in", [keys, data]), KEY_FRY, False
+    return broadcast_shapes("random_fold_in", [keys, data]), keys.dtype, False
 
 
 random_fold_in_p = defop(
     "random_fold_in",
     doc="A new key of each key and uint32 number.",
-    infer=_fold_infer, rule="... -> ...", jvp="zero", arithmetic=False,
-    evaluate=lambda lead, keys, data: threefry.fold_in(keys, data))
+    infer=_fold_infer, rule=_fold_rule, jvp="zero", arithmetic=False,
+    evaluate=lambda lead, keys, data, *, generator="fry": (
+        threefry.fold_in(keys, data) if generator == "fry"
+        else rbg.fold_in(keys, lead, data, generator)))
 
 
 def _hash_infer(*types: ArrayType) -> list[tuple]:
@@ -136,7 +153,8 @@ threefry2x32_p = defop(
 
 
 # -- bits and splits: new dimensions for every key -------------------------------------------------
-# `partitionable` is False for the older way of counting, which ties all elements to each other.
+# `partitionable` is False for the older way of counting, which ties all elements to each other;
+# `generator` is the tag of one that is not threefry.
 
 Evaluator = Callable[..., np.ndarray]
 
@@ -147,6 +165,8 @@ def _new_dims_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, s
     new = [f"s{d}" for d in range(len(shape))]
     starts = [[] for _ in operands[1:]]
     kinds = [] if partitionable and not starts else [f"{d}!:replicate" for d in new]
+    if "generator" in params:             # all numbers come from the first key
+        kinds = [f"{d}!:replicate" for d in (*keys, *new)]
     return rule_text([keys, *starts], [[*keys, *new]], kinds)
 
 
@@ -199,7 +219,9 @@ def _bits_infer(keys: ArrayType, *, bit_width: int, shape: Shape, **params: Any)
 
 
 def _bits_evaluate(lead: int, keys: np.ndarray, *, bit_width: int, shape: Shape,
-                   partitionable: bool = True) -> np.ndarray:
+                   partitionable: bool = True, generator: str = "fry") -> np.ndarray:
+    if generator != "fry":
+        return rbg.random_bits(keys, lead, bit_width, shape)
     make = threefry.random_bits if partitionable else threefry.original_bits
     return make(keys, bit_width, shape)
 
@@ -214,11 +236,13 @@ random_bits_p = defop(
 
 def _split_infer(keys: ArrayType, *, shape: Shape, **params: Any) -> tuple:
     check_key("random_split", keys)
-    return (*keys.shape, *shape), KEY_FRY, False
+    return (*keys.shape, *shape), keys.dtype, False
 
 
-def _split_evaluate(lead: int, keys: np.ndarray, *, shape: Shape, partitionable: bool = True
-                    ) -> np.ndarray:
+def _split_evaluate(lead: int, keys: np.ndarray, *, shape: Shape, partitionable: bool = True,
+                    generator: str = "fry") -> np.ndarray:
+    if generator != "fry":
+        return rbg.split(keys, lead, shape, partitionable, generator)
     return (threefry.split if partitionable else threefry.original_split)(keys, shape)
 
 

@@ -5,19 +5,22 @@ only its own keys (`random_split_block`), each for one element (`random_gamma_ea
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from .. import threefry
+from .. import rbg, threefry
 from ..gamma import gamma_numbers
+from ..keys import generator_of
 from ..lazy import lazy_import
-from ..op import LocalizeContext, Op, defop
+from ..op import OPS, LocalizeContext, Op, defop
 from ..types import ArrayType, Entries, Shape
 from .derivatives import const, exp, move_first, mul, type_of
 from .elementwise import FLOAT, nary
-from .random import block_starts, check_key, random_split_block_p
+from .emitting import literal
+from .random import block_starts, check_key, random_split_block_p, random_split_p
 from .rules import call, reject, rule_text
 from .special import igamma_grad_a_p
 
@@ -43,7 +46,11 @@ def _gamma_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 
 def _gamma_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool) -> np.ndarray:
-    each = threefry.split(keys, a.shape[keys.ndim:])
+    shape = a.shape[keys.ndim:]
+    if generator_of(keys) == "fry":
+        each = threefry.split(keys, shape)
+    else:
+        each = rbg.each_split(keys, math.prod(shape)).reshape(keys.shape + shape)
     return gamma_numbers(each, a, log_space)
 
 
@@ -53,6 +60,16 @@ def _gamma_localize(context: LocalizeContext) -> list[Any]:
     dims, starts = block_starts(context, first)
     if not dims:
         return context.emit(random_gamma_p, [keys, a], context.params)
+    generator = context.operand_types[0].dtype.impl       # type: ignore[union-attr]
+    if generator != "fry":                # keys are drawn together; each device takes its own
+        whole = context.result_types[0].shape[first:]
+        every = context.emit(random_split_p, [keys], {"shape": whole, "generator": generator})
+        at = dict(zip(dims, starts, strict=True))
+        zero = literal(0, np.dtype(np.int32))
+        place = [*(zero for _ in range(first)), *(at.get(d, zero) for d in range(len(whole)))]
+        each = context.emit(OPS["dynamic_slice"], [*every, *place], {
+            "slice_sizes": context.local_result_shapes[0]})
+        return context.emit(random_gamma_each_p, [*each, a], context.params)
     each = context.emit(random_split_block_p, [keys, *starts], {
         "shape": context.local_result_shapes[0][first:],
         "whole": context.result_types[0].shape[first:], "dims": dims})

@@ -7,15 +7,15 @@ the axis just disappears from the type, unless `out_sharding` of `reduce_sum` ke
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..diagnostic import fail
 from ..dtypes import issubdtype, long_name
 from ..errors import ShardingTypeError
-from ..infer import short_list
-from ..op import Op, Sample, defop
+from ..infer import is_pending, refuse_pending, short_list
+from ..op import LocalizeContext, Op, Sample, defop
 from ..sharding import named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape
@@ -33,6 +33,8 @@ from .derivatives import (
     type_of,
 )
 from .elementwise import values
+from .emitting import INT32, Emitting
+from .pending import refuse
 
 Axes = tuple[int, ...]
 F32, I32, C64 = np.float32, np.int32, np.complex64
@@ -190,7 +192,7 @@ def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
 
 reduce_prod_p = defop(
     "reduce_prod", doc="The product along `axes`, in the operand's dtype.", infer=_prod_infer,
-    rule=_rule("prod"), explicit=_explicit, evaluate=_prod, jvp=_prod_jvp,
+    rule=_rule("prod"), explicit=_explicit, pending="iterated", evaluate=_prod, jvp=_prod_jvp,
     batch=_batch(lambda: reduce_prod_p), samples=_axes_samples(np.prod, (F32, I32, C64)))
 
 
@@ -230,13 +232,15 @@ def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
 
 reduce_max_p = defop(
     "reduce_max", doc="The maximum along `axes`; NaN if there is one; -inf of no elements.",
-    infer=_infer, rule=_rule("max"), explicit=_explicit, evaluate=_folded(np.maximum, _lowest),
-    jvp=(_chosen_partial,), batch=_batch(lambda: reduce_max_p),
+    infer=_infer, rule=_rule("max"), explicit=_explicit, pending="iterated",
+    evaluate=_folded(np.maximum, _lowest), jvp=(_chosen_partial,),
+    batch=_batch(lambda: reduce_max_p),
     samples=_axes_samples(np.max, (F32, I32, bool)))
 reduce_min_p = defop(
     "reduce_min", doc="The minimum along `axes`; NaN if there is one; inf of no elements.",
-    infer=_infer, rule=_rule("min"), explicit=_explicit, evaluate=_folded(np.minimum, _highest),
-    jvp=(_chosen_partial,), batch=_batch(lambda: reduce_min_p),
+    infer=_infer, rule=_rule("min"), explicit=_explicit, pending="iterated",
+    evaluate=_folded(np.minimum, _highest), jvp=(_chosen_partial,),
+    batch=_batch(lambda: reduce_min_p),
     samples=_axes_samples(np.min, (F32, I32, bool)))
 
 
@@ -250,6 +254,14 @@ def _logical_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any, bool]:
     return _kept(x.shape, axes), x.dtype, False
 
 
+def _logical_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                     unreduced: Sequence[frozenset[str]], reduced: Sequence[frozenset[str]]
+                     ) -> NoReturn:
+    if len(params["axes"]) < types[0].ndim and is_pending(types[0]):
+        refuse_pending(op.name, types)
+    refuse(op, types, params, unreduced, reduced)
+
+
 def _bitwise(function: np.ufunc) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
         return function.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
@@ -258,18 +270,18 @@ def _bitwise(function: np.ufunc) -> Callable[..., Any]:
 
 reduce_and_p = defop(
     "reduce_and", doc="The bits that are set everywhere along `axes`; of booleans, whether all.",
-    infer=_logical_infer, rule=_rule("and"), explicit=_explicit, jvp="zero",
-    evaluate=_bitwise(np.bitwise_and), batch=_batch(lambda: reduce_and_p),
+    infer=_logical_infer, rule=_rule("and"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_and), batch=_batch(lambda: reduce_and_p),
     samples=_axes_samples(np.bitwise_and.reduce, (bool, I32), -99, 99))
 reduce_or_p = defop(
     "reduce_or", doc="The bits that are set somewhere along `axes`; of booleans, whether any.",
-    infer=_logical_infer, rule=_rule("or"), explicit=_explicit, jvp="zero",
-    evaluate=_bitwise(np.bitwise_or), batch=_batch(lambda: reduce_or_p),
+    infer=_logical_infer, rule=_rule("or"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_or), batch=_batch(lambda: reduce_or_p),
     samples=_axes_samples(np.bitwise_or.reduce, (bool, I32), -99, 99))
 reduce_xor_p = defop(
     "reduce_xor", doc="The bits that are set an odd number of times along `axes`.",
-    infer=_logical_infer, rule=_rule("xor"), explicit=_explicit, jvp="zero",
-    evaluate=_bitwise(np.bitwise_xor), batch=_batch(lambda: reduce_xor_p),
+    infer=_logical_infer, rule=_rule("xor"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_xor), batch=_batch(lambda: reduce_xor_p),
     samples=_axes_samples(np.bitwise_xor.reduce, (bool, I32), -99, 99))
 
 
@@ -294,6 +306,31 @@ def _position(function: Callable[..., Any]) -> Callable[..., Any]:
     return evaluate
 
 
+def _position_localize(op: Callable[[], Op], extreme: str
+                       ) -> Callable[[LocalizeContext], list[Any]]:
+    """Of the best element of each block and its position, the best: ties go to the first block."""
+    def localize(context: LocalizeContext) -> list[Any]:
+        out = Emitting(context)
+        (axis,) = context.params["axes"]
+        operand = context.operands[0]
+        place = context.emit(op(), [operand], context.params)[0]
+        axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+        if not axes:
+            return [place]
+        best = out.call(extreme, operand, axes=(axis,))
+        offset = context.block_offset(axes, context.local_operand_shapes[0][axis])
+        shape = place.aval.shape
+        place = out.call("add", place, out.broadcast(
+            out.convert(offset, place.aval.dtype), shape, ()))
+        values, places = out.gathered(best, axes), out.gathered(place, axes)
+        winner = context.emit(op(), [values], {"axes": (0,), "index_dtype": INT32})[0]
+        winner = out.broadcast(winner, places.aval.shape, range(1, len(shape) + 1))
+        mine = out.call("eq", out.iota(places.aval.shape, 0), winner)
+        only = out.select(mine, places, out.full(0, places.aval.shape, places.aval.dtype))
+        return [out.call("reduce_sum", only, axes=(0,), out_sharding=None)]
+    return localize
+
+
 def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
     return lambda: [
         Sample((values((4, 6), dtype, -9, 9),), {"axes": (axis,), "index_dtype": np.dtype(I32)},
@@ -303,9 +340,11 @@ def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
 
 argmax_p = defop(
     "argmax", doc="The first position of the maximum (or of NaN) along `axes`, which is one.",
-    infer=_position_infer, rule=_rule("argmax"), explicit=_explicit, evaluate=_position(np.argmax),
+    infer=_position_infer, rule=_rule("argmax"), explicit=_explicit, pending="indexed",
+    evaluate=_position(np.argmax), localize=_position_localize(lambda: argmax_p, "reduce_max"),
     jvp="zero", batch=_batch(lambda: argmax_p), samples=_position_samples(np.argmax))
 argmin_p = defop(
     "argmin", doc="The first position of the minimum (or of NaN) along `axes`, which is one.",
-    infer=_position_infer, rule=_rule("argmin"), explicit=_explicit, evaluate=_position(np.argmin),
+    infer=_position_infer, rule=_rule("argmin"), explicit=_explicit, pending="indexed",
+    evaluate=_position(np.argmin), localize=_position_localize(lambda: argmin_p, "reduce_min"),
     jvp="zero", batch=_batch(lambda: argmin_p), samples=_position_samples(np.argmin))

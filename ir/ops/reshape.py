@@ -18,6 +18,7 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
+from ..infer import is_pending, refuse_pending
 from ..op import Op, Sample, defop
 from ..rule import FactorRule, make_rule
 from ..sharding import NamedSharding
@@ -211,8 +212,13 @@ def _distribute(x: ArrayType, axes: Axes, sizes: Sequence[int], new_sizes: Shape
 
 def _entries(x: ArrayType, new_sizes: Shape, dimensions: tuple[int, ...] | None) -> Entries:
     if not any(x.entries):
+        if is_pending(x) and len(new_sizes) < x.ndim:
+            refuse_pending("reshape", [x])
         return ((),) * len(new_sizes)
-    if [n for n in x.shape if n != 1] == [n for n in new_sizes if n != 1]:
+    ones_apart = [n for n in x.shape if n != 1] == [n for n in new_sizes if n != 1]
+    if is_pending(x) and (ones_apart or len(new_sizes) < x.ndim):
+        refuse_pending("reshape", [x], iterated=True)
+    if ones_apart:
         kept = iter([e for e, n in zip(x.entries, x.shape, strict=True) if n != 1])
         return tuple(next(kept) if n != 1 else () for n in new_sizes)
     if 0 in x.shape:

@@ -5,7 +5,7 @@ operand are dropped (or moved inside, mode CLIP); where windows overlap, an over
 keeps the last update in row-major order of the indices and the others accumulate all.
 
 Queries are a reduction onto the result for the accumulating ops: each device adds its own updates,
-and the operand counts once (see `_localize_sum`).
+and the operand counts once (see `_localize`).
 """
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..lazy import lazy_import
 from ..op import OPS, LocalizeContext, Op, Sample, defop
-from ..program import Literal
 from ..rule import REDUCE
-from ..types import ArrayType, Entries, Shape, array_type
+from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first
 from .elementwise import check_same_dtypes
+from .emitting import INT32, Emitting, literal
 from .indexing import (
     Checks,
     GatherScatterMode,
@@ -123,6 +123,7 @@ def _rule_with(query_kind: str) -> Callable[..., str]:
         n = dimension_numbers
         operand, indices, updates, kinds = factor_dims(
             operands[0], operands[1], slice_sizes_of(operands[0], operands[2], n), n.as_gather())
+        kinds = [f"{k}(own)" if k.startswith("c") else k for k in kinds]
         kinds += [f"{q}:{query_kind}" for q in indices[:-1] if q.startswith("q")]
         return rule_text([operand, indices, updates], [operand], kinds)
     return rule
@@ -161,26 +162,48 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     return [tuple(entries)]
 
 
-def _localize_sum(name: str) -> Callable[[LocalizeContext], list[Any]]:
+def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
     def localize(context: LocalizeContext) -> list[Any]:
-        """Where queries are split, each device has a partial sum; the operand is in one of them."""
-        x, *others = context.operands
-        axes = tuple(a for f, factor in enumerate(context.rule.factors) if factor.kind == REDUCE
-                     for a in context.axes_of_factor.get(f, ()))
-        if axes:
-            first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)],
-                                 {})[0]
-            nothing = context.emit(
-                OPS["broadcast_in_dim"], [_literal(0, context.operand_types[0].dtype)],
-                {"shape": context.local_operand_shapes[0], "broadcast_dimensions": (),
-                 "sharding": None})[0]
-            x = context.emit(OPS["select_n"], [first, nothing, x], {})[0]
-        return context.emit(OPS[name], [x, *others], context.params)
+        """Each device writes what it owns; of split queries it adds its own, to zero but for one.
+
+        Where written dimensions are split, positions are counted from the start of the block, and
+        what lies outside of it is dropped: another device has it, or none.
+        """
+        out = Emitting(context)
+        x, indices, updates = context.operands
+        params = context.params
+        n: ScatterDimensionNumbers = params["dimension_numbers"]
+        factors, axes_of = context.rule.factors, context.axes_of_factor
+        summed = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
+                       and factor.operator == "sum" for a in axes_of.get(f, ()))
+        if summed:
+            first = out.call("eq", context.block_offset(summed, 1), literal(0, INT32))
+            x = out.call("select_n", first, out.full(0, x.aval.shape, x.aval.dtype), x)
+        split = {d: axes for d in n.inserted_window_dims
+                 if (axes := axes_of.get(context.rule.operands[0][d][0], ()))}
+        if split:
+            indices = _own_positions(out, context, indices, n, split)
+            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
+        return context.emit(OPS[name], [x, indices, updates], params)
     return localize
 
 
-def _literal(value: Any, dtype: Any) -> Literal:
-    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
+def _own_positions(out: Emitting, context: LocalizeContext, indices: Any,
+                   n: ScatterDimensionNumbers, split: dict[int, tuple[str, ...]]) -> Any:
+    """The index vectors relative to this device's block; moved inside first where the mode asks."""
+    whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
+    sizes = slice_sizes_of(whole, context.operand_types[2].shape, n)
+    clips = context.params["mode"] in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
+    last = len(indices.aval.shape) - 1
+    columns = []
+    for c, d in enumerate(n.scatter_dims_to_operand_dims):
+        column = out.convert(out.part(indices, last, c, c + 1), INT32)
+        if clips:
+            column = out.clamped(column, whole[d] - sizes[d])
+        if d in split:
+            column = out.minus(column, context.block_offset(split[d], block[d]))
+        columns.append(column)
+    return out.call("concatenate", *columns, dimension=last) if len(columns) > 1 else columns[0]
 
 
 # -- evaluation ------------------------------------------------------------------------------------
@@ -292,7 +315,8 @@ def _defscatter(name: str, doc: str, query_kind: str, combine: Callable[..., Non
                 arithmetic: bool = True, **fields: Any) -> Op:
     return defop(
         name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
-        evaluate=_evaluate_with(combine), arithmetic=arithmetic, batch=_batch_with(name), **fields)
+        pending="iterated", evaluate=_evaluate_with(combine), arithmetic=arithmetic,
+        localize=_localize(name), batch=_batch_with(name), **fields)
 
 
 scatter_p = _defscatter(
@@ -301,11 +325,11 @@ scatter_p = _defscatter(
     transpose=transpose_write, samples=_samples)
 scatter_add_p = _defscatter(
     "scatter-add", "Add operand 2 to windows of operand 0.", "sum", _accumulate(np.add),
-    localize=_localize_sum("scatter-add"), linear=((0, 2),), jvp="linear",
+    linear=((0, 2),), jvp="linear",
     transpose=transpose_sum(1), samples=_samples)
 scatter_sub_p = _defscatter(
     "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum",
-    _accumulate(np.subtract), localize=_localize_sum("scatter-sub"), linear=((0, 2),),
+    _accumulate(np.subtract), linear=((0, 2),),
     jvp="linear", transpose=transpose_sum(-1), samples=_samples)
 scatter_mul_p = _defscatter(
     "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", _accumulate(np.multiply),

@@ -12,11 +12,14 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
-from ..op import Op, Sample, defop
+from ..op import LocalizeContext, Op, Sample, defop
 from ..rule import FactorRule, make_rule
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first, type_of
+from .emitting import Emitting
+from .neighbours import split_halos
+from .pending import refuse
 from .rules import (
     batch_axes,
     batch_dim,
@@ -100,7 +103,10 @@ def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions:
         axes = tuple(range(len(axes)))
     wanted = cotangent_sharding(aval)
     if not repeated:
-        return (call("reduce_sum", ct, axes=axes, out_sharding=wanted) if axes else ct,)
+        if axes:
+            return (call("reduce_sum", ct, axes=axes, out_sharding=wanted),)
+        same = sharding is None or wanted is None or type_of(ct).sharding is wanted
+        return (ct if same else call("reshard", ct, dst_sharding=wanted),)
     inner = wanted
     if wanted is not None:
         spec = wanted.spec
@@ -130,7 +136,7 @@ broadcast_in_dim_p = defop(
     doc="Operand dimension i becomes dimension broadcast_dimensions[i] of `shape`; size-1 "
         "dimensions and new ones are repeated.",
     infer=_broadcast_infer, rule=_broadcast_rule, explicit=_broadcast_explicit,
-    evaluate=_broadcast_evaluate, pending="keep", arithmetic=False, sharding_param="sharding",
+    evaluate=_broadcast_evaluate, pending="carry", arithmetic=False, sharding_param="sharding",
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     linear=((0,),), jvp="linear", transpose=_broadcast_transpose, batch=_broadcast_batch,
     samples=lambda: [
@@ -245,13 +251,24 @@ def _rev_infer(x: ArrayType, *, dimensions: tuple[int, ...]) -> tuple:
 def _rev_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
               dimensions: tuple[int, ...]) -> str:
     dims = [f"d{d}" for d in range(len(operands[0]))]
-    return rule_text([dims], [dims], [f"d{d}:halo" for d in sorted(dimensions)])
+    return rule_text([dims], [dims], [f"d{d}:halo(mirror)" for d in sorted(dimensions)])
+
+
+def _rev_localize(context: LocalizeContext) -> list[Any]:
+    """Blocks change places with their mirror images."""
+    x = context.emit(rev_p, list(context.operands), context.params)[0]
+    out = Emitting(context)
+    for axes in split_halos(context).values():
+        n = out.size(axes)
+        x = out.call("ppermute", x, axis_name=axes, perm=tuple((i, n - 1 - i) for i in range(n)))
+    return [x]
 
 
 rev_p = defop(
     "rev",
     doc="Reverse the order of elements along `dimensions`.",
-    infer=_rev_infer, rule=_rev_rule, explicit="follow", arithmetic=False,
+    infer=_rev_infer, rule=_rev_rule, localize=_rev_localize, explicit="follow", pending=refuse,
+    arithmetic=False,
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, dimensions: (rev_p.bind(ct, dimensions=dimensions),),
@@ -329,7 +346,8 @@ tile_p = defop(
     "tile",
     doc="Repeat the whole operand reps[i] times along dimension i.",
     infer=_tile_infer, rule=_tile_rule, explicit=_tile_explicit, evaluate=_tile_evaluate,
-    arithmetic=False, linear=((0,),), jvp="linear", transpose=_tile_transpose, batch=_tile_batch,
+    pending="iterated", arithmetic=False, linear=((0,),), jvp="linear",
+    transpose=_tile_transpose, batch=_tile_batch,
     resize=lambda params, operands, results: {**params, "reps": tuple(
         r if n == 0 else m // n
         for n, m, r in zip(operands[0], results[0], params["reps"], strict=True))},

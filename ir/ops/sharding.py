@@ -13,6 +13,7 @@ from typing import Any
 
 from ..context import STATE
 from ..diagnostic import fail
+from ..infer import is_pending, refuse_pending
 from ..location import capture
 from ..mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..op import Collective, Op, Sample, defop
@@ -36,6 +37,10 @@ def explicit_sharding(sharding: Any, api_name: str, check_mesh: bool = True
         raise TypeError(
             f"`out_sharding` argument of {api_name} only supports instances of `NamedSharding` or "
             f"`PartitionSpec`. Got {sharding} of type: {type(sharding)}")
+    if isinstance(sharding, NamedSharding) and sharding.memory_kind not in (None, "device"):
+        fail(ValueError, "sharding with memory_kind is not allowed. Please use `jax.device_put` to "
+             f"transfer to different memory spaces. Got sharding={sharding}", code="memory-kind",
+             help="leave memory_kind out here, and `device_put` the result")
     context = STATE.abstract_mesh
     if isinstance(sharding, PartitionSpec):
         if context.empty:
@@ -112,7 +117,7 @@ reshard_p = defop(
     "reshard",
     doc="The same value, laid out as `dst_sharding` says.",
     infer=_reshard_infer, rule="... -> ...", evaluate=_identity, arithmetic=False,
-    explicit="follow", pending="keep", linear=[(0,)], jvp="linear", transpose=_reshard_transpose,
+    explicit="follow", pending="carry", linear=[(0,)], jvp="linear", transpose=_reshard_transpose,
     batch=_reshard_batch, samples=_no_samples,
 )
 
@@ -134,6 +139,8 @@ def check_constraint(x: ArrayType, sharding: NamedSharding) -> None:
              f"least {len(spec)}, but was applied to a value of rank {x.ndim}.{hint}",
              code="spec-too-long", label=f"this is {x.str_short(True)}")
     if mesh.are_all_axes_explicit:
+        if is_pending(x):
+            refuse_pending("with_sharding_constraint", [x], iterated=True)
         wanted = spec.padded(x.ndim)
         for have, want in zip(x.entries, wanted.entries, strict=True):
             if want is not UNCONSTRAINED and have != want:
@@ -183,7 +190,7 @@ sharding_constraint_p = defop(
     doc="The same value; over Auto axes its layout is fixed to `sharding`, but for the dimensions "
         "that are UNCONSTRAINED.",
     infer=_constraint_infer, rule="... -> ...", evaluate=_identity, arithmetic=False,
-    explicit="follow", pending="keep", linear=[(0,)], jvp="linear",
+    explicit="follow", pending="carry", linear=[(0,)], jvp="linear",
     transpose=_constraint_transpose, batch=_constraint_batch, samples=_no_samples,
 )
 

@@ -1,7 +1,7 @@
 """Static slices: `x[1:5:2]` with bounds that are known while tracing.
 
-A dimension taken whole passes through; a part is a halo factor, whose blocks are not blocks of the
-operand.
+A dimension taken whole passes through; a part is a halo factor: a block of the result is made of
+rows of one or two blocks of the operand.
 """
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..op import Sample, defop
+from ..op import LocalizeContext, Sample, defop
+from ..rule import INDEXED
 from ..types import ArrayType, Shape
 from .derivatives import move_first, type_of
+from .emitting import INT32, Emitting, literal
+from .neighbours import rows_needed, split_halos
 from .rules import batch_dim, call, reject, resized_entries, rule_text
 
 
@@ -53,8 +56,15 @@ def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                 strides: tuple[int, ...] | None) -> str:
     dims = [f"d{d}" for d in range(len(start_indices))]
-    return rule_text([dims], [dims], [
-        f"{name}:halo" for name, n, m in zip(dims, operands[0], results[0], strict=True) if n != m])
+    steps = strides or (1,) * len(dims)
+    kinds = []
+    for name, n, m, start, step in zip(dims, operands[0], results[0], start_indices, steps,
+                                       strict=True):
+        if m == 1 < n:                       # one device has the row
+            kinds.append(f"{name}:indexed(sum)")
+        elif n != m:
+            kinds.append(f"{name}:halo({start},1,{step})")
+    return rule_text([dims], [dims], kinds)
 
 
 def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
@@ -70,6 +80,32 @@ def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
     return {**params, "limit_indices": tuple(
         n if w else stop for n, w, stop
         in zip(operands[0], whole, params["limit_indices"], strict=True))}
+
+
+def _slice_localize(context: LocalizeContext) -> list[Any]:
+    """Where a dimension taken in part is split: the rows that its part of the result is made of."""
+    x, params = context.operands[0], context.params
+    params = _slice_resize(params, context.local_operand_shapes, context.local_result_shapes)
+    starts, limits = list(params["start_indices"]), list(params["limit_indices"])
+    owners = []
+    for d, dims in enumerate(context.rule.operands[0]):
+        axes = context.axes_of_factor.get(dims[0], ()) if dims else ()
+        if axes and context.rule.factors[dims[0]].kind == INDEXED:
+            owner, starts[d] = divmod(starts[d], context.local_operand_shapes[0][d])
+            limits[d] = starts[d] + 1
+            owners.append((axes, owner))
+    for d, axes in split_halos(context).items():
+        rows = rows_needed(context, x, d, axes)
+        x, starts[d], limits[d] = rows.x, 0, rows.count
+    if x.aval.shape != tuple(limits) or any(starts) or any(
+            step != 1 for step in params["strides"] or ()):
+        x = context.emit(slice_p, [x], {**params, "start_indices": tuple(starts),
+                                        "limit_indices": tuple(limits)})[0]
+    out = Emitting(context)
+    for axes, owner in owners:
+        mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
+        x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))
+    return [x]
 
 
 def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
@@ -97,7 +133,8 @@ slice_p = defop(
     doc="Elements start, start + stride, ... below limit in each dimension.",
     infer=_slice_infer, rule=_slice_rule, pending="keep", arithmetic=False,
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
-    evaluate=_slice_evaluate, resize=_slice_resize, linear=((0,),), jvp="linear",
+    evaluate=_slice_evaluate, resize=_slice_resize, localize=_slice_localize,
+    linear=((0,),), jvp="linear",
     transpose=_slice_transpose, batch=_slice_batch,
     samples=lambda: [
         Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),

@@ -20,11 +20,13 @@ from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..mesh import empty_abstract_mesh
-from ..op import OPS, LinearOperand, Op, Sample, defop
+from ..op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape
 from .comparison import total_order_key
 from .derivatives import batch_first, iota_like, type_of
 from .elementwise import values
+from .emitting import Emitting
+from .indexing import GatherDimensionNumbers, GatherScatterMode
 
 F32, I32 = np.float32, np.int32
 INT32 = np.dtype(I32)
@@ -112,7 +114,9 @@ def _sort_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, dimension: in
         found = dict(zip(moving, moved[num_keys:], strict=True))
         outs = sort_p.bind(*operands, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
         return list(outs), [found.get(i) for i in range(len(operands))]
-    index = iota_like(operands[0], INT32, dimension)
+    # The positions are whole, as in JAX: over Explicit axes the derivative needs whole operands.
+    shape = type_of(operands[0]).shape
+    index = OPS["iota"].bind(dtype=INT32, shape=shape, dimension=dimension, sharding=None)
     *outs, order = sort_p.bind(*operands, index, dimension=dimension, is_stable=is_stable,
                                num_keys=num_keys)
     inverse = _inverse(order, dimension)
@@ -145,7 +149,8 @@ sort_p = defop(
     "sort",
     doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
     infer=_sort_infer, rule=_sort_rule, explicit=_sort_explicit, evaluate=_sort,
-    multiple_results=True, jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
+    pending="indexed", multiple_results=True, jvp=_sort_jvp, transpose=_sort_transpose,
+    batch=_sort_batch,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),
@@ -199,7 +204,37 @@ def _top_k_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, .
     rank = len(operand_shapes[0])
     left, right = (" ".join(name if d == axis else f"b{d}" for d in range(rank))
                    for name in ("k", "m"))
-    return f"{left} -> {right}, {right} | k:ordered m!:replicate"
+    return f"{left} -> {right}, {right} | k:ordered(top) m!:replicate"
+
+
+def _top_k_localize(context: LocalizeContext) -> list[Any]:
+    """The best of the best of each block: blocks in order, so that ties go to the first."""
+    out = Emitting(context)
+    k, axis = context.params["k"], context.params["axis"]
+    axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+    n = context.local_operand_shapes[0][axis]
+    values, places = context.emit(top_k_p, list(context.operands), {"k": min(k, n), "axis": axis})
+    if not axes:
+        return [values, places]
+    offset = context.block_offset(axes, n)
+    places = out.call("add", places, out.broadcast(offset, places.aval.shape, ()))
+    values, places = (
+        out.call("all_gather_invariant", x, axis_name=axes, axis_size=out.size(axes),
+                 all_gather_dimension=axis, tiled=True) for x in (values, places))
+    best, order = context.emit(top_k_p, [values], {"k": k, "axis": axis})
+    return [best, _chosen(out, places, order, axis)]
+
+
+def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
+    """x at the positions `order` along `axis` (take_along_axis)."""
+    rank = len(x.aval.shape)
+    shape = (*order.aval.shape, 1)
+    batch = tuple(d for d in range(rank) if d != axis)
+    numbers = GatherDimensionNumbers((), (axis,), (axis,), batch, batch)
+    index = out.broadcast(order, shape, range(rank))
+    return out.call("gather", x, index, dimension_numbers=numbers, slice_sizes=(1,) * rank,
+                    unique_indices=False, indices_are_sorted=False, mode=GatherScatterMode.CLIP,
+                    fill_value=None)
 
 
 def _largest(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
@@ -245,7 +280,8 @@ def _top_k_reference(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
 top_k_p = defop(
     "top_k", doc="The `k` largest elements along `axis`, largest first, and their positions.",
     infer=_top_k_infer, rule=_top_k_rule, explicit=_top_k_explicit, evaluate=_top_k,
-    multiple_results=True, jvp=_top_k_jvp, batch=_top_k_batch,
+    pending="indexed", localize=_top_k_localize, multiple_results=True, jvp=_top_k_jvp,
+    batch=_top_k_batch,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
                lambda x: _top_k_reference(x, 2, 1)),

@@ -46,10 +46,12 @@ def passes(window: int, stride: int, padding: tuple[int, int], base_dilation: in
     return window == 1 and stride == 1 and tuple(padding) == (0, 0) and base_dilation == 1
 
 
-def halo(window: int, padding: tuple[int, int], window_dilation: int = 1) -> str:
+def halo(window: int, stride: int, padding: tuple[int, int], base_dilation: int = 1,
+         window_dilation: int = 1) -> str:
     """The kind of a factor along which windows reach to neighbours, in rule text."""
-    reach = spread_size(window, window_dilation) - 1
-    return f"halo({max(0, padding[0])},{max(0, reach - padding[0])})"
+    if base_dilation != 1 or window < 1:
+        return "halo"
+    return f"halo({-padding[0]},{spread_size(window, window_dilation)},{stride})"
 
 
 def padded(lead: int, x: np.ndarray, value: Any, padding: Sequence[tuple[int, int]],

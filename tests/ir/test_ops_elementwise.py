@@ -222,10 +222,11 @@ def test_sums_that_may_wait(name: str, specs: Any, expected: str) -> None:
     assert result(name, *map(typed, specs)) == expected
 
 
-def test_scaling_goes_into_a_pending_sum() -> None:
-    assert result("mul", SCALAR, typed(U)) == "f32[8,8]{U:x}"
-    assert result("mul", typed(U), SCALAR) == "f32[8,8]{U:x}"
-    assert result("add", typed(R), SCALAR) == "f32[8,8]{R:x}"
+def test_scaling_goes_into_a_pending_sum_where_the_factor_is_reduced() -> None:
+    factor = SCALAR.update(sharding=typed(R).sharding.update(spec=P(reduced={"x"})))
+    assert result("mul", factor, typed(U)) == "f32[8,8]{U:x}"
+    assert result("mul", typed(U), factor) == "f32[8,8]{U:x}"
+    assert result("add", typed(R), factor) == "f32[8,8]{R:x}"
 
 
 UNREDUCED = "unreduced rule for {} is not implemented. Please file an issue"
@@ -364,14 +365,10 @@ def test_cotangents_of_repeated_operands_are_summed(recorder: Recorder) -> None:
 
 def test_derivatives_of_a_reduced_weight_stay_pending(recorder: Recorder) -> None:
     weight, ct = Value(typed(R)), Value(typed(U))
-    for name in ("sin", "tanh", "square", "abs", "sqrt"):
+    for name in ("sin", "exp"):
         _, (tangent,) = push_forward(OPS[name], [weight], [weight], {})
         assert tangent.aval is weight.aval, name
-    (back,) = OPS["neg"].transpose(ct, weight)
-    assert back.aval is ct.aval
-    back, _ = OPS["mul"].transpose(ct, weight, np.float32(2))
-    assert back.aval is ct.aval
-    back, _ = OPS["div"].transpose(ct, weight, Value(typed(R)))
+    back, _ = OPS["mul"].transpose(ct, weight, Value(typed(R)))
     assert back.aval is ct.aval
 
 

@@ -218,7 +218,7 @@ def test_queries_reduce_where_updates_accumulate() -> None:
         rule = OPS[name].factor_rule(((8, 4), (3, 1), (3, 4)), ((8, 4),), {
             "dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
             "mode": DROP})
-        assert str(rule) == ("c0 w1, q0 v, q0 w1 -> c0 w1 | c0:indexed "
+        assert str(rule) == ("c0 w1, q0 v, q0 w1 -> c0 w1 | c0:indexed(own) "
                              f"q0:{word} v!:replicate")
 
 

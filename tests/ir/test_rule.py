@@ -43,8 +43,9 @@ def test_kinds_and_blocking():
     assert (factor.kind, factor.blocked, factor.splittable) == ("ordered", True, False)
     rule = make_rule("b k -> b k | k:scan(sum)", [(2, 3)], [(2, 3)])
     assert (rule.factors[1].kind, rule.factors[1].operator) == ("scan", "sum")
-    rule = make_rule("k -> k | k:halo(1,2)", [(5,)], [(5,)])
-    assert (rule.factors[0].lo, rule.factors[0].hi) == (1, 2)
+    rule = make_rule("k -> k | k:halo(-1,4,1)", [(5,)], [(5,)])
+    assert (rule.factors[0].offset, rule.factors[0].reach, rule.factors[0].stride) == (-1, 4, 1)
+    assert str(rule) == "k -> k | k:halo(-1,4,1)"
 
 
 @pytest.mark.parametrize("text", [

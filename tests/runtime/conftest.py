@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 import math
+import pathlib
+import sys
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from shardtrace.runtime.simulated import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 assert dialect.OPS is OPS
+sys.path.insert(0, str(pathlib.Path(__file__).parent))     # for placement.py, which lies beside
 
 
 class LocalProgram:

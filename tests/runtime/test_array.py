@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 
 import ml_dtypes
@@ -11,12 +12,14 @@ import pytest
 from shardtrace.ir.context import config
 from shardtrace.ir.device import process_scope
 from shardtrace.ir.dtypes import KEY_FRY
+from shardtrace.ir.errors import JaxRuntimeError
 from shardtrace.ir.keys import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
 from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.array import ArrayImpl, live_arrays, place
 from shardtrace.runtime.devices import devices, make_mesh
+from shardtrace.runtime.exchange import from_dlpack
 from shardtrace.runtime.transfer import device_put
 
 
@@ -174,6 +177,40 @@ def test_dlpack_wants_one_device():
         sharded().__dlpack_device__()
 
 
+def test_a_buffer_of_one_device_shows_the_data():
+    x = place(np.arange(6, dtype=np.int16).reshape(2, 3))
+    view = memoryview(x)
+    assert (view.shape, view.format, view.readonly) == ((2, 3), "h", True)
+    assert bytes(x) == np.asarray(x).tobytes() and io.BytesIO().write(x) == 12
+    assert np.frombuffer(place(np.broadcast_to(np.float32(1), 3)), np.float32).tolist() == [1] * 3
+    x.delete()
+    assert view.tolist() == [[0, 1, 2], [3, 4, 5]]
+    for y in (place(np.ones(2, ml_dtypes.bfloat16)), sharded(), x):
+        with pytest.raises((BufferError, SystemError)):
+            memoryview(y)
+    with pytest.raises(BufferError, match="Buffers of type BF16 are not supported"):
+        place(np.ones(2, ml_dtypes.bfloat16)).__buffer__(0)
+
+
+def test_arrays_come_from_other_libraries_without_a_copy():
+    data = np.arange(3, dtype=np.float32)
+    x = from_dlpack(data)
+    assert x.committed and np.shares_memory(x.value, data)
+    assert not np.shares_memory(from_dlpack(data, copy=True).value, data)
+    assert from_dlpack(data, device=devices()[2]).devices() == {devices()[2]}
+    assert from_dlpack(np.arange(2)).dtype == np.int32
+    with pytest.raises(ValueError, match="becomes one of int32, which copy=False forbids"):
+        from_dlpack(np.arange(2), copy=False)
+
+
+def test_an_array_can_be_made_of_its_blocks():
+    x = sharded()
+    y = ArrayImpl(x.aval, x.sharding, [s.data for s in x.addressable_shards], True)
+    assert y.tolist() == x.tolist()
+    with pytest.raises(ValueError, match="Expected 8 per-device arrays"):
+        ArrayImpl(x.aval, x.sharding, [x.addressable_data(0)], True)
+
+
 SCALAR = "Only scalar arrays can be converted to Python scalars; got arr.ndim=1"
 
 
@@ -236,11 +273,14 @@ def test_a_deleted_array_keeps_its_type_and_nothing_else():
     assert x.is_deleted() and x.shape == (8, 4) and x.sharding.spec == P("x", "y")
     for attempt in (lambda: repr(x), lambda: np.asarray(x), x.devices, lambda: x.device,
                     lambda: x.addressable_shards, lambda: device_put(x, devices()[0]), x.tolist,
-                    lambda: x.storage, lambda: copy.copy(x), x.on_device_size_in_bytes):
+                    lambda: x.storage, lambda: copy.copy(x), lambda: x[0]):
         with pytest.raises(RuntimeError, match=r"Array has been deleted with shape=float32\[8@x"):
             attempt()
-    with pytest.raises(RuntimeError, match="INVALID_ARGUMENT: BlockHostUntilReady"):
-        x.block_until_ready()
+    for attempt, what in ((x.block_until_ready, "BlockHostUntilReady"),
+                          (x.on_device_size_in_bytes, "GetOnDeviceSizeInBytes"),
+                          (x.unsafe_buffer_pointer, "UnsafeBufferPointer")):
+        with pytest.raises(JaxRuntimeError, match=f"INVALID_ARGUMENT: {what}"):
+            attempt()
 
 
 def test_copies_keep_the_sharding_and_pickles_do_not():
@@ -269,11 +309,11 @@ def test_bytes_on_devices_count_every_copy():
 
 
 def test_a_process_sees_its_own_blocks():
-    with config.override(jax_num_cpu_devices=4, shardtrace_num_processes=2):
+    with config.override(jax_num_cpu_devices=8):
         mesh = make_mesh((8,), ("x",))
         x = device_put(np.arange(16.0), NamedSharding(mesh, P("x")))
         whole = device_put(np.arange(2.0), NamedSharding(mesh, P()))
-        with process_scope(1):
+        with process_scope(1, (0,) * 4 + (1,) * 4):
             assert not x.is_fully_addressable
             assert [s.device.id for s in x.addressable_shards] == [4, 5, 6, 7]
             assert x.addressable_data(0).tolist() == [8.0, 9.0]

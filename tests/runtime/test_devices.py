@@ -44,7 +44,7 @@ def test_other_backends_are_refused(backend, message):
 
 
 def test_processes_own_devices():
-    with config.override(jax_num_cpu_devices=4, shardtrace_num_processes=2):
+    with process_scope(0, (0,) * 4 + (1,) * 4):
         assert dv.device_count() == 8 and dv.process_count() == 2
         assert [d.id for d in dv.local_devices()] == [0, 1, 2, 3]
         with process_scope(1):

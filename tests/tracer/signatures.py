@@ -12,7 +12,9 @@ def default(value: Any) -> str:
     """A default in the same words for both libraries."""
     if callable(value) and hasattr(value, "__name__"):
         return value.__name__
-    return repr(value).split(" at 0x")[0]
+    text = repr(value).split(" at 0x")[0]
+    unset = text.endswith(" object") or text in ("<not-specified>", "UnspecifiedValue")
+    return "None" if unset else text.rpartition("sharding.")[2]
 
 
 def signature(f: Any) -> str | None:
@@ -52,11 +54,15 @@ def public(holder: Any, prefix: str) -> dict[str, str]:
     return found
 
 
-def surface(jnp: Any, lax: Any, nn: Any) -> dict[str, str]:
-    """All signatures that are compared."""
+def surface(package: Any) -> dict[str, str]:
+    """All signatures of a package that are compared: jax's, or this one's."""
+    jnp, lax, nn = package.numpy, package.lax, package.nn
     x = jnp.ones((2, 2))
-    holders = {"jnp": jnp, "jnp.linalg": jnp.linalg, "jnp.fft": jnp.fft, "lax": lax,
-               "lax.linalg": lax.linalg, "nn": nn, "Array": x, "Array.at[]": x.at[0],
+    holders = {"jax": package, "random": package.random, "tree": package.tree,
+               "tree_util": package.tree_util, "ops": package.ops, "jnp": jnp,
+               "jnp.linalg": jnp.linalg, "jnp.fft": jnp.fft, "lax": lax,
+               "lax.linalg": lax.linalg, "nn": nn, "nn.initializers": nn.initializers,
+               "Array": x, "Array.at[]": x.at[0],
                "jnp.add": jnp.add, "jnp.logaddexp": jnp.logaddexp}
     found: dict[str, str] = {}
     for prefix, holder in holders.items():

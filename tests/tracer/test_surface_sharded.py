@@ -74,4 +74,4 @@ def test_what_is_well_typed_gives_the_same_numbers(start):
             except (DuplicateSpecError, ShardingTypeError, ValueError):
                 pass
     assert not wrong
-    assert typed > CHUNK // 4
+    assert typed > CHUNK // 4 or len(LINES) - start < CHUNK

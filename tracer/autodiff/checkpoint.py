@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.diagnostic import fail
 from ...ir.op import OPS, Op
 from ...ir.ops.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -166,6 +167,11 @@ def _split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[
     unknown = tuple(evaluation.is_unknown(x) for x in operands)
     policy = params["policy"] or nothing_saveable
     program: Program = params["jaxpr"]
+    io = sorted(e for e in program.effects if "io" in e.split())
+    if io:
+        fail(NotImplementedError, "Effects not supported in partial-eval of `checkpoint`/`remat`: "
+             f"{io}", code="effect-in-checkpoint",
+             help="call `io_callback` outside of the function that is computed again")
     if params["policy"] is not None and policy is not nothing_saveable:
         program = without_calls(program)
     plan = _recomputation(program, unknown, policy)
@@ -198,7 +204,9 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     producer: dict[Var, Equation] = {v: e for e in known.eqns for v in e.outvars}
     sources: dict[Var, None] = {}            # operands and kept values, in order of need
     again: set[int] = set()
-    waiting = [a for a in wanted if isinstance(a, Var)]
+    shown = [e for e in known.eqns if e.effects]         # debugging shows both computations
+    again.update(map(id, shown))
+    waiting = [a for a in (*wanted, *(a for e in shown for a in e.invars)) if isinstance(a, Var)]
     while waiting:
         v = waiting.pop(0)
         eqn = producer.get(v)

@@ -114,7 +114,21 @@ def check_linear_tangents(types: Sequence[ArrayType], tangents: Sequence[Any]) -
         if not same_type(want, t):
             raise ValueError(
                 "linearized function called on tangent values inconsistent with the original "
-                f"primal values:\nGot tangent aval {t} for primal aval {p} but expected {want}.")
+                f"primal values:\nGot tangent aval {t} for primal aval {p} but expected {want}."
+                + _casts(p, t))
+
+
+def _casts(p: ArrayType, t: ArrayType) -> str:
+    """How a primal and a tangent that vary over different axes could be brought together."""
+    fixes = []
+    for missing, what in (
+            (t.varying - p.varying, "the primal value passed to `jax.linearize`"),
+            (p.varying - t.varying, "the tangent value passed to the callable `f_jvp` returned by "
+             "`jax.linearize`")):
+        if missing:
+            fixes.append(f"applying `jax.lax.pcast(..., {tuple(sorted(missing))}, to='varying')` "
+                         f"to {what}")
+    return "".join([" \nThis might be fixed by:", *(f"\n  * {x};" for x in fixes)] if fixes else "")
 
 
 def check_cotangents(types: Sequence[ArrayType], cts: Sequence[Any]) -> None:

@@ -15,7 +15,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...ir.context import STATE
+from ...ir.dtypes import issubdtype
 from ...ir.errors import UnexpectedTracerError
 from ...ir.ops.custom import custom_lin_p, custom_vjp_call_p
 from ...ir.ops.derivatives import cotangent_type, has_tangent
@@ -218,7 +221,9 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
     if ct is None or isinstance(ct, SymbolicZero) or not has_tangent(t.dtype):
         return None
     want, have = cotangent_type(t), typeof(ct)
-    if not same_type(want, have):
+    # As in JAX, a cotangent may be of another floating dtype than its argument.
+    if not same_type(want, have) and not (
+            issubdtype(have.dtype, np.inexact) and same_type(want.update(dtype=have.dtype), have)):
         raise ValueError(
             "Custom VJP bwd rule must produce an output with the same type as the args tuple of "
             f"the primal function, but at output{path} the bwd rule produced an output of type "

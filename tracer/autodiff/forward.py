@@ -82,16 +82,20 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
         if not needed.isdisjoint(eqn.outvars) and eqn.op.jvp != "zero":
             through.add(i)
             needed.update(a for a in eqn.invars if isinstance(a, Var) and a in moves)
+        elif eqn.op.effect in ("host", "io") and any(a in moves for a in eqn.invars):
+            through.add(i)                # its derivative is refused, used or not
     live = {id(e) for e in live_equations(program.eqns, program.outvars)}
     with Replay("jvp", *builders) as at:
         at.name_meshes(program)
         for i, eqn in enumerate(program.eqns):
-            if id(eqn) not in live:
+            if id(eqn) not in live and i not in through:
                 continue
             given = ([tangents.get(a) if isinstance(a, Var) else None for a in eqn.invars]
                      if i in through else ())
             at(eqn)
             if all(t is None for t in given):
+                if id(eqn) not in live:
+                    continue
                 if not eqn.outvars or not all(v in env for v in eqn.outvars):
                     for b in at.builders:
                         b.location = eqn.location

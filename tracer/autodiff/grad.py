@@ -6,14 +6,14 @@ results their trees back; what happens in between is in differentiate.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.op import LinearOperand
-from ...ir.ops.derivatives import full_like, has_tangent
+from ...ir.op import OPS, LinearOperand
+from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
 from .. import tree
 from ..staging import trace_to_program
@@ -46,7 +46,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
         has_aux: bool = False) -> Any:
     """(fun(*primals), its derivative in the direction `tangents`), and aux if `has_aux`.
 
-    tangents: of the primals' types, float0 for integers; their shardings are not compared. Raises
+    tangents: of the primals' types, float0 for integers; resharded as the primals are. Raises
     TypeError and ValueError as JAX does.
     """
     check_callable(fun)
@@ -61,15 +61,23 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
                         f"tree structure {tangent_tree}.")
     check_tangents(flat, given)
     point = differentiable(fun, flat_operands(flat), in_tree, has_aux=has_aux, word="JVPTracer")
-    moving = [x if has_tangent(typeof(p).dtype) else None
+    moving = [_laid_out(flat_operands([x])[0], typeof(p)) if has_tangent(typeof(p).dtype) else None
               for p, x in zip(flat, given, strict=True)]
-    outs, found = pushed(point, [None if x is None else flat_operands([x])[0] for x in moving])
+    outs, found = pushed(point, moving)
     with named_meshes(point.meshes):
         found = [zero_tangent(x) if t is None else t
                  for x, t in zip(outs, found, strict=False)]
         answer = (tree.unflatten(point.out_tree, map(finished, outs[:point.count])),
                   tree.unflatten(point.out_tree, map(finished, found)))
         return (*answer, point.auxiliary(outs)) if has_aux else answer
+
+
+def _laid_out(tangent: Any, t: ArrayType) -> Any:
+    """A tangent with the sharding of its value, of type `t`, over Explicit axes."""
+    have = typeof(tangent).sharding
+    if have is t.sharding or have.mesh is not t.mesh or not t.has_explicit_mesh():
+        return tangent
+    return OPS["reshard"].bind(tangent, dst_sharding=t.sharding)
 
 
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
@@ -155,6 +163,18 @@ class VJP:
         self.name, self.linear, self.in_tree, self.out_tree = name, linear, in_tree, out_tree
         self.types, self.out_types, self.moved, self.meshes = types, out_types, moved, meshes
 
+    def flattened(self) -> tuple[Sequence[Any], tuple[Any, ...]]:
+        """As a pytree: the residuals are its leaves, so that it can be kept for a derivative."""
+        linear = self.linear
+        return linear.residuals, (
+            self.name, linear.program, self.in_tree, self.out_tree, tuple(self.types),
+            tuple(self.out_types), tuple(self.moved), tuple(self.meshes))
+
+    @classmethod
+    def unflattened(cls, rest: tuple[Any, ...], residuals: Iterable[Any]) -> VJP:
+        name, program, *others = rest
+        return cls(name, Linear(program, tuple(residuals)), *others)
+
     @property
     def jaxpr(self) -> Any:
         """The linear program that is transposed: residuals, then tangents."""
@@ -187,6 +207,9 @@ class VJP:
             return tree.unflatten(self.in_tree, [
                 finished(zero_cotangent(t) if ct is None else ct)
                 for t, ct in zip(self.types, back, strict=True)])
+
+
+tree.register_pytree_node(VJP, VJP.flattened, VJP.unflattened)
 
 
 def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
@@ -240,6 +263,9 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
 def _one(x: Any) -> Any:
     """The cotangent 1 of a number."""
     t = typeof(x)
+    if t.spec.unreduced or t.spec.reduced:      # a reduced number has a cotangent that is a sum
+        return OPS["reshard"].bind(np.asarray(1, t.dtype)[()],
+                                   dst_sharding=cotangent_type(t).sharding)
     if t.weak_type or not (t.varying or t.mesh.axis_names):
         return Scalar(np.asarray(1, t.dtype)[()], t)
     return full_like(LinearOperand(t), 1)

@@ -28,6 +28,7 @@ from .checks import (
     check_reverse_input,
     check_reverse_output,
 )
+from .forward import matching
 from .grad import by_argnums, index_or_indices, jvp, vjp
 
 
@@ -115,6 +116,7 @@ def _basis(values: Any) -> Any:
 def _placed(x: Any, like: ArrayType, entries: Sequence[tuple[str, ...]]) -> Any:
     """x, split over Explicit axes as `entries` says."""
     sharding = explicit_sharding(like)
+    x = matching(x, like)
     if sharding is None:
         return x
     spec = spec_from_entries(tuple(entries))

@@ -12,9 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.context import STATE
 from ...ir.ops.control import scan_p
 from ...ir.ops.derivatives import add_any, cotangent_type
+from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Literal, Program
+from ...ir.types import ArrayType, unsharded
 from ..tracer import typeof
 from .forward import Mask, jvp_program, matching, split_program, zero_tangent
 from .replay import evaluate, live_equations, stage
@@ -192,7 +195,7 @@ def _fixed(program: Program, consts: int) -> set[Atom]:
     """What a body computes from its first `consts` parameters alone."""
     found: set[Atom] = {*program.invars[:consts], *program.constvars}
     for eqn in program.eqns:
-        if all(isinstance(a, Literal) or a in found for a in eqn.invars):
+        if not eqn.effects and all(isinstance(a, Literal) or a in found for a in eqn.invars):
             found.update(eqn.outvars)
     return found
 
@@ -273,6 +276,16 @@ def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> 
     return found
 
 
+def _on_mesh(ct: Any, t: ArrayType) -> Any:
+    """A cotangent that comes out of a region with other axis types, as its value is outside."""
+    mesh = typeof(ct).mesh
+    here = STATE.abstract_mesh
+    if mesh is here or mesh.explicit_axes or not mesh.axis_names or not here.axis_names:
+        return ct
+    target = t.sharding if t.mesh is here else unsharded(t.ndim, here)
+    return reshard_p.bind(ct, dst_sharding=target)
+
+
 def _accumulating(back: Program, body: Program, fixed: int, items: int, nk: int,
                   summed: Sequence[int]) -> Program:
     """The transposed body, taking sums of cotangents after its constants and adding its own.
@@ -288,14 +301,17 @@ def _accumulating(back: Program, body: Program, fixed: int, items: int, nk: int,
     sums = len(types)
     ends = (fixed, fixed + sums, fixed + sums + nk, fixed + sums + nk + items)
 
+    avals, cts = back.in_avals, fixed + items
+
     def run(*args: Any) -> list[Any]:
         constants, so_far, carries, rows, stacks = (
             args[i:j] for i, j in zip((0, *ends), (*ends, len(args)), strict=True))
         results = evaluate(back, [*constants, *rows, *carries, *stacks])
-        return [*(add_any(a, b) for a, b in zip(so_far, results[:sums], strict=True)),
-                *results[sums:]]
+        return [*(add_any(a, _on_mesh(b, t))
+                  for a, b, t in zip(so_far, results[:sums], types, strict=True)),
+                *map(_on_mesh, results[sums:sums + nk], avals[cts:cts + nk]),
+                *results[sums + nk:]]
 
-    avals, cts = back.in_avals, fixed + items
     found = back.memo[key] = stage(run, [*avals[:fixed], *types, *avals[cts:cts + nk],
                                          *avals[fixed:cts], *avals[cts + nk:]], back)
     return found

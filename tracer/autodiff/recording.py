@@ -13,7 +13,8 @@ from typing import Any
 from ...ir.array import Array
 from ...ir.context import STATE, interpreter_context
 from ...ir.mesh import AbstractMesh, Mesh
-from ...ir.program import Atom, Literal, Program, Var
+from ...ir.op import Op
+from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging import Builder, collector_paused
 from ..tracer import Tracer
@@ -36,6 +37,18 @@ class Recording(Builder):
         self.values: dict[Var, Any] = {}
         self._producer: dict[Var, int] = {}
         self._seen = 0
+
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
+        """Record an equation. A debug callback acts at once where the values can be had."""
+        results = super().process(op, operands, params)
+        if op.effect == "debug" and self.concrete:
+            eqn = self.eqns.pop()
+            if all(isinstance(a, Literal) or a in self.known() or self._compute(a)
+                   for a in eqn.invars):
+                self._run((eqn,))
+            else:
+                self.eqns.append(eqn)
+        return results
 
     def known(self) -> dict[Var, Any]:
         """Values of variables without computing any: arguments, captured values, constants."""
@@ -72,17 +85,21 @@ class Recording(Builder):
             if index not in needed:
                 needed.add(index)
                 waiting += [a for a in self.eqns[index].invars if isinstance(a, Var)]
+        self._run([self.eqns[index] for index in sorted(needed)])
+        return True
+
+    def _run(self, eqns: Sequence[Equation]) -> None:
+        """Compute equations in the surrounding interpreter; their operands have values."""
+        values = self.values
         saved = STATE.abstract_mesh, STATE.interpreter
         STATE.interpreter = self.outer
         try:
-            for index in sorted(needed):
-                eqn = self.eqns[index]
+            for eqn in eqns:
                 STATE.abstract_mesh = equation_context(eqn, saved[0])
                 results = process(eqn.op, [operand(a, values) for a in eqn.invars], eqn.params)
                 values.update(zip(eqn.outvars, results, strict=True))
         finally:
             STATE.abstract_mesh, STATE.interpreter = saved
-        return True
 
     def shown(self, tracer: Tracer) -> str:
         if not self.concrete:

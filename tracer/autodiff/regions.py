@@ -136,9 +136,12 @@ def _with_residuals(split: Split, params: Params) -> tuple[Program, Program, lis
 
 
 def residual_spec(t: ArrayType, params: Params) -> PartitionSpec:
-    """How a value inside leaves a region so that each device gets its own back."""
+    """How a value inside leaves a region so that each device gets its own back.
+
+    Along the axes of a vmap's `spmd_axis_name` the devices hold different indices of it anyway.
+    """
     mesh, axes = params["mesh"], params["manual_axes"]
-    order = [a for a in mesh.axis_names if a in axes]
+    order = [a for a in mesh.axis_names if a in axes and a not in STATE.spmd_axes]
     if params["check_vma"]:
         order = [a for a in order if a in t.varying]
     entries = (tuple(order),) if order else ()
@@ -173,7 +176,7 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
 def _unmentioned(spec: PartitionSpec, params: Params) -> tuple[str, ...]:
     named = frozenset(spec.axes()) | spec.unreduced | spec.reduced
     return tuple(a for a in params["mesh"].axis_names
-                 if a in params["manual_axes"] and a not in named)
+                 if a in params["manual_axes"] and a not in named and a not in STATE.spmd_axes)
 
 
 def _untracked(body: Program, params: Params, ct_specs: Sequence[PartitionSpec],

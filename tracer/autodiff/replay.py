@@ -159,11 +159,11 @@ class user_code:
 
 
 def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Equation]:
-    """The equations that the results depend on (and those without results), in order."""
+    """The equations that the results depend on, and those that the host sees, in order."""
     wanted = {a for a in outvars if isinstance(a, Var)}
     kept: list[Equation] = []
     for eqn in reversed(eqns):
-        if not eqn.outvars or not wanted.isdisjoint(eqn.outvars):
+        if not eqn.outvars or not wanted.isdisjoint(eqn.outvars) or eqn.effects:
             kept.append(eqn)
             wanted.update(a for a in eqn.invars if isinstance(a, Var))
     kept.reverse()

@@ -17,7 +17,6 @@ from .arrays import (
     asarray,
     astype,
     copy,
-    from_dlpack,
     frombuffer,
     fromfile,
     fromiter,
@@ -25,6 +24,7 @@ from .arrays import (
     load,
     save,
     savez,
+    set_printoptions,
 )
 from .bits import (
     bitwise_count,
@@ -134,6 +134,7 @@ from .dtypes import (
     generic,
     iinfo,
     inexact,
+    int1,
     int2,
     int4,
     int8,
@@ -151,6 +152,7 @@ from .dtypes import (
     signedinteger,
     single,
     uint,
+    uint1,
     uint2,
     uint4,
     uint8,
@@ -400,7 +402,7 @@ from .windows import bartlett, blackman, hamming, hanning, kaiser
 
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 newaxis = None
-set_printoptions, printoptions = _np.set_printoptions, _np.printoptions
+printoptions = _np.printoptions
 get_printoptions = _np.get_printoptions
 bool = bool_
 
@@ -425,12 +427,13 @@ __all__ = [
     "flip", "fliplr", "flipud", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4",
     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
     "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "float32", "float64", "float_", "float_power",
-    "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp", "from_dlpack",
+    "floating", "floor", "floor_divide", "fmax", "fmin", "fmod", "frexp",
     "frombuffer", "fromfile", "fromfunction", "fromiter", "frompyfunc", "fromstring", "full",
     "full_like", "gcd", "generic", "geomspace", "get_printoptions", "gradient", "greater",
     "greater_equal", "hamming", "hanning", "heaviside", "histogram", "histogram2d",
     "histogram_bin_edges", "histogramdd", "hsplit", "hstack", "hypot", "i0", "identity", "iinfo",
-    "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int2", "int4", "int8",
+    "imag", "index_exp", "indices", "inexact", "inf", "inner", "insert", "int1",
+    "int2", "int4", "int8",
     "int16", "int32", "int64", "int_", "integer", "interp", "intersect1d", "invert", "isclose",
     "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf",
     "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser",
@@ -453,7 +456,8 @@ __all__ = [
     "sort_complex", "spacing", "split", "sqrt", "square", "squeeze", "stack", "std", "subtract",
     "sum", "swapaxes", "take", "take_along_axis", "tan", "tanh", "tensordot", "tile", "trace",
     "transpose", "trapezoid", "tri", "tril", "tril_indices", "tril_indices_from", "trim_zeros",
-    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "ufunc", "uint", "uint2",
+    "triu", "triu_indices", "triu_indices_from", "true_divide", "trunc", "ufunc", "uint", "uint1",
+    "uint2",
     "uint4", "uint8", "uint16", "uint32", "uint64", "union1d", "unique", "unique_all",
     "unique_counts", "unique_inverse", "unique_values", "unpackbits", "unravel_index",
     "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",

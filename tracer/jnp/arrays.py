@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.context import x64_enabled
+from ...ir.context import STATE, x64_enabled
+from ...ir.device import Device
+from ...ir.diagnostic import fail
 from ...ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
 from ...ir.ops.comparison import ne_p
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
+from ...ir.sharding import Sharding
 from .. import lax
 from ..constants import as_array, put_on_device, unwrapped
 from ..dtype_promotion import convert, dtype_and_weak, user_dtype
@@ -45,9 +48,31 @@ def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
     if ndmin > out.ndim:
         out = lax.expand_dims(out, tuple(range(ndmin - out.ndim)))
     device, sharding = placement(device, out_sharding, "jnp.array", out.ndim)
+    if sharding is not None and isinstance(object, np.ndarray) and dtype is None and not copy:
+        warnings.warn("jnp.asarray(a, out_sharding=...) of a numpy array leaves it whole, as in "
+                      "JAX. `jnp.array(a, out_sharding=...)` lays it out as asked.", stacklevel=3)
+        sharding = None
     if sharding is not None and out.aval.sharding is not sharding:
         out = reshard_p.bind(out, dst_sharding=sharding)
+    if isinstance(device, (Device, Sharding)) and STATE.interpreter is None:
+        _check_stays(out, device)
     return put_on_device(out, device)
+
+
+def _check_stays(x: Any, device: Device | Sharding) -> None:
+    """Raise where `device=` would move an array from the devices that it is committed to."""
+    if not getattr(x, "committed", False):
+        return
+    mine = [d.id for d in x.sharding.device_assignment]
+    wanted = (device,) if isinstance(device, Device) else device.device_assignment
+    asked = [d.id for d in wanted]
+    if mine != asked:
+        fail(ValueError,
+             "Received incompatible devices for jitted computation. Got argument args[0] of "
+             f"convert_element_type with shape {x.aval.update(sharding=None).str_short()} and with "
+             f"device ids {mine} on platform CPU and sharding_constraint inside jit with device "
+             f"ids {asked} on platform CPU", code="incompatible-devices",
+             help="move the array with `device_put(x, device)`")
 
 
 def _from(object: Any, dtype: Any, copy: bool) -> Array:
@@ -159,11 +184,6 @@ def fromstring(string, dtype=float, count=-1, *, sep):
     return as_array(np.fromstring(string, user_dtype(dtype, "fromstring"), count, sep=sep))
 
 
-def from_dlpack(x, /, *, device=None, copy=None):
-    """An array of the data of another library's array, by the DLPack protocol."""
-    return put_on_device(as_array(np.array(np.from_dlpack(x), copy=True)), device)
-
-
 def load(file: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
     """The array in an `.npy` file, or the arrays in an `.npz` file."""
     out = np.load(file, *args, **kwargs)
@@ -211,3 +231,8 @@ def fromiter(*args, **kwargs):
         "JIT and other JAX transformations. Consider using jnp.asarray(np.fromiter(...)) instead, "
         "although care should be taken if np.fromiter is used within jax transformations because "
         "of its potential side-effect of consuming the iterable object.")
+
+
+def set_printoptions(*args, **kwargs):
+    """How arrays are printed; arguments are those of `numpy.set_printoptions`."""
+    np.set_printoptions(*args, **kwargs)

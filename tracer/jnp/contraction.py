@@ -5,6 +5,7 @@ contracted dimensions are sharded on both sides, say with `out_sharding=` what t
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from ..shape_arguments import canonical_axes, canonical_axis
 from ..tracer import typeof
 from .elementwise import multiply_function, subtract_function
 from .shaping import moveaxis, ravel
+from .vectorize import vectorize
 
 
 def contraction_dtype(preferred: Any, *operands: Any) -> tuple[Any, bool]:
@@ -91,6 +93,7 @@ def _batched_matmul(a: Any, b: Any, precision: Any, preferred: Any, out_sharding
     na, nb = max(ta.ndim - 2, 0), max(tb.ndim - 2, 0)
     n = max(na, nb)
     squeezed: tuple[list[int], list[int]] = ([], [])
+    dropped: list[int] = []                     # of size 1 and whole in both
     batch: tuple[list[int], list[int]] = ([], [])
     batch_at: list[int] = []
     other_at: tuple[list[int], list[int]] = ([], [])
@@ -100,8 +103,12 @@ def _batched_matmul(a: Any, b: Any, precision: Any, preferred: Any, out_sharding
             other_at[1].append(i)
         elif db < 0:
             other_at[0].append(i)
-        elif ta.shape[da] == tb.shape[db] and ta.entries[da] == tb.entries[db] and (
-                ta.shape[da] != 1):
+        elif ta.shape[da] == tb.shape[db] == 1 and not ta.entries[da] and not tb.entries[db] and (
+                out_sharding is None):
+            dropped.append(i)
+            squeezed[0].append(da)
+            squeezed[1].append(db)
+        elif ta.shape[da] == tb.shape[db] and ta.entries[da] == tb.entries[db]:
             batch[0].append(len(batch_at) + len(other_at[0]))
             batch[1].append(len(batch_at) + len(other_at[1]))
             batch_at.append(i)
@@ -129,7 +136,8 @@ def _batched_matmul(a: Any, b: Any, precision: Any, preferred: Any, out_sharding
     ra, rb = len(shape_of(a)), len(shape_of(b))
     numbers = (((ra - 1,), (rb - 1 - b_matrix,)), (tuple(batch[0]), tuple(batch[1])))
     out = contract(a, b, numbers, precision, preferred, sharding)
-    return lax.transpose(out, np.argsort(places))
+    out = lax.transpose(out, np.argsort(places))
+    return lax.expand_dims(out, dropped) if dropped else out
 
 
 def reordered(sharding: NamedSharding, places: Sequence[int]) -> NamedSharding:
@@ -215,6 +223,10 @@ def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     if x1.shape[-1] != x2.shape[-1]:
         raise ValueError("vecdot requires the contracted dimensions to be equal, got "
                          f"{x1.shape[-1]} and {x2.shape[-1]}")
+    if any(x1.aval.entries) or any(x2.aval.entries):     # with the typing of a mapped function
+        return vectorize(functools.partial(
+            vdot, precision=precision, preferred_element_type=preferred_element_type),
+            signature="(n),(n)->()")(x1, x2)
     if np.issubdtype(np.zeros(0, dtype_name(x1)).dtype, np.complexfloating):
         x1 = lax.conj(x1)
     out = matmul(lax.expand_dims(x1, (x1.ndim - 1,)), lax.expand_dims(x2, (x2.ndim,)),
@@ -233,6 +245,8 @@ def _paired_dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
 def matvec(x1, x2, /):
     """Matrices times vectors; leading dimensions broadcast."""
     check_arraylike("matvec", x1, x2)
+    if len(shape_of(x1)) < 2 or not shape_of(x2):
+        return vectorize(matmul, signature="(n,m),(m)->(n)")(x1, x2)     # says what is missing
     if len(shape_of(x2)) == 1:
         return matmul(x1, x2)
     out = matmul(x1, lax.expand_dims(x2, (len(shape_of(x2)),)))
@@ -242,6 +256,8 @@ def matvec(x1, x2, /):
 def vecmat(x1, x2, /):
     """Conjugated vectors times matrices; leading dimensions broadcast."""
     check_arraylike("vecmat", x1, x2)
+    if not shape_of(x1) or len(shape_of(x2)) < 2:
+        return vectorize(matmul, signature="(n),(n,m)->(m)")(x1, x2)     # says what is missing
     if np.issubdtype(np.zeros(0, dtype_name(x1)).dtype, np.complexfloating):
         x1 = lax.conj(x1)
     if len(shape_of(x1)) == 1:

@@ -19,6 +19,7 @@ from .. import lax
 from ..broadcasting import to_type
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
+from ..eager_mesh import beside
 from ..lax.creation import element, filled, filled_as, like
 from ..out_sharding import placement
 from ..scalars import INT32, float_default
@@ -164,7 +165,8 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     if m.ndim < 2:
         raise ValueError(f"Argument to jax.numpy.{name} must be at least 2D")
     sharding = m.aval.sharding if any(m.aval.entries) else None
-    mask = to_type(triangle_mask(m.shape[-2:], k if lower else k - 1), m.shape, sharding)
+    with beside(m):
+        mask = to_type(triangle_mask(m.shape[-2:], k if lower else k - 1), m.shape, sharding)
     zeros = lax.full_like(m, 0)
     return select_n_p.bind(mask, zeros, m) if lower else select_n_p.bind(mask, m, zeros)
 

@@ -8,12 +8,12 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.comparison import eq_p
 from ...ir.ops.creation import iota_p
-from ...ir.ops.select import select_n_p
 from .. import indexing as array_indexing
 from .. import lax
 from ..broadcasting import select_of, to_type
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, shape_of, user_dtype
+from ..eager_mesh import beside
 from ..indexed_update import IndexUpdateRef
 from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axes
@@ -84,8 +84,8 @@ def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     rows = iota_p.bind(dtype=index, shape=(n, m), dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=(n, m), dimension=1, sharding=None)
     mask = eq_p.bind(add_p.bind(rows, convert(offset, index)), columns)
-    sharding = x.aval.sharding if any(x.aval.entries) else None
-    x = select_n_p.bind(to_type(mask, x.shape, sharding), lax.full_like(x, 0), x)
+    with beside(x):
+        x = select_of(mask, lax.full_like(x, 0), x)
     return sum_of(x, axis=(-2, -1), dtype=dtype)
 
 

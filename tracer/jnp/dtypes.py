@@ -52,8 +52,8 @@ def _scalar(name: str, dtype: Any) -> _ScalarMeta:
 
 
 bool_ = _scalar("bool", np.bool_)
-uint2, uint4 = _scalar("uint2", ml_dtypes.uint2), _scalar("uint4", ml_dtypes.uint4)
-int2, int4 = _scalar("int2", ml_dtypes.int2), _scalar("int4", ml_dtypes.int4)
+uint1, uint2, uint4 = (_scalar(n, getattr(ml_dtypes, n)) for n in ("uint1", "uint2", "uint4"))
+int1, int2, int4 = (_scalar(n, getattr(ml_dtypes, n)) for n in ("int1", "int2", "int4"))
 uint8, uint16 = _scalar("uint8", np.uint8), _scalar("uint16", np.uint16)
 uint32, uint64 = _scalar("uint32", np.uint32), _scalar("uint64", np.uint64)
 int8, int16 = _scalar("int8", np.int8), _scalar("int16", np.int16)
@@ -116,3 +116,18 @@ def isdtype(dtype, kind):
     return _dtypes.isdtype(_plain(dtype), kinds)
 
 
+def canonicalize_dtype(dtype, allow_extended_dtype=False):
+    """The dtype that arrays asked for in this one have: 64 bits become 32 unless x64 is on.
+
+    Raises ValueError for dtypes of keys, unless `allow_extended_dtype`.
+
+    >>> from shardtrace import dtypes
+    >>> dtypes.canonicalize_dtype("float64")
+    dtype('float32')
+    """
+    if _dtypes.is_extended(dtype):
+        if not allow_extended_dtype:
+            raise ValueError(f"Internal: canonicalize_dtype called on extended dtype {dtype} with "
+                             "allow_extended_dtype=False")
+        return dtype
+    return _dtypes.canonicalize_dtype(np.dtype(dtype), x64_enabled())

@@ -19,6 +19,7 @@ from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sharding import reshard_p
 from .. import lax
+from ..auto_mode import in_auto_mode
 from ..constants import as_array, unwrapped
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..lax.contraction import dot_general
@@ -66,6 +67,18 @@ def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.einsum is not supported.")
     arrays, contractions = _path(subscripts, operands, optimize)
+    if out_sharding is not None and len(contractions) > 1:
+        # What lies between has no spec of its own: the partitioner decides it.
+        def again(*xs: Any) -> Any:
+            call = ((subscripts, *xs) if isinstance(subscripts, str) else
+                    [xs[i // 2] if i % 2 == 0 and i < 2 * len(xs) else part
+                     for i, part in enumerate([subscripts, *operands])])
+            return einsum(*call, optimize=optimize, precision=precision,
+                          preferred_element_type=preferred_element_type,
+                          _dot_general=_dot_general)
+
+        rank = len(contractions[-1][2].split("->")[1])
+        return in_auto_mode(again, output_sharding(out_sharding, "einsum", rank), *arrays)
     dtype, weak = contraction_dtype(preferred_element_type, *arrays)
     for number, (positions, removed, text) in enumerate(contractions):
         inputs, result = text.split("->")
@@ -178,7 +191,7 @@ def _pair(taken: list[Any], names: list[str], removed: list[str], result: str, p
     gone = [*contracted, *batch]
     l_rest, r_rest = _without(ln, gone), _without(rn, gone)
     head = "".join(batch)
-    if head + r_rest + l_rest == result and head + l_rest + r_rest != result:
+    if head + r_rest + l_rest == result:
         lhs, rhs, ln, rn, l_rest, r_rest = rhs, lhs, rn, ln, r_rest, l_rest
     have = head + l_rest + r_rest
     numbers = ((tuple(ln.index(n) for n in contracted), tuple(rn.index(n) for n in contracted)),

@@ -59,6 +59,8 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
     if not len(axes):
         return x
     axes = tuple(d.__index__() for d in axes)
+    for d in axes:
+        canonical_axes(d, x.ndim)
     dims = canonical_axes(axes, x.ndim) if len(set(d % max(x.ndim, 1) for d in axes)) == len(
         axes) else None
     if dims is None:

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostic import fail
+from ...ir.errors import ShardingTypeError
 from ...ir.ops.arithmetic import add_p, div_p, sub_p
 from ...ir.ops.comparison import eq_p
-from ...ir.ops.sharding import reshard_p
 from .. import lax
+from ..auto_mode import in_auto_mode
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import (
@@ -22,9 +24,9 @@ from ..dtype_promotion import (
 )
 from ..indexed_update import IndexUpdateRef
 from ..lax.creation import filled_as
-from ..out_sharding import output_sharding
+from ..out_sharding import canonicalize_sharding
 from ..scalars import LEVEL, int_default
-from ..tracer import Tracer
+from ..tracer import Tracer, typeof
 from . import reductions
 from .cumulative import diff
 from .ranges import linspace
@@ -54,14 +56,32 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
         length = length.__index__()
     if weights is None:
         weights = np.array(1, dtype=int_default())
-    elif shape_of(x) != shape_of(weights):
-        raise ValueError("shape of weights must match shape of x.")
-    counts = filled_as((length,), convert(0, dtype_name(weights)))
-    places = lax.max(convert(x, int_default()), convert(0, int_default()))
-    out = IndexUpdateRef(counts, places).add(weights, mode="drop")
-    if out_sharding is not None:
-        out = reshard_p.bind(out, dst_sharding=output_sharding(out_sharding, "bincount", 1))
-    return out
+    elif not _one_type(x, weights):
+        raise ValueError("type of weights must match type of x. Got "
+                         f"typeof(x)={typeof(x).str_short(True)} and "
+                         f"typeof(weights)={typeof(weights).str_short(True)}")
+    sharding = canonicalize_sharding(out_sharding, "jnp.bincount")
+    if sharding is not None and (any(sharding.spec.entries) or len(sharding.spec.unreduced) not in (
+            0, len(sharding.mesh.axis_names))):
+        fail(ShardingTypeError,
+             "out_sharding passed to `bincount` can only be fully replicated or fully unreduced "
+             f"along all mesh axes. Got {sharding}", code="sharded-counts",
+             label=f"x is {typeof(x).str_short(True)}",
+             help="pass out_sharding=P(), and `reshard` the counts")
+
+    def run(x: Any, weights: Any) -> Any:
+        counts = filled_as((length,), convert(0, dtype_name(weights)))
+        places = lax.max(convert(x, int_default()), convert(0, int_default()))
+        return IndexUpdateRef(counts, places).add(weights, mode="drop")
+
+    return in_auto_mode(run, sharding, x, weights)
+
+
+def _one_type(x: Any, weights: Any) -> bool:
+    """Whether the weights have the shape of x, and its sharding where both have one."""
+    a, b = typeof(x), typeof(weights)
+    return a.shape == b.shape and (
+        not a.mesh.axis_names or not b.mesh.axis_names or a.sharding is b.sharding)
 
 
 def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):

@@ -108,8 +108,7 @@ def polyval(p, x, *, unroll=16):
     p, x = as_array(p), as_array(x)
     axes, tail = p.aval.varying | x.aval.varying, p.shape[1:]
     shape = lax.broadcast_shapes(tail, x.shape)
-    start = vary(lax.full_like(x, 0) if shape == x.shape else filled_as(
-        shape, convert(0, x.dtype)), axes)
+    start = vary(filled_as(shape, convert(0, x.dtype)), axes)
 
     def step(y: Any, c: Any) -> tuple[Any, None]:
         return add_function(multiply_function(y, x), c), None

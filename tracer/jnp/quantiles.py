@@ -8,14 +8,14 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, sub_p
-from ...ir.ops.sharding import reshard_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
+from ..auto_mode import in_auto_mode
 from ..broadcasting import select_of
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact, shape_of
 from ..lax.creation import filled_as
-from ..out_sharding import output_sharding
+from ..out_sharding import canonicalize_sharding
 from ..scalars import LEVEL
 from ..shape_arguments import canonical_axes
 from . import reductions
@@ -200,11 +200,12 @@ def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear"
     check_arraylike("percentile", a, q)
     (q,) = promote_dtypes_inexact(q)
     share = div_p.bind(as_array(q), convert(100, dtype_name(q)))
-    result = _quantile("percentile", a, share, axis, method, keepdims, weights, False)
-    if out_sharding is not None:
-        result = reshard_p.bind(result, dst_sharding=output_sharding(
-            out_sharding, "percentile", result.ndim))
-    return result
+    operands = [as_array(a), share] if weights is None else [as_array(a), share, as_array(weights)]
+
+    def run(x: Any, y: Any, w: Any = None) -> Any:
+        return _quantile("percentile", x, y, axis, method, keepdims, w, False)
+
+    return in_auto_mode(run, canonicalize_sharding(out_sharding, "jnp.percentile"), *operands)
 
 
 def nanpercentile(a, q, axis=None, out=None, overwrite_input=False, method="linear",

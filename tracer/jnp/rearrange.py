@@ -15,10 +15,11 @@ from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.ops.sharding import reshard_p
 from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
+from ..auto_mode import in_auto_mode
+from ..broadcasting import incompatible
 from ..constants import as_array, concrete_value
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..out_sharding import output_sharding
@@ -57,21 +58,24 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
     check_arraylike("repeat", a)
     x = as_array(a)
     aval = typeof(x)
-    if out_sharding is None and any(aval.entries) and (
-            axis is None or aval.entries[canonical_axis(axis, x.ndim)]):
+    if axis is None:
+        x, axis = lax.reshape(x, (x.size,), out_sharding=_whole(x, out_sharding)), 0
+        aval = typeof(x)
+    if out_sharding is None and any(aval.entries) and aval.entries[canonical_axis(axis, x.ndim)]:
         fail(ValueError, "Please pass sharding to `jnp.repeat` via `out_sharding` parameter.",
              code="sharded-repeat", label=f"this is {aval.str_short(True)}",
              help="jnp.repeat(x, n, axis=0, out_sharding=P('X', None))")
-    if axis is None:
-        sizes = (math.prod(x.shape),)
-        x, axis = lax.reshape(x, sizes, out_sharding=_whole(x, out_sharding)), 0
     axis = canonical_axis(axis, x.ndim)
     sharding = output_sharding(out_sharding, "repeat", x.ndim)
+    if sharding is None and any(aval.entries) and total_repeat_length is None:
+        sharding = aval.sharding
     count = _one_count(repeats)
-    if count is not None and total_repeat_length is None:
-        return _repeat_all(x, count, axis, sharding)
-    out = _repeat_each(x, repeats, axis, total_repeat_length)
-    return out if sharding is None else reshard_p.bind(out, dst_sharding=sharding)
+    if total_repeat_length is None:
+        if count is not None:
+            return in_auto_mode(lambda x: _repeat_all(x, count, axis), sharding, x)
+        return in_auto_mode(lambda x: _repeat_each(x, repeats, axis, None), sharding, x)
+    return in_auto_mode(lambda x, n: _repeat_each(x, n, axis, total_repeat_length), sharding, x,
+                        as_array(repeats))
 
 
 def _whole(x: Any, out_sharding: Any) -> Any:
@@ -88,13 +92,13 @@ def _one_count(repeats: Any) -> int | None:
     return repeats.__index__()
 
 
-def _repeat_all(x: Array, count: int, axis: int, sharding: Any) -> Array:
+def _repeat_all(x: Array, count: int, axis: int) -> Array:
     shape = x.shape
     dims = tuple(d for d in range(x.ndim + 1) if d != axis + 1)
     wide = static_shape((*shape[:axis + 1], count, *shape[axis + 1:]))
     merged = (*shape[:axis], shape[axis] * count, *shape[axis + 1:])
     x = broadcast_in_dim_p.bind(x, shape=wide, broadcast_dimensions=dims, sharding=None)
-    return reshape_p.bind(x, new_sizes=merged, dimensions=None, sharding=sharding)
+    return reshape_p.bind(x, new_sizes=merged, dimensions=None, sharding=None)
 
 
 def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array:
@@ -283,6 +287,8 @@ def insert(arr, obj, values, axis=None):
     if axis is None:
         x, axis = ravel(x), 0
     axis = canonical_axis(axis, x.ndim)
+    if any(x.aval.entries):     # as in JAX, which scatters it to a whole array
+        incompatible(x, x.shape, None)
     n = x.shape[axis]
     if isinstance(obj, slice):
         where: Any = np.arange(*obj.indices(n))

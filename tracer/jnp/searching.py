@@ -28,6 +28,7 @@ from ..dtype_promotion import (
     promote_dtypes,
     shape_of,
 )
+from ..eager_mesh import whole_beside
 from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer, typeof
@@ -144,6 +145,13 @@ def choose(a, choices, out=None, mode="raise"):
     index, *cases = broadcast_together(index, *promote_dtypes(*choices))
     if n == 1:
         return as_array(cases[0])
+    if any(any(x.aval.entries) for x in (index, *cases) if isinstance(x, Array)):
+        # As in JAX, where this is an indexed read of the choices put together.
+        shape = shape_of(index)
+        places = [lax.expand_dims(lax.iota(np.int32, size),
+                                  tuple(i for i in range(len(shape)) if i != d))
+                  for d, size in enumerate(shape)]
+        return lax.stack([as_array(c) for c in cases], 0)[(as_array(index), *places)]
     which = convert(index, np.dtype("int32")) if n > 2 else convert(index, BOOL)
     return select_n_p.bind(which, *cases)
 
@@ -172,7 +180,7 @@ def nonzero(a, *, size=None, fill_value=None):
     if size is None:
         if isinstance(x, Tracer):
             _need_size("nonzero", x)
-        return tuple(as_array(p.astype(int_default())) for p in np.nonzero(np.asarray(x)))
+        return tuple(whole_beside(p.astype(int_default()), x) for p in np.nonzero(np.asarray(x)))
     size = size.__index__()
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * x.ndim \
         if not isinstance(fill_value, (Array, np.ndarray)) else (fill_value,) * x.ndim

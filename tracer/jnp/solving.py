@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostic import fail
 from ...ir.dtypes import finfo
-from ...ir.ops.arithmetic import div_p, mul_p
+from ...ir.infer import spec_entry
+from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.comparison import lt_p
 from .. import lax
 from ..broadcasting import select_of, to_type
@@ -81,6 +83,14 @@ def inv(a):
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ValueError(f"Argument to inv must have shape [..., n, n], got {a.shape}.")
     unit = to_type(eye(a.shape[-1], dtype=a.dtype), a.shape)
+    for axes in a.aval.entries[:-2]:
+        if axes:
+            fail(ValueError, "Mapped away dimension of inputs passed to vmap should be sharded the "
+                 f"same. Got inconsistent axis specs: {spec_entry(axes)} vs None",
+                 code="mapped-sharding", label=f"the matrices are {a.aval.str_short(True)}",
+                 notes=("the unit matrices beside them are whole",),
+                 help="`solve(a, reshard(jnp.broadcast_to(jnp.eye(n), a.shape), P(...)))` with the "
+                      "batch dimensions split as those of a")
     return solve(a, unit)
 
 
@@ -160,10 +170,33 @@ def _lu_diagonal(a: Array) -> tuple[Array, Array]:
     return _diagonal(both, axis1=-2, axis2=-1), remainder(exchanges, 2)
 
 
+def _small_det(a: Any) -> Any:
+    """Sarrus' rule for matrices of two or three rows."""
+    n = a.shape[-1]
+    rows = range(n)
+
+    def product(columns: Any) -> Any:
+        out = a[..., 0, columns[0]]
+        for i in rows[1:]:
+            out = mul_p.bind(out, a[..., i, columns[i]])
+        return out
+
+    even = [tuple((i + k) % n for i in rows) for k in rows] if n == 3 else [(0, 1)]
+    odd = [tuple((k - i) % n for i in rows) for k in (2, 1, 0)] if n == 3 else [(1, 0)]
+    total = product(even[0])
+    for columns in even[1:]:
+        total = lax.add(total, product(columns))
+    for columns in odd:
+        total = sub_p.bind(total, product(columns))
+    return total
+
+
 def det(a):
     """Determinants of square matrices."""
     (a,) = _inexact("det", a)
     _square("det", a)
+    if a.shape[-1] in (2, 3):
+        return _small_det(a)
     diag, odd = _lu_diagonal(a)
     product = reductions.prod(diag, axis=-1)
     sign = convert(lax.sub(np.int32(1), lax.mul(np.int32(2), convert(odd, np.dtype("int32")))),

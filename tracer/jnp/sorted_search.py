@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.reduction import reduce_sum_p
+from ...ir.ops.rules import resized_entries
 from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..constants import as_array
@@ -24,7 +26,8 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     """For each element of v the position in the sorted vector a where it would be inserted.
 
     method: "scan" and "scan_unrolled" search by halves, "compare_all" compares with every element
-    (taken for sharded v, whose sharding it keeps), "sort" sorts both together.
+    (and keeps the sharding of v; the others take whole operands only, as in JAX), "sort" sorts both
+    together.
     """
     check_arraylike("searchsorted", a, v)
     if side not in ("left", "right"):
@@ -40,11 +43,31 @@ def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     index = np.dtype("int32")
     if not a.size:
         return filled_as(v.shape, convert(0, index))
+    if method in ("scan", "scan_unrolled"):
+        _check_whole(a, v)
     if any(v.aval.entries) or method == "compare_all":
         return _compare_all(a, v, side, index)
     if method == "sort":
         return _by_sorting(a, v, side, index)
     return _by_halves(a, v, side, index, method == "scan_unrolled")
+
+
+def _check_whole(a: Array, v: Array) -> None:
+    """Raise where Explicit typing refuses to search by halves: for operands that are split."""
+    for axes in reversed(v.aval.entries):
+        if set(axes) & set(a.aval.entries[0]):
+            fail(ValueError, "Unmapped values passed to vmap cannot be sharded along the mesh axis "
+                 f"you are vmapping over. Got type: {a.aval.str_short(True)}, in_axes: None and "
+                 f"vmapped mesh axis: {axes}", code="sharded-search",
+                 help="gather the sorted array first: `reshard(a, P())`")
+    resized_entries("dynamic_slice", a.aval, (1,))
+    for axes in reversed(v.aval.entries):
+        if axes and v.aval.mesh.explicit_axes:
+            fail(ValueError, f"Resource axis: {axes[0]} of {v.aval.spec} is not found in mesh: ().",
+                 code="sharded-search", label=f"the values are {v.aval.str_short(True)}",
+                 notes=("the bounds of the search are whole, and a loop cannot split them",),
+                 help="gather the values first, or pass `method='compare_all'`, which compares "
+                      "each with the whole array")
 
 
 def _before(a: Any, v: Any, side: str) -> Any:

@@ -62,7 +62,8 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
         w = convert(w, x.dtype)
         weights = w if weights is None else mul_p.bind(weights, w)
     average, total = moments.average(x, axis=1, weights=weights, returned=True)
-    total = lax.index_in_dim(total, 0, 0, keepdims=False)
+    if weights is not None:
+        total = lax.index_in_dim(total, 0, 0, keepdims=False)
     x = sub_p.bind(x, to_shape(lax.expand_dims(average, (1,)), x.shape))
     factor: Any
     if weights is None:

@@ -96,18 +96,19 @@ def without_params(program: Program, dropped: Sequence[bool]) -> Program:
 
 
 def needed(program: Program) -> set[Var]:
-    """The variables that the results of the program depend on."""
+    """The variables that the results of the program depend on, or what the host sees of it."""
     found = {v for v in program.outvars if isinstance(v, Var)}
     for eqn in reversed(program.eqns):
-        if not found.isdisjoint(eqn.outvars):
+        if eqn.effects or not found.isdisjoint(eqn.outvars):
             found.update(v for v in eqn.invars if isinstance(v, Var))
     return found
 
 
 def pruned(program: Program) -> Program:
-    """The program without equations that its results do not depend on."""
+    """The program without equations that nobody looks at: neither its results nor the host."""
     found = needed(program)
-    return program.replace(eqns=[e for e in program.eqns if not found.isdisjoint(e.outvars)])
+    return program.replace(eqns=[e for e in program.eqns
+                                 if e.effects or not found.isdisjoint(e.outvars)])
 
 
 def with_common_captures(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.context import jit_disabled
 from ...ir.dtypes import issubdtype
 from ...ir.ops.control import cond_p
 from .. import tree
@@ -23,6 +24,7 @@ from . import elementwise
 from .bodies import Body, forwarded, trace_body, with_common_captures, with_results
 from .carry import check_branches
 from .conversion import convert_element_type
+from .in_python import STAGED, known
 
 _ABSENT = object()
 
@@ -50,6 +52,9 @@ def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
     number = issubdtype(dtype, np.integer) or issubdtype(dtype, np.floating)
     if dtype != np.bool_ and not number:
         raise TypeError(f"Pred type must be either boolean or number, got {dtype}.")
+
+    if jit_disabled() and (value := known(pred)) is not STAGED:
+        return (true_fun if value else false_fun)(*operands)
 
     def index(value: Any) -> Any:
         if not isinstance(value, Array):
@@ -85,6 +90,8 @@ def switch(index, branches, *operands, operand=_ABSENT):
     if len(branches) == 1:
         return branches[0](*operands)
     last = len(branches) - 1
+    if jit_disabled() and (value := known(index)) is not STAGED:
+        return branches[min(max(int(value), 0), last)](*operands)
 
     def number(value: Any) -> Any:
         if not isinstance(value, Array):
@@ -148,7 +155,7 @@ def _bind(place: Any, bodies: Sequence[Body], values: list[Any]) -> list[Any]:
         same = len(set(places)) == 1 and places[0] is not None
         kept.append(places[0] if same else None)
     programs = [with_results(p, [i is None for i in kept]) for p in programs]
-    if kept and all(i is not None for i in kept):
+    if kept and all(i is not None for i in kept) and not any(p.effects for p in programs):
         return [operands[i] for i in kept if i is not None]
     results = iter(cond_p.bind(place, *operands, branches=tuple(programs)))
     return [next(results) if i is None else operands[i] for i in kept]

@@ -17,6 +17,9 @@ from ...ir.ops.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
 
+PrecisionLike = (str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
+                 | DotAlgorithmPreset | None)
+"""What `precision=` arguments accept."""
 DotDimensionNumbers = tuple[tuple[Any, Any], tuple[Any, Any]]
 
 _NAMES = {

@@ -13,7 +13,15 @@ from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, re
 from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
 from .. import tree
 from ..constants import as_array
-from ..dtype_promotion import ComplexWarning, convert, dtype_name, user_dtype
+from ..dtype_promotion import (
+    ComplexWarning,
+    convert,
+    dtype_and_weak,
+    dtype_name,
+    shape_of,
+    user_dtype,
+)
+from ..out_sharding import output_sharding
 
 
 def convert_element_type(operand, new_dtype):
@@ -38,6 +46,21 @@ def convert_quietly(operand: Any, dtype: np.dtype) -> Array:
     if old == dtype and not operand.aval.weak_type:
         return operand
     return convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=False, sharding=None)
+
+
+def converted(operand: Any, new_dtype: Any = None, weak_type: bool = False,
+              sharding: Any = None, warn_on_complex_to_real_cast: bool = True) -> Array:
+    """As `convert_element_type`; new_dtype None keeps the dtype, and weakness and sharding of the
+    result may be asked for."""
+    old, old_weak = dtype_and_weak(operand)
+    dtype = old if new_dtype is None else user_dtype(new_dtype, "convert_element_type")
+    if new_dtype is None:
+        weak_type = weak_type or old_weak
+    if sharding is None and old == dtype and old_weak == weak_type:
+        return as_array(operand)
+    target = output_sharding(sharding, "convert_element_type", len(shape_of(operand)))
+    return convert_element_type_p.bind(operand, new_dtype=dtype, weak_type=bool(weak_type),
+                                       sharding=target)
 
 
 def bitcast_convert_type(operand, new_dtype):

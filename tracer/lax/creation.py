@@ -12,8 +12,10 @@ from ...ir.op import OPS
 from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.sharding import NamedSharding
+from ...ir.types import normalized_sharding
 from ..constants import as_array, is_concrete, put_on_device
 from ..dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
+from ..eager_mesh import beside
 from ..out_sharding import output_sharding, placement
 from ..shape_arguments import static_shape
 
@@ -91,17 +93,39 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         weak = False
         own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
     value = element(fill_value, own_dtype, weak)
+    asked = getattr(x, "sharding", None) if not isinstance(x, Array) else None
+    if asked is not None and sharding is None and not placed and new_shape == own_shape:
+        return _varying_like(_of_sharding(new_shape, value, asked), x)
     if sharding is not None or placed or shape is not None or not isinstance(x, Array):
-        return _varying_like(filled_as(new_shape, value, sharding), x)
+        result = _varying_like(filled_as(new_shape, value, sharding), x)
+        elsewhere = sharding is not None or placed or not isinstance(x, Array)
+        if elsewhere or not getattr(getattr(x, "sharding", None), "is_fully_replicated", False):
+            return result
+        return _placed_like(result, x)
     aval = x.aval
     if aval.sharding.mesh.explicit_axes and _on_context(aval.sharding.mesh):
-        return _varying_like(filled_as(new_shape, value, aval.sharding), x)
-    result = filled_as(new_shape, value)
+        with beside(x):
+            result = _varying_like(filled_as(new_shape, value, aval.sharding), x)
+        return _placed_like(result, x)
+    return _placed_like(_varying_like(filled_as(new_shape, value), x), x)
+
+
+def _of_sharding(shape: tuple[int, ...], value: Any, sharding: Any) -> Array:
+    """A filled array where a ShapeDtypeStruct says that it is to be."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes and (
+            not sharding.is_concrete or STATE.interpreter is not None):
+        return filled_as(shape, value, normalized_sharding(sharding, len(shape)))
+    result = filled_as(shape, value)
+    return put_on_device(result, sharding) if sharding.is_concrete else result
+
+
+def _placed_like(result: Array, x: Array) -> Array:
+    """result where x is, if somebody chose that; only outside of a trace can it be moved."""
     if is_concrete(x) and STATE.interpreter is None and getattr(x, "committed", False):
         own = x.sharding  # type: ignore[attr-defined]
-        if isinstance(own, NamedSharding) and own.mesh.size > 1:
+        if own.is_concrete and (result.ndim == x.ndim or own.is_fully_replicated):
             return put_on_device(result, own)
-    return _varying_like(result, x)
+    return result
 
 
 def _on_context(mesh: Any) -> bool:
@@ -110,7 +134,7 @@ def _on_context(mesh: Any) -> bool:
 
 
 def _varying_like(result: Array, x: Any) -> Array:
-    varying = x.aval.varying if isinstance(x, Array) else ()
+    varying = getattr(getattr(x, "aval", None), "varying", ())      # a struct may have one too
     if not varying:
         return result
     order = result.aval.mesh.axis_names or STATE.abstract_mesh.axis_names

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import iinfo, issubdtype
+from ...ir.op import Op
 from ...ir.ops.comparison import gt_p, lt_p
+from ...ir.ops.elementwise import NUMBER, check_accepted
 from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.reduction import reduce_max_p
@@ -25,6 +27,7 @@ from ...ir.ops.scatter import (
 from ...ir.ops.select import select_n_p
 from ..constants import as_array
 from ..dtype_promotion import convert, dtype_name, shape_of
+from ..tracer import typeof
 from .creation import full_like
 from .loops import fori_loop
 from .shape import broadcast, expand_dims
@@ -66,10 +69,21 @@ def gather(operand, start_indices, dimension_numbers, slice_sizes, *, unique_ind
                          fill_value=fill_value)
 
 
+_COMBINES = {scatter_add_p: "add", scatter_sub_p: "sub", scatter_mul_p: "mul"}
+
+
+def check_combines(op: Op, operand: Any) -> None:
+    """Raise TypeError where the op that a scatter combines elements with does not take them."""
+    name = _COMBINES.get(op)
+    if name is not None:
+        check_accepted(name, typeof(operand), NUMBER, 0)
+
+
 def _scatter(op: Any, operand: Any, indices: Any, updates: Any, dimension_numbers: Any,
              indices_are_sorted: bool, unique_indices: bool, mode: Any) -> Any:
     mode = (GatherScatterMode.FILL_OR_DROP if mode is None
             else GatherScatterMode.from_any(mode))
+    check_combines(op, operand)
     return op.bind(operand, indices, updates, dimension_numbers=dimension_numbers,
                    indices_are_sorted=bool(indices_are_sorted),
                    unique_indices=bool(unique_indices), mode=mode)

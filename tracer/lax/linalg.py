@@ -9,6 +9,7 @@ import numpy as np
 from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p, div_p, mul_p
 from ...ir.ops.comparison import ge_p
+from ...ir.ops.condensed import hessenberg_p, tridiagonal_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.linalg import (
     cholesky_p,
@@ -28,6 +29,7 @@ from ...ir.ops.triangular import triangular_solve_p
 from ...ir.ops.tridiagonal import tridiagonal_solve_p
 from ..broadcasting import to_type
 from ..dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
+from ..eager_mesh import beside
 from .contraction import dot_general
 from .creation import full_like
 from .elementwise import conj
@@ -35,8 +37,9 @@ from .shape import transpose
 
 __all__ = [
     "EigImplementation", "EighImplementation", "SvdAlgorithm", "cholesky", "cholesky_update", "eig",
-    "eigh", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh", "qr", "schur",
-    "svd", "symmetric_product", "triangular_solve", "tridiagonal_solve",
+    "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "ormqr", "qdwh",
+    "qr", "schur", "svd", "symmetric_product", "triangular_solve", "tridiagonal",
+    "tridiagonal_solve",
 ]
 
 
@@ -82,8 +85,8 @@ def _lower_triangle(x: Any) -> Any:
     index = np.dtype("int32")
     rows = iota_p.bind(dtype=index, shape=shape[-2:], dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=shape[-2:], dimension=1, sharding=None)
-    sharding = x.aval.sharding if any(x.aval.entries) else None
-    mask = to_type(ge_p.bind(rows, columns), shape, sharding)
+    with beside(x):      # a whole mask, as in JAX: over Explicit axes x must then be whole too
+        mask = to_type(ge_p.bind(rows, columns), shape)
     return select_n_p.bind(mask, full_like(x, 0), x)
 
 
@@ -233,3 +236,23 @@ def qdwh(x, *, is_hermitian=False, max_iterations=None, eps=None, dynamic_shape=
         vh)
     return (dot_general(u, vh, product), dot_general(_adjoint(vh), scaled, product), np.int32(0),
             np.bool_(True))
+
+
+# -- condensed forms -------------------------------------------------------------------------------
+
+def hessenberg(a):
+    """The upper Hessenberg form of square matrices, as LAPACK packs it: `(a, taus)`.
+
+    The vectors of the reflections lie below the subdiagonal; `taus` are their scales.
+    """
+    packed, taus = hessenberg_p.bind(a)
+    return packed, taus
+
+
+def tridiagonal(a, *, lower=True):
+    """The tridiagonal form of Hermitian matrices, as LAPACK packs it: `(a, d, e, taus)`.
+
+    d is the diagonal and e the one below (above, unless `lower`); the vectors of the reflections
+    lie beyond, `taus` are their scales.
+    """
+    return tuple(tridiagonal_p.bind(a, lower=bool(lower)))

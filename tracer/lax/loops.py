@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from ...ir.context import x64_enabled
+from ...ir.context import jit_disabled, x64_enabled
 from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype, lattice_result_type
 from ...ir.errors import ConcretizationTypeError
@@ -39,6 +39,7 @@ from .bodies import (
 )
 from .carry import check_carry
 from .conversion import convert_element_type
+from .in_python import STAGED, scan_in_python, while_in_python
 
 
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpose=False):
@@ -55,6 +56,8 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpos
     xs_leaves, xs_tree = tree.flatten(xs)
     length = _scan_length(xs_leaves, length)
     unroll = _unroll(unroll, length)
+    if jit_disabled():
+        return scan_in_python(f, init, xs_leaves, xs_tree, length, bool(reverse))
     trees: list[tree.PyTreeDef] = []
 
     def run(*values: Any) -> list[Any]:
@@ -188,6 +191,10 @@ def while_loop(cond_fun, body_fun, init_val):
     """
     if not (callable(body_fun) and callable(cond_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
+    if jit_disabled():
+        found = while_in_python(cond_fun, body_fun, init_val)
+        if found is not STAGED:
+            return found
     leaves, init_tree = tree.flatten(init_val)
     trees: list[tree.PyTreeDef] = []
 
@@ -278,6 +285,11 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
                         f"{low.name} and {high.name}")
     first, end = _bound(lower), _bound(upper)
     if first is not None and end is not None:
+        if jit_disabled():
+            for i in range(first, end):
+                init_val = body_fun(i, init_val)
+            return init_val
+
         def scanned(loop_carry: Any, _: Any) -> Any:
             i, x = loop_carry
             return (i + 1, body_fun(i, x)), None

@@ -21,11 +21,18 @@ from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.ops import collective as ops
 from ...ir.ops.arithmetic import add_p, mul_p
+from ...ir.ops.comparison import eq_p
 from ...ir.ops.convert import convert_element_type_p
+from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
 from ...ir.types import ArrayType
 from .. import tree
 from ..tracer import typeof
+from .creation import broadcasted_iota, full_like
+from .elementwise import bitwise_and, div, ge, lt, sub
+from .indexed import index_take
+from .reduction import reduce_max, reduce_or
+from .shape import reshape
 
 Axes = tuple[str, ...]
 
@@ -143,7 +150,13 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
         fail(ValueError, "Got unexpected `to` value. Allowed `to` values are: "
              "{'reduced', 'unreduced', 'varying'}", code="cast")
     axes = _others(_axes(axis_name))
-    if not STATE.check_vma or (not axes and axis_name):
+    if not axes and axis_name:
+        return x
+    if not STATE.check_vma:          # nothing varies in the types: only casts from there pass
+        _bound(axes, "pcast")
+        if to == "unreduced":
+            fail(ValueError, f"Unsupported pcast from=invarying, to={to!r}", code="cast",
+                 help="inside of shard_map(..., check_vma=False) sums cannot wait: use psum")
         return x
     if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
         fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis")
@@ -163,7 +176,9 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
 
 # -- reductions ------------------------------------------------------------------------------------
 
-def _groups(axes: Axes, groups: Any, size: int) -> tuple[tuple[int, ...], ...] | None:
+def _groups(axes: Axes, groups: Any, size: int, typed: bool = True
+            ) -> tuple[tuple[int, ...], ...] | None:
+    """The parts of a group as tuples. typed: whether the types tell what such parts give."""
     if groups is None:
         return None
     if _vmapped(axes):
@@ -172,7 +187,7 @@ def _groups(axes: Axes, groups: Any, size: int) -> tuple[tuple[int, ...], ...] |
     out = tuple(tuple(int(i) for i in g) for g in groups)
     if sorted(i for g in out for i in g) != list(range(size)):
         raise ValueError("axis_index_groups must cover all indices exactly once")
-    if STATE.check_vma:
+    if STATE.check_vma and not typed:
         fail(NotImplementedError, "axis_index_groups needs `shard_map(..., check_vma=False)`: "
              "what varies within a part of an axis has no type", code="axis-index-groups")
     return out
@@ -194,7 +209,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         if axis_index_groups is not None:
             n = len(axis_index_groups[0])
         return tree.map(lambda leaf: leaf * n if not isinstance(leaf, bool) else int(leaf) * n, x)
-    groups = _groups(axes, axis_index_groups, axis_size_of(axes, "psum"))
+    groups = _groups(axes, axis_index_groups, axis_size_of(axes, "psum"), typed=False)
     vmapped, others = _vmapped(axes), _others(axes)
 
     def one(leaf: Any) -> Any:
@@ -224,7 +239,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
     axes = _axes(axis_name)
-    groups = _groups(axes, axis_index_groups, axis_size_of(axes, name))
+    groups = _groups(axes, axis_index_groups, axis_size_of(axes, name), typed=False)
     parts = [part for part in (_vmapped(axes), _others(axes)) if part]
 
     def one(leaf: Any) -> Any:
@@ -383,3 +398,77 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
     """Swap the mesh axis with dimension `axis`, which has its size."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
+    """The block of the device at index `source` of the axes, on all of them (`x` is a pytree)."""
+    axes = _axes(axis_name)
+    axis_size_of(axes, "pbroadcast")
+
+    def one(leaf: Any) -> Any:
+        t = typeof(leaf)
+        mine = eq_p.bind(axis_index(axes), np.int32(source))
+        kept = select_n_p.bind(mine, full_like(leaf, 0), leaf)
+        total = psum(kept, axes)
+        if total.aval.dtype != t.dtype:            # booleans are counted
+            total = convert_element_type_p.bind(total, new_dtype=t.dtype, weak_type=t.weak_type,
+                                                sharding=None)
+        return _varying(total, tuple(a for a in axes if a in t.varying))
+
+    return tree.map(one, x)
+
+
+def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes: Any,
+                      output_offsets: Any, recv_sizes: Any, *, axis_name: Any,
+                      axis_index_groups: Any = None) -> Any:
+    """`output`, with slices of the devices' operands written into it.
+
+    Slice i (of K, each device being sent K / n) of a device begins at row `input_offsets[i]` of its
+    operand, has `send_sizes[i]` rows, and is written at row `output_offsets[i]` of its receiver,
+    device i // (K / n). recv_sizes: the sizes of the slices that this device gets; they follow from
+    the others. Raises ValueError where K is not divisible by the number of devices.
+    """
+    axes = _axes(axis_name)
+    n = axis_size_of(axes, "ragged_all_to_all")
+    groups = _groups(axes, axis_index_groups, n)
+    size = n if groups is None else len(groups[0])
+    count, rows = typeof(input_offsets).shape[0], typeof(operand).shape[0]
+    for name, x in (("input_offsets", input_offsets), ("send_sizes", send_sizes),
+                    ("output_offsets", output_offsets), ("recv_sizes", recv_sizes)):
+        t = typeof(x)
+        if t.ndim != 1 or t.dtype.kind not in "iu" or t.shape[0] != count:
+            raise ValueError("ragged_all_to_all offsets and sizes must be integers of one shape "
+                             f"(K,), but {name} is {t.str_short()}")
+    if not count or count % size:
+        raise ValueError(f"ragged_all_to_all input_offsets size {count} must be divisible by the "
+                         f"size of the axis {size}")
+
+    def gathered(x: Any) -> Any:
+        return all_gather(x, axes, axis_index_groups=axis_index_groups)
+
+    def told(x: Any) -> Any:
+        """What each device tells this one about the slices that it sends: [n * K / n]."""
+        x = convert_element_type_p.bind(x, new_dtype=np.dtype(np.int32), weak_type=False,
+                                        sharding=None)
+        return all_to_all(x, axes, 0, 0, tiled=True, axis_index_groups=axis_index_groups)
+
+    starts, lengths, targets = map(told, (input_offsets, send_sizes, output_offsets))
+    shape = typeof(output).shape
+    row = broadcasted_iota(np.int32, (shape[0], count), 0)
+    source = broadcasted_iota(np.int32, (shape[0], count), 1)
+    source = div(source, full_like(source, count // size))
+    starts, lengths, targets = (broadcast_in_dim_p.bind(
+        x, shape=(shape[0], count), broadcast_dimensions=(1,), sharding=None)
+        for x in (starts, lengths, targets))
+    within = sub(row, targets)
+    hit = bitwise_and(ge(within, full_like(within, 0)), lt(within, lengths))
+    place = add_p.bind(mul_p.bind(source, full_like(source, rows)), add_p.bind(starts, within))
+    place = reduce_max(select_n_p.bind(hit, full_like(place, 0), place), (1,))
+    written = reduce_or(hit, (1,))
+    everything = gathered(operand)
+    everything = reshape(everything, (size * rows, *typeof(operand).shape[1:]))
+    found = index_take(everything, (place,), (0,))
+    found = reshape(found, shape)
+    written = broadcast_in_dim_p.bind(written, shape=shape, broadcast_dimensions=(0,),
+                                      sharding=None)
+    return select_n_p.bind(written, _varying(output, axes), found)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostic import fail
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
 from ...ir.ops.arithmetic import neg_p
@@ -156,6 +157,10 @@ def reduce(operands, init_values, computation, dimensions, out_sharding=None):
     if out_sharding is not None:
         raise NotImplementedError("out_sharding of lax.reduce is for sums only")
     operand_types = [typeof(x) for x in flat]
+    if any(t.dtype != dtype_name(i) for t, i in zip(operand_types, inits, strict=True)):
+        fail(TypeError, "reduce operand dtypes should match corresponding initial value dtypes, "
+             f"got operands={operand_types} and initial_values={[typeof(i) for i in inits]}",
+             code="dtype-mismatch", help="convert the initial value: `x.dtype.type(0)`")
     inits = [convert(i, t.dtype, t.weak_type) for i, t in zip(inits, operand_types, strict=True)]
     program = scalar_program(computation, treedef, [t.dtype for t in operand_types])
     out = reduce_p.bind(*flat, *inits, jaxpr=program, dimensions=axes)

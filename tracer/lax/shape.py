@@ -16,9 +16,11 @@ from ...ir.ops.joining import concatenate_p, split_p, stack_p, unstack_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
+from ..broadcasting import to_type
 from ..constants import as_array
 from ..dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ..dtype_promotion import shape_of
+from ..eager_mesh import beside
 from ..out_sharding import output_sharding
 from ..shape_arguments import canonical_axis, static_shape
 
@@ -69,8 +71,10 @@ def broadcast_to_rank(x, rank):
 
 def broadcast_like(arr, like_arr):
     """arr broadcast to the shape of like_arr, dimensions aligned at the end."""
-    shape, have = shape_of(like_arr), shape_of(arr)
-    return broadcast_in_dim(arr, shape, tuple(range(len(shape) - len(have), len(shape))))
+    like_arr = as_array(like_arr)
+    like = like_arr.aval
+    with beside(like_arr):
+        return to_type(arr, like.shape, like.sharding if any(like.entries) else None)
 
 
 def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):

@@ -1,11 +1,13 @@
 """with_sharding_constraint: how Auto axes shall shard a value inside of a program."""
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
-from ...ir.mesh import empty_abstract_mesh, entered_mesh
+from ...ir.gspmd import GSPMDSharding, named_on
+from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
@@ -45,7 +47,10 @@ def _constrain(x: Any, sharding: Any) -> Any:
     if isinstance(sharding, PartitionSpec) or sharding is None:
         if context is empty_abstract_mesh:
             if sharding is None:
-                return as_array(x)
+                fail(ValueError, "One of with_sharding_constraint arguments got sharding None "
+                     "which is not allowed. Please only pass `jax.sharding.Sharding` instances.",
+                     code="no-sharding", help="leave the value as it is, or pass `NamedSharding("
+                     "mesh, P())` to have it whole on every device")
             fail(RuntimeError,
                  "with_sharding_constraint requires a non-empty mesh in context if you are passing "
                  "`PartitionSpec`s to shardings. You can define a context mesh via "
@@ -53,13 +58,26 @@ def _constrain(x: Any, sharding: Any) -> Any:
                  "the mesh context manager is not required.", code="no-mesh",
                  help="write `with set_mesh(mesh): ...`, or pass `NamedSharding(mesh, spec)`")
         sharding = named_sharding_abstract(context, sharding or _REPLICATED)
+    elif isinstance(sharding, GSPMDSharding):
+        if current_builder() is None:
+            return _moved(x, sharding)
+        named = named_on(sharding, STATE.mesh)
+        if named.device_assignment != sharding.device_assignment:
+            warnings.warn(f"no mesh of the devices in their order has the tiles of {sharding}: the "
+                          "constraint is left out; give it to jit as in_shardings or "
+                          "out_shardings, or to device_put", stacklevel=4)
+            return as_array(x)
+        sharding = named
     elif not isinstance(sharding, NamedSharding):
-        return x if current_builder() is not None else put_on_device(x, sharding)
+        return x if current_builder() is not None else _moved(x, sharding)
     given = sharding
     mesh = sharding.mesh.abstract_mesh
     if mesh is not sharding.mesh:
         record_mesh(sharding.mesh)  # type: ignore[arg-type]
         sharding = named_sharding_abstract(mesh, sharding.spec)
+    if context.manual_axes and mesh.shape_tuple == context.shape_tuple:
+        sharding = _in_region(sharding, context)
+        mesh = context
     x = as_array(x)
     check_constraint(_typed_on(x, mesh), sharding)
     if mesh.are_all_axes_explicit:
@@ -67,6 +85,18 @@ def _constrain(x: Any, sharding: Any) -> Any:
     if current_builder() is None and isinstance(STATE.interpreter, type(None)):
         return _eager(x, given)
     return sharding_constraint_p.bind(x, sharding=sharding)
+
+
+def _in_region(sharding: NamedSharding, context: AbstractMesh) -> NamedSharding:
+    """The sharding on the mesh of a manual region, of whose Manual axes it may not speak."""
+    named = [a for a in sharding.spec.axes() if a in context.manual_axes]
+    if named:
+        fail(ValueError, f"pspec {sharding.spec} contains a manual axes {context.manual_axes} of "
+             "mesh which is not allowed. If you are using a with_sharding_constraint under a "
+             "shard_map, only use the mesh axis in PartitionSpec which are not manual.",
+             code="manual-axis", help=f"leave out {', '.join(map(repr, named))}: inside of the "
+             "region every device has its own block along it")
+    return named_sharding_abstract(context, sharding.spec)
 
 
 def _typed_on(x: Any, mesh: Any) -> Any:
@@ -78,8 +108,38 @@ def _typed_on(x: Any, mesh: Any) -> Any:
 
 def _eager(x: Any, sharding: NamedSharding) -> Any:
     """Outside of a trace the constraint is a placement at once."""
-    mesh = STATE.mesh if not sharding.is_concrete else sharding.mesh
-    spec = sharding.spec
-    concrete = NamedSharding(mesh, spec)
+    mesh = sharding.mesh
+    if not sharding.is_concrete:
+        mesh = _mesh_of_operand(x, sharding) if STATE.mesh.empty else STATE.mesh
+    concrete = NamedSharding(mesh, sharding.spec)
     concrete.shard_shape(typeof(x).shape)
-    return put_on_device(x, concrete)
+    return _moved(x, concrete)
+
+
+def _mesh_of_operand(x: Any, sharding: NamedSharding) -> Any:
+    """The mesh that an array is on, where the constraint names an abstract one."""
+    own = getattr(x, "sharding", None)
+    if not isinstance(own, NamedSharding):
+        fail(TypeError, "The sharding on the input must be a `NamedSharding` since the target "
+             f"sharding has an `AbstractMesh` in it. Got sharding: {own} of type {type(own)}",
+             code="no-mesh", help="pass a NamedSharding on a Mesh, or enter `with set_mesh(mesh):`")
+    if own.mesh.shape_tuple != sharding.mesh.shape_tuple:
+        fail(ValueError, f"Mesh shape of the input {own.mesh.shape_tuple} does not match the mesh "
+             f"shape of the target sharding {sharding.mesh.shape_tuple} for shape "
+             f"{typeof(x).str_short()}", code="mesh-shape",
+             help="name the axes of the mesh that the array is on")
+    return own.mesh
+
+
+def _moved(x: Any, sharding: Sharding) -> Any:
+    """`x` with this sharding; a committed array stays on its devices, in their order."""
+    own = getattr(x, "sharding", None)
+    if isinstance(own, Sharding) and getattr(x, "committed", False):
+        ids = [[d.id for d in s.device_assignment] for s in (own, sharding)]
+        if ids[0] != ids[1]:
+            fail(ValueError, "Received incompatible devices for jitted computation. Got argument x "
+                 f"of with_sharding_constraint with shape {typeof(x).str_short()} and with device "
+                 f"ids {ids[0]} on platform CPU and sharding_constraint with device ids {ids[1]} "
+                 "on platform CPU", code="incompatible-devices",
+                 help="move the array there with `device_put(x, sharding)`")
+    return put_on_device(x, sharding)

@@ -44,6 +44,7 @@ def zeta(x, q):
     return zeta_p.bind(x, q)
 
 
-def random_gamma_grad(a, x):
-    """Derivative of samples x of the gamma distribution with respect to its parameter a."""
+def random_gamma_grad(*args):
+    """Derivative of samples x of the gamma distribution with respect to its parameter a: (a, x)."""
+    a, x = args
     return random_gamma_grad_p.bind(a, x)

@@ -12,6 +12,7 @@ from ...ir.ops.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from .. import tree
 from ..dtype_promotion import convert, dtype_name, shape_of
+from . import elementwise
 from .convolution import padtype_to_pads
 from .reduction import known_reduction
 from .shape import pad
@@ -51,6 +52,13 @@ def reduce_window(operand, init_value, computation, window_dimensions, window_st
         if op is not None:
             return op.bind(flat[0], window_dimensions=window, window_strides=strides, padding=pads,
                            base_dilation=holes, window_dilation=spread)
+        joined = {elementwise.add: reduce_window_sum_p, elementwise.max: reduce_window_max_p,
+                  elementwise.min: reduce_window_min_p}.get(computation)
+        if joined is not None and dtype_name(inits[0]) == dtype_name(flat[0]) != np.dtype(bool):
+            # Every window begins with the initial value, and these may take it last.
+            out = joined.bind(flat[0], window_dimensions=window, window_strides=strides,
+                              padding=pads, base_dilation=holes, window_dilation=spread)
+            return computation(out, inits[0])
     out = _generic(flat, inits, treedef, computation, window, strides, pads, holes, spread)
     return tree.unflatten(treedef, out)
 

@@ -66,7 +66,8 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
-    return lax.logistic(*promote_args_inexact("sigmoid", x))
+    check_arraylike("sigmoid", x)
+    return lax.logistic(as_array(x))
 
 
 def softplus(x):
@@ -95,7 +96,7 @@ def soft_sign(x):
 
 def silu(x):
     """x * sigmoid(x)."""
-    (x,) = promote_args_inexact("silu", x)
+    check_arraylike("silu", x)
     return multiply_function(x, sigmoid(x))
 
 
@@ -153,14 +154,15 @@ def glu(x, axis=-1):
     check_arraylike("glu", x)
     size = shape_of(x)[canonical_axis(axis, len(shape_of(x)))]
     if size % 2:
-        raise ValueError(f"axis size must be divisible by 2, got {size} along axis {axis}")
+        raise AssertionError(f"axis size must be divisible by 2, got {size} along axis {axis}")
     first, second = split(x, 2, axis)
     return multiply_function(first, sigmoid(second))
 
 
 def leaky_relu(x, negative_slope=0.01):
     """x above 0, negative_slope * x below."""
-    (x,) = promote_args_inexact("leaky_relu", x)
+    check_arraylike("leaky_relu", x)
+    x = as_array(x)
     return choose_where(greater_equal(x, 0), x, multiply_function(negative_slope, x))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.context import STATE, config, x64_enabled
+from ...ir.context import STATE, trace_settings, x64_enabled
 from ...ir.dtypes import issubdtype, safe_to_cast
 from ...ir.errors import TypePromotionError
 from ...ir.op import OPS
@@ -22,11 +22,11 @@ from ...ir.program import Program
 from ...ir.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
+from ..auto_mode import in_auto_mode
 from ..dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
 from ..out_sharding import canonicalize_sharding
 from ..scalars import float_default, int_default
 from ..shape_arguments import static_shape
-from ..sharding_functions import auto_axes
 from ..staging import trace_to_program
 from ..tracer import typeof
 from .keys import checked_key
@@ -94,7 +94,7 @@ def draw(sampler: Sampler, sharding: NamedSharding | None, *operands: Any, **sta
         return _placed(sampler, sharding, static, operands)
     types = tuple(typeof(x) for x in operands)
     program = _program(sampler, tuple(static.items()), sharding, types, STATE.abstract_mesh,
-                       x64_enabled(), config.jax_threefry_partitionable)
+                       trace_settings())
     return OPS["jit"].bind(*operands, name=program.name, jaxpr=program, inline=True)[0]
 
 
@@ -110,10 +110,7 @@ def _program(sampler: Sampler, static: tuple, sharding: NamedSharding | None,
 
 def _placed(sampler: Sampler, sharding: NamedSharding | None, static: dict[str, Any],
             operands: tuple[Any, ...]) -> Array:
-    f = functools.partial(sampler, **static)
-    if sharding is not None:
-        f = auto_axes(f, axes=sharding.mesh.explicit_axes, out_sharding=sharding)
-    return f(*operands)
+    return in_auto_mode(functools.partial(sampler, **static), sharding, *operands)
 
 
 def draw_numbers(name: str, sampler: Sampler, key: Any, shape: Any, dtype: Any, out_sharding: Any,

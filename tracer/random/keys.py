@@ -2,10 +2,11 @@
 
 A typed key is an array of dtype `key<fry>`; a raw key is an array of its words, u32[..., 2], as the
 older `PRNGKey` gives. Every function takes both and gives back what it was given. Names, errors and
-numbers are those of `jax.random` (0.10.2) with the threefry generator.
+numbers are those of `jax.random` (0.10.2).
 """
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import config
 from ...ir.diagnostic import fail
-from ...ir.dtypes import KEY_FRY, KeyDType, is_extended
+from ...ir.dtypes import KEY_FRY, KEY_RBG, KEY_URBG, KeyDType, is_extended
 from ...ir.ops.random import (
     random_clone_p,
     random_fold_in_p,
@@ -26,12 +27,19 @@ from ...ir.ops.random import (
 from .. import lax
 from ..dtype_promotion import is_array_like, shape_of
 
-_NAMES = {"threefry2x32": KEY_FRY}
+_NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
 
 
-def partitionable() -> dict[str, bool]:
-    """The param of ops that hash, for the current `jax_threefry_partitionable`."""
-    return {} if config.jax_threefry_partitionable else {"partitionable": False}
+def generator(key: Array) -> dict[str, Any]:
+    """The param that tells ops on keys of which generator they are, unless it is threefry."""
+    impl = key.aval.dtype.impl              # type: ignore[union-attr]
+    return {} if impl == "fry" else {"generator": impl}
+
+
+def hashing(key: Array) -> dict[str, Any]:
+    """The params of ops that draw: the generator, and `jax_threefry_partitionable` if it is off."""
+    params = generator(key)
+    return params if config.jax_threefry_partitionable else {"partitionable": False, **params}
 
 
 # -- checks ----------------------------------------------------------------------------------------
@@ -39,7 +47,7 @@ def partitionable() -> dict[str, bool]:
 def key_dtype(impl_spec: Any = None) -> KeyDType:
     """The dtype of keys of a generator: its name, a key dtype, or None for the default."""
     if impl_spec is None:
-        return KEY_FRY
+        return _NAMES[config.jax_default_prng_impl]
     if isinstance(impl_spec, KeyDType):
         return impl_spec
     if isinstance(impl_spec, str):
@@ -62,7 +70,18 @@ def checked_keys(name: str, key: Any) -> tuple[Array, bool]:
         return key, False
     if not is_array_like(key) and not isinstance(key, str):
         raise TypeError(f"unexpected PRNG key type {type(key)}")
-    return _wrapped(key, KEY_FRY), True
+    if config.jax_legacy_prng_key != "allow":
+        _refuse_raw(name)
+    return _wrapped(key, key_dtype()), True
+
+
+def _refuse_raw(name: str) -> None:
+    message = ("Legacy uint32 key array passed as key to jax.random function. Please create keys "
+               "using jax.random.key(). If use of a raw key array was intended, set "
+               'jax_legacy_prng_key="allow".')
+    if config.jax_legacy_prng_key == "error":
+        fail(ValueError, message, code="raw-key", help=f"random.{name}(random.key(seed), ...)")
+    warnings.warn(message, UserWarning, stacklevel=4)
 
 
 def checked_key(name: str, key: Any) -> tuple[Array, bool]:
@@ -80,7 +99,8 @@ def _wrapped(words: Any, dtype: KeyDType) -> Array:
     if not all(hasattr(words, name) for name in ("ndim", "shape", "dtype")):
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data to have ndim, "
                         f"shape, and dtype attributes. Got {words}")
-    if isinstance(words, np.ndarray) and words.dtype != np.uint32 and words.shape[-1:] == (2,):
+    if isinstance(words, np.ndarray) and words.dtype != np.uint32 and (
+            words.shape[-1:] == dtype.key_shape):
         raise TypeError("JAX encountered invalid PRNG key data: expected key_data.dtype = uint32; "
                         f"got dtype={words.dtype}")
     return random_wrap_p.bind(words, impl=dtype.impl)
@@ -109,15 +129,22 @@ def _seeded(function: str, seed: Any, impl: Any) -> Array:
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     """A typed key, key<fry>[], of an integer seed.
 
-    impl: name of the generator; only "threefry2x32". dtype: the same as a key dtype.
+    impl: the generator: "threefry2x32", "rbg" or "unsafe_rbg". dtype: the same as a key dtype.
     Raises TypeError for seeds that are no integer scalars. Source: `jax.random.key`.
     """
     return _seeded("key", seed, _one_of("key", impl, dtype))
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Array:
-    """A raw key, u32[2], of an integer seed."""
-    return as_given(True, _seeded("PRNGKey", seed, impl))
+    """A raw key, u32[2] (u32[4] for rbg), of an integer seed; typed under `enable_custom_prng`.
+
+    Raises TypeError for seeds that are no integer scalars. Source: `jax.random.PRNGKey`.
+
+    >>> from shardtrace import random
+    >>> random.PRNGKey(7)
+    Array([0, 7], dtype=uint32)
+    """
+    return as_given(not config.jax_enable_custom_prng, _seeded("PRNGKey", seed, impl))
 
 
 def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Array:
@@ -143,7 +170,7 @@ def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
 def split_keys(key: Array, num: int | tuple[int, ...] = 2) -> Array:
     """`split` of a typed key."""
     shape = tuple(int(n) for n in num) if isinstance(num, Sequence) else (int(num),)
-    return random_split_p.bind(key, shape=shape, **partitionable())
+    return random_split_p.bind(key, shape=shape, **hashing(key))
 
 
 def split_off(key: Array, num: int = 2) -> list[Array]:
@@ -165,7 +192,7 @@ def fold_in(key: Any, data: Any) -> Array:
         word = np.uint32(data)          # OverflowError where it does not fit
     else:
         word = np.asarray(data).astype(np.uint32)[()]
-    return as_given(raw, random_fold_in_p.bind(typed, word))
+    return as_given(raw, random_fold_in_p.bind(typed, word, **generator(typed)))
 
 
 def clone(key: Any) -> Array:

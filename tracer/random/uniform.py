@@ -20,12 +20,12 @@ from ..out_sharding import canonicalize_sharding
 from ..scalars import float_default, int_default
 from ..shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_sharding
-from .keys import checked_key, partitionable, split_off
+from .keys import checked_key, hashing, split_off
 
 
 def raw_bits(key: Array, bit_width: int, shape: Shape) -> Array:
     """Random bits of a typed key as unsigned integers of this width."""
-    return random_bits_p.bind(key, bit_width=bit_width, shape=shape, **partitionable())
+    return random_bits_p.bind(key, bit_width=bit_width, shape=shape, **hashing(key))
 
 
 def sample_bits(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:

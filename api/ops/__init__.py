@@ -1,0 +1,5 @@
+"""Reductions over segments of an array, as in `jax.ops`."""
+from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.tracer.segments import segment_max, segment_min, segment_prod, segment_sum
+
+__all__ = ["segment_max", "segment_min", "segment_prod", "segment_sum"]

@@ -1,0 +1,5 @@
+"""Iterative solvers of linear systems, as in `jax.scipy.sparse.linalg`."""
+from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.tracer.scipy.iterative import bicgstab, cg, gmres
+
+__all__ = ["bicgstab", "cg", "gmres"]

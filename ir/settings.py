@@ -1,0 +1,98 @@
+"""Settings as the context managers that JAX has for them: `with debug_nans(True): ...`.
+
+Each stands for an entry of `config` (context.py): called with a value it is a `with` block for this
+thread, `.value` is what holds now, and `config.update("jax_debug_nans", True)` sets it for all.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+from .context import STATE, config
+
+_TRUE = object()
+_GUARDS = ("jax_transfer_guard", "jax_transfer_guard_host_to_device",
+           "jax_transfer_guard_device_to_device")
+
+
+class Setting:
+    """One setting. Called without a value, a flag is turned on."""
+
+    def __init__(self, name: str, doc: str) -> None:
+        self.name, self.__doc__ = name, doc
+
+    @property
+    def value(self) -> Any:
+        """The value in this thread."""
+        return config.read(self.name)
+
+    def __call__(self, new_val: Any = _TRUE) -> Any:
+        """A context manager that sets the value; raises ValueError for one not to choose from."""
+        if new_val is _TRUE:
+            if not isinstance(self.value, bool):
+                raise TypeError(f"Context manager for {self.name} requires a value, got none")
+            new_val = True
+        config._check(self.name, new_val)
+        return config.override(**{self.name: new_val})
+
+    def __repr__(self) -> str:
+        return f"<setting {self.name}={self.value!r}>"
+
+
+debug_nans = Setting("jax_debug_nans", "Raise FloatingPointError at the op that makes a NaN.")
+debug_infs = Setting("jax_debug_infs", "Raise FloatingPointError at the op that makes an infinity.")
+check_tracer_leaks = Setting(
+    "jax_check_tracer_leaks", "Raise where a traced value outlives the function that was traced.")
+log_compiles = Setting("jax_log_compiles", "Log each function that is traced and compiled.")
+no_tracing = Setting("jax_no_tracing", "Raise RuntimeError where a function would be traced anew.")
+numpy_rank_promotion = Setting(
+    "jax_numpy_rank_promotion", "'allow', 'warn' about or 'raise' on operands of different ranks.")
+numpy_dtype_promotion = Setting(
+    "jax_numpy_dtype_promotion", "'standard', or 'strict': no operands of different dtypes.")
+default_matmul_precision = Setting(
+    "jax_default_matmul_precision", "The precision of products that name none.")
+default_prng_impl = Setting("jax_default_prng_impl", "The generator of keys that name none.")
+enable_custom_prng = Setting("jax_enable_custom_prng", "PRNGKey gives typed keys, as `key` does.")
+legacy_prng_key = Setting(
+    "jax_legacy_prng_key", "'allow', 'warn' about or 'error' on raw uint32 keys.")
+threefry_partitionable = Setting(
+    "jax_threefry_partitionable", "Each random number depends on its own position alone.")
+transfer_guard = Setting(
+    "jax_transfer_guard", "'allow', 'log' or 'disallow' implicit transfers; '..._explicit' all.")
+transfer_guard_host_to_device = Setting(
+    "jax_transfer_guard_host_to_device", "As transfer_guard, for values of the host.")
+transfer_guard_device_to_device = Setting(
+    "jax_transfer_guard_device_to_device", "As transfer_guard, for moves between devices.")
+transfer_guard_device_to_host = Setting(
+    "jax_transfer_guard_device_to_host", "As transfer_guard, for values read by the host; arrays "
+    "of CPUs are read where they are, so it never applies.")
+
+
+def disable_jit(disable: bool = True) -> Any:
+    """A context manager in which jitted functions, loops and branches run op by op in Python."""
+    return config.override(jax_disable_jit=disable)
+
+
+def checking_leaks() -> Any:
+    """`check_tracer_leaks(True)`."""
+    return check_tracer_leaks(True)
+
+
+def transfer_guarded() -> bool:
+    """Whether some guard is set."""
+    values = config._values
+    return bool(STATE.overrides) or any(values[n] is not None for n in _GUARDS)
+
+
+def transfer_allowed(direction: str, explicit: bool) -> str:
+    """'allow', 'log' or 'disallow': what the guards say of a transfer.
+
+    direction: "host_to_device" or "device_to_device". explicit: asked for by `device_put`.
+    """
+    if not transfer_guarded():
+        return "allow"
+    level = config.read(f"jax_transfer_guard_{direction}") or config.read("jax_transfer_guard")
+    if level is None or level == "allow":
+        return "allow"
+    if explicit:
+        return level.removesuffix("_explicit") if level.endswith("_explicit") else "allow"
+    return level.removesuffix("_explicit")

@@ -1,0 +1,24 @@
+"""Record the public names of JAX into tests/golden/public_names.txt, for docs/coverage.md.
+
+    ORACLE tests/record_names.py          ORACLE: a Python with jax 0.10.2
+
+One line a name: module, name, kind (function, class, value, module, primitive).
+"""
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+import warnings
+
+os.environ["JAX_PLATFORMS"] = "cpu"
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+warnings.simplefilter("ignore")
+
+import coverage_of_names as coverage  # noqa: E402 - the folder is added above
+
+if __name__ == "__main__":
+    rows = [f"{module}\t{name}\t{kind}\n" for module in coverage.MODULES
+            for name, kind in coverage.public_names("jax", module)]
+    coverage.TABLE.write_text("".join(rows))
+    print(len(rows), "names")

@@ -1,0 +1,1 @@
+"""The parts of `jax.scipy` that are here: iterative solvers, linalg, and special functions."""

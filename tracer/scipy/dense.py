@@ -1,0 +1,235 @@
+"""Dense linear algebra under scipy's names, as in `jax.scipy.linalg`.
+
+Thin functions over lax.linalg and jnp.linalg: what differs are names, defaults (Cholesky factors
+are upper here) and what is returned together. `check_finite` and the `overwrite_` arguments are
+accepted and mean nothing. `expm` is scaling and squaring with a Pade approximant: Higham, "The
+Scaling and Squaring Method for the Matrix Exponential Revisited", 2005.
+"""
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from .. import jnp, lax
+from ..dtype_promotion import dtype_name, promote_dtypes_inexact
+from .special import where
+
+
+def cholesky(a, lower=False, overwrite_a=False, check_finite=True):
+    """The factor with a = L L^H (lower) or a = U^H U."""
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    factor = lax.linalg.cholesky(a if lower else jnp.conj(jnp.matrix_transpose(a)))
+    return factor if lower else jnp.conj(jnp.matrix_transpose(factor))
+
+
+def cho_factor(a, lower=False, overwrite_a=False, check_finite=True):
+    """(the Cholesky factor of a, lower), for `cho_solve`."""
+    return cholesky(a, lower=lower), lower
+
+
+def cho_solve(c_and_lower, b, overwrite_b=False, check_finite=True):
+    """x with a x = b, for a factored by `cho_factor`.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace.scipy.linalg import cho_factor, cho_solve
+    >>> print(cho_solve(cho_factor(2.0 * jnp.eye(2)), jnp.array([2.0, 4.0])))
+    [1. 2.]
+    """
+    c, lower = c_and_lower
+    y = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(c, y, trans=2 if lower else 0, lower=lower)
+
+
+_TRANSPOSED = {0: 0, "N": 0, 1: 1, "T": 1, 2: 2, "C": 2}
+
+
+def solve_triangular(a, b, trans=0, lower=False, unit_diagonal=False, overwrite_b=False,
+                     debug=None, check_finite=True):
+    """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), for a triangular matrix a."""
+    if trans not in _TRANSPOSED:
+        raise ValueError(f"Invalid 'trans' value {trans}")
+    kind = _TRANSPOSED[trans]
+    a, b = promote_dtypes_inexact(jnp.asarray(a), jnp.asarray(b))
+    vector = b.ndim == 1
+    x = lax.linalg.triangular_solve(
+        a, b[:, None] if vector else b, left_side=True, lower=lower, transpose_a=kind > 0,
+        conjugate_a=kind == 2, unit_diagonal=unit_diagonal)
+    return x[..., 0] if vector else x
+
+
+def solve(a, b, lower=False, overwrite_a=False, overwrite_b=False, debug=False,
+          check_finite=True, assume_a="gen"):
+    """x with a x = b; assume_a says what a is: "gen", "sym", "her" or "pos" (Cholesky)."""
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(f"Expected assume_a to be one of ['gen', 'sym', 'her', 'pos']; got "
+                         f"{assume_a!r}")
+    if assume_a != "pos":
+        return jnp.linalg.solve(a, b)
+    return cho_solve(cho_factor(a, lower=lower), b)
+
+
+def lu_factor(a, overwrite_a=False, check_finite=True):
+    """(both triangles in one matrix, pivots), for `lu_solve`."""
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    both, pivots, _ = lax.linalg.lu(a)
+    return both, pivots
+
+
+def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
+    """x with a x = b (trans 0), a^T x = b (1) or a^H x = b (2), for a factored by `lu_factor`."""
+    both, pivots = lu_and_piv
+    both, b = promote_dtypes_inexact(jnp.asarray(both), jnp.asarray(b))
+    n, vector = both.shape[-1], b.ndim == 1
+    x = b[:, None] if vector else b
+    order = lax.linalg.lu_pivots_to_permutation(pivots, n)
+    lower = functools.partial(lax.linalg.triangular_solve, both, left_side=True, lower=True,
+                              unit_diagonal=True)
+    upper = functools.partial(lax.linalg.triangular_solve, both, left_side=True, lower=False)
+    if trans == 0:
+        x = upper(lower(jnp.take_along_axis(x, order[..., None], axis=-2)))
+    else:
+        turned = {"transpose_a": True, "conjugate_a": trans == 2}
+        x = lower(upper(x, **turned), **turned)
+        x = jnp.take_along_axis(x, jnp.argsort(order)[..., None], axis=-2)
+    return x[..., 0] if vector else x
+
+
+def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
+    """(P, L, U) with a = P L U; with permute_l, (P L, U)."""
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    both, _, order = lax.linalg.lu(a)
+    rows, columns = a.shape[-2:]
+    k = min(rows, columns)
+    lower = jnp.tril(both, -1)[..., :, :k] + jnp.eye(rows, k, dtype=dtype_name(a))
+    upper = jnp.triu(both)[..., :k, :]
+    # Row i of the permuted matrix is row order[i] of a, so P puts it back there.
+    swaps = jnp.matrix_transpose(
+        (order[..., :, None] == jnp.arange(rows)).astype(jnp.finfo(dtype_name(a)).dtype))
+    return (swaps @ lower, upper) if permute_l else (swaps, lower, upper)
+
+
+def det(a, overwrite_a=False, check_finite=True):
+    """The determinant."""
+    return jnp.linalg.det(a)
+
+
+def inv(a, overwrite_a=False, check_finite=True):
+    """The inverse."""
+    return jnp.linalg.inv(a)
+
+
+def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_finite=True):
+    """(Q, R), of the sizes that mode says ("full", "economic"), or R alone ("r")."""
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    if mode not in ("full", "r", "economic"):
+        raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
+    parts = lax.linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
+    return parts[1:] if mode == "r" else tuple(parts)
+
+
+def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True,
+        lapack_driver="gesdd"):
+    """(U, singular values, V^H), or the singular values."""
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    return lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+
+
+def eigh(a, b=None, lower=True, eigvals_only=False, overwrite_a=False, overwrite_b=False,
+         turbo=True, eigvals=None, type=1, check_finite=True):
+    """Eigenvalues in ascending order, and eigenvectors as columns, of a Hermitian matrix."""
+    if b is not None or eigvals is not None or type != 1:
+        raise NotImplementedError("eigh supports only b=None, eigvals=None and type=1")
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    vectors, values = lax.linalg.eigh(a, lower=lower)
+    return values if eigvals_only else (values, vectors)
+
+
+def schur(a, output="real"):
+    """(T, Z) with a = Z T Z^H; output "complex" makes T triangular."""
+    if output not in ("real", "complex"):
+        raise ValueError("Expected 'output' to be either 'real' or 'complex', got "
+                         f"output='{output}'.")
+    (a,) = promote_dtypes_inexact(jnp.asarray(a))
+    if output == "complex" and not jnp.iscomplexobj(a):
+        a = a.astype(jnp.result_type(a, np.complex64))
+    return lax.linalg.schur(a)
+
+
+def block_diag(*arrs):
+    """The matrices side by side along the diagonal, zeros elsewhere.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace.scipy.linalg import block_diag
+    >>> print(block_diag(jnp.ones((1, 2)), 2.0))
+    [[1. 1. 0.]
+     [0. 0. 2.]]
+    """
+    blocks = [jnp.atleast_2d(x) for x in (arrs or (jnp.zeros((1, 0)),))]
+    for i, x in enumerate(blocks):
+        if x.ndim > 2:
+            raise ValueError("Arguments to jax.scipy.linalg.block_diag must have at most 2 "
+                             f"dimensions, got {arrs[i]} at argument {i}.")
+    dtype = jnp.result_type(*blocks)
+    width = sum(x.shape[1] for x in blocks)
+    rows, start = [], 0
+    for x in blocks:
+        end = start + x.shape[1]
+        rows.append(jnp.pad(x.astype(dtype), ((0, 0), (start, width - end))))
+        start = end
+    return jnp.concatenate(rows)
+
+
+def toeplitz(c, r=None):
+    """The matrix with constant diagonals, first column c and first row r (conj(c) if None)."""
+    c = jnp.ravel(jnp.asarray(c))
+    r = jnp.conj(c) if r is None else jnp.ravel(jnp.asarray(r))
+    line = jnp.concatenate([jnp.flip(c), r[1:]])
+    places = (len(c) - 1 - np.arange(len(c)))[:, None] + np.arange(len(r))
+    return line[places]
+
+
+# Up to which 1-norm the Pade approximant of a degree is exact to rounding.
+_SINGLE, _DOUBLE = (7, 3.925724783138660), (13, 5.371920351148152)
+
+
+def _pade(a, degree: int):
+    """U and V with exp(a) about (V - U)^-1 (V + U)."""
+    weights = [math.factorial(2 * degree - k) * math.comb(degree, k) for k in range(degree + 1)]
+    weights = [w / weights[-1] for w in weights]
+    eye = jnp.eye(a.shape[-1], dtype=dtype_name(a))
+    square = a @ a
+    even, odd = weights[-2] * eye, weights[-1] * eye    # Horner in a^2; degrees are odd
+    for k in range(degree - 3, -1, -2):
+        even, odd = even @ square + weights[k] * eye, odd @ square + weights[k + 1] * eye
+    return a @ odd, even
+
+
+def expm(A, *, upper_triangular=False, max_squarings=16):
+    """The exponential of a square matrix, or of each of a batch; NaN where the norm is too large.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace.scipy.linalg import expm
+    >>> print(expm(jnp.array([[0.0, 1.0], [0.0, 0.0]])))
+    [[1. 1.]
+     [0. 1.]]
+    """
+    (a,) = promote_dtypes_inexact(jnp.asarray(A))
+    if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
+        raise ValueError(f"Expected A to be a (batched) square matrix, got {a.shape=}.")
+    wide = np.dtype(dtype_name(a)) in (np.float64, np.complex128)
+    degree, limit = _DOUBLE if wide else _SINGLE
+    norm = lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(a), axis=-2), axis=-1))
+    times = jnp.maximum(0, jnp.ceil(jnp.log2(where(norm > 0, norm, 1.0) / limit)))
+    u, v = _pade(a / jnp.exp2(times)[..., None, None].astype(dtype_name(a)), degree)
+    if upper_triangular:
+        x = lax.linalg.triangular_solve(v - u, v + u, left_side=True, lower=False)
+    else:
+        x = jnp.linalg.solve(v - u, v + u)
+
+    def square(x, i):
+        return where((i < times)[..., None, None], x @ x, x), None
+
+    x, _ = lax.scan(square, x, jnp.arange(max_squarings))
+    return where((times > max_squarings)[..., None, None], np.nan, x)

@@ -1,0 +1,453 @@
+"""Densities of probability distributions, as in `jax.scipy.stats`.
+
+Each distribution is a class that is never instantiated: `norm.logpdf(x, loc, scale)`. Arguments
+broadcast against each other and are promoted as numpy does; outside of its support a density is 0
+and its logarithm -inf. Source of the formulas: Johnson, Kotz and Balakrishnan, "Continuous
+Univariate Distributions"; Johnson, Kemp and Kotz, "Univariate Discrete Distributions".
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import jnp, lax
+from ..constants import as_array
+from ..dtype_promotion import dtype_name, promote_args_inexact, promote_dtypes_inexact
+from . import special
+from .special import where
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+def _within(condition, logarithm):
+    return where(condition, logarithm, -np.inf).astype(dtype_name(logarithm))
+
+
+class _LocationScale:
+    """What follows from the standard form: `_log_density`, `_probability` and `_quantile` of z."""
+
+    _log_density: Any
+    _probability: Any
+    _quantile: Any
+
+    @classmethod
+    def _standard(cls, name, x, loc, scale):
+        x, loc, scale = promote_args_inexact(f"{cls.__name__}.{name}", x, loc, scale)
+        return (x - loc) / scale, scale
+
+    @classmethod
+    def logpdf(cls, x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+        """The logarithm of the density."""
+        z, scale = cls._standard("logpdf", x, loc, scale)
+        return cls._log_density(z) - lax.log(scale)
+
+    @classmethod
+    def pdf(cls, x, loc=0, scale=1):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, loc, scale))
+
+    @classmethod
+    def cdf(cls, x, loc=0, scale=1):
+        """The probability of a value of at most x."""
+        return cls._probability(cls._standard("cdf", x, loc, scale)[0])
+
+    @classmethod
+    def logcdf(cls, x, loc=0, scale=1):
+        """The logarithm of `cdf`."""
+        return jnp.log(cls.cdf(x, loc, scale))
+
+    @classmethod
+    def sf(cls, x, loc=0, scale=1):
+        """The probability of a value above x."""
+        return 1 - cls.cdf(x, loc, scale)
+
+    @classmethod
+    def logsf(cls, x, loc=0, scale=1):
+        """The logarithm of `sf`."""
+        return jnp.log(cls.sf(x, loc, scale))
+
+    @classmethod
+    def ppf(cls, q, loc=0, scale=1):
+        """The value with `cdf` q."""
+        q, loc, scale = promote_args_inexact(f"{cls.__name__}.ppf", q, loc, scale)
+        return loc + scale * cls._quantile(q)
+
+    @classmethod
+    def isf(cls, q, loc=0, scale=1):
+        """The value with `sf` q."""
+        return cls.ppf(1 - jnp.asarray(q), loc, scale)
+
+
+class _Symmetric(_LocationScale):
+    """Symmetric about loc, so that tails on both sides are equally exact."""
+
+    @classmethod
+    def sf(cls, x, loc=0, scale=1):
+        """The probability of a value above x."""
+        return cls._probability(-cls._standard("sf", x, loc, scale)[0])
+
+    @classmethod
+    def isf(cls, q, loc=0, scale=1):
+        """The value with `sf` q."""
+        q, loc, scale = promote_args_inexact(f"{cls.__name__}.isf", q, loc, scale)
+        return loc - scale * cls._quantile(q)
+
+
+class norm(_Symmetric):
+    """The normal distribution.
+
+    >>> from shardtrace.scipy.stats import norm
+    >>> print(norm.cdf(0.0), norm.logpdf(0.0))
+    0.5 -0.9189385
+    """
+
+    @staticmethod
+    def _log_density(z):
+        return -0.5 * (z * z + LOG_2PI)
+
+    _probability = staticmethod(special.ndtr)
+    _quantile = staticmethod(special.ndtri)
+
+    @classmethod
+    def logcdf(cls, x, loc=0, scale=1):
+        """The logarithm of `cdf`, exact far out too."""
+        return special.log_ndtr(cls._standard("logcdf", x, loc, scale)[0])
+
+    @classmethod
+    def logsf(cls, x, loc=0, scale=1):
+        """The logarithm of `sf`, exact far out too."""
+        return special.log_ndtr(-cls._standard("logsf", x, loc, scale)[0])
+
+
+class laplace(_Symmetric):
+    """The Laplace distribution: exponential on both sides."""
+
+    @staticmethod
+    def _log_density(z):
+        return -lax.abs(z) - math.log(2)
+
+    @staticmethod
+    def _probability(z):
+        tail = 0.5 * lax.exp(-lax.abs(z))
+        return where(z < 0, tail, 1 - tail)
+
+    @staticmethod
+    def _quantile(q):
+        return where(q < 0.5, lax.log(2 * q), -lax.log(2 - 2 * q))
+
+
+class logistic(_Symmetric):
+    """The logistic distribution."""
+
+    @staticmethod
+    def _log_density(z):
+        return -lax.abs(z) - 2 * lax.log1p(lax.exp(-lax.abs(z)))
+
+    _probability = staticmethod(special.expit)
+    _quantile = staticmethod(special.logit)
+
+
+class cauchy(_Symmetric):
+    """The Cauchy distribution."""
+
+    @staticmethod
+    def _log_density(z):
+        return -math.log(math.pi) - lax.log1p(z * z)
+
+    @staticmethod
+    def _probability(z):
+        return 0.5 + lax.atan(z) / math.pi
+
+    @staticmethod
+    def _quantile(q):
+        tail = 1 / lax.tan(math.pi * jnp.minimum(q, 1 - q))
+        return where(q < 0.5, -tail, tail)
+
+
+class expon(_LocationScale):
+    """The exponential distribution."""
+
+    @staticmethod
+    def _log_density(z):
+        return _within(z >= 0, -z)
+
+    @staticmethod
+    def _probability(z):
+        return -jnp.expm1(-jnp.maximum(z, 0))
+
+    @staticmethod
+    def _quantile(q):
+        return -lax.log1p(-q)
+
+
+class uniform(_LocationScale):
+    """The uniform distribution between loc and loc + scale."""
+
+    @staticmethod
+    def _log_density(z):
+        return _within((z >= 0) & (z <= 1), jnp.zeros_like(z))
+
+    @staticmethod
+    def _probability(z):
+        return jnp.clip(z, 0, 1)
+
+    @staticmethod
+    def _quantile(q):
+        return where((q >= 0) & (q <= 1), q, np.nan)
+
+
+class _Shaped:
+    """Location-scale families with further parameters, given before loc and scale."""
+
+    @classmethod
+    def _split(cls, name, x, *rest):
+        x, *rest = promote_args_inexact(f"{cls.__name__}.{name}", x, *rest)
+        *shape, loc, scale = rest
+        return shape, (x - loc) / scale, scale
+
+
+class gamma(_Shaped):
+    """The gamma distribution of shape a."""
+
+    @classmethod
+    def logpdf(cls, x, a, loc=0, scale=1):
+        """The logarithm of the density."""
+        (a,), z, scale = cls._split("logpdf", x, a, loc, scale)
+        safe = where(z > 0, z, 1)
+        inside = special.xlogy(a - 1, safe) - z - lax.lgamma(a) - lax.log(scale)
+        return _within(z >= 0, where(z > 0, inside, special.xlogy(a - 1, jnp.zeros_like(z))
+                                         - lax.lgamma(a) - lax.log(scale)))
+
+    @classmethod
+    def pdf(cls, x, a, loc=0, scale=1):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, a, loc, scale))
+
+    @classmethod
+    def cdf(cls, x, a, loc=0, scale=1):
+        """The probability of a value of at most x."""
+        (a,), z, _ = cls._split("cdf", x, a, loc, scale)
+        return special.gammainc(a, jnp.clip(z, 0))
+
+    @classmethod
+    def sf(cls, x, a, loc=0, scale=1):
+        """The probability of a value above x."""
+        (a,), z, _ = cls._split("sf", x, a, loc, scale)
+        return special.gammaincc(a, jnp.clip(z, 0))
+
+    @classmethod
+    def logcdf(cls, x, a, loc=0, scale=1):
+        """The logarithm of `cdf`."""
+        return jnp.log(cls.cdf(x, a, loc, scale))
+
+    @classmethod
+    def logsf(cls, x, a, loc=0, scale=1):
+        """The logarithm of `sf`."""
+        return jnp.log(cls.sf(x, a, loc, scale))
+
+
+class chi2:
+    """The chi-squared distribution with df degrees of freedom: gamma of df / 2, scaled by 2."""
+
+
+def _of_gamma(name):
+    def method(x, df, loc=0, scale=1):
+        return getattr(gamma, name)(x, jnp.asarray(df) / 2, loc, 2 * jnp.asarray(scale))
+    method.__name__, method.__doc__ = name, getattr(gamma, name).__doc__
+    return staticmethod(method)
+
+
+for _name in ("logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"):
+    setattr(chi2, _name, _of_gamma(_name))
+
+
+class beta(_Shaped):
+    """The beta distribution."""
+
+    @classmethod
+    def logpdf(cls, x, a, b, loc=0, scale=1):
+        """The logarithm of the density."""
+        (a, b), z, scale = cls._split("logpdf", x, a, b, loc, scale)
+        inside = (special.xlogy(a - 1, z) + special.xlog1py(b - 1, -z) - special.betaln(a, b)
+                  - lax.log(scale))
+        return _within((z >= 0) & (z <= 1), inside)
+
+    @classmethod
+    def pdf(cls, x, a, b, loc=0, scale=1):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, a, b, loc, scale))
+
+    @classmethod
+    def cdf(cls, x, a, b, loc=0, scale=1):
+        """The probability of a value of at most x."""
+        (a, b), z, _ = cls._split("cdf", x, a, b, loc, scale)
+        return special.betainc(a, b, jnp.clip(z, 0, 1))
+
+    @classmethod
+    def sf(cls, x, a, b, loc=0, scale=1):
+        """The probability of a value above x."""
+        (a, b), z, _ = cls._split("sf", x, a, b, loc, scale)
+        return special.betainc(b, a, 1 - jnp.clip(z, 0, 1))
+
+    @classmethod
+    def logcdf(cls, x, a, b, loc=0, scale=1):
+        """The logarithm of `cdf`."""
+        return jnp.log(cls.cdf(x, a, b, loc, scale))
+
+    @classmethod
+    def logsf(cls, x, a, b, loc=0, scale=1):
+        """The logarithm of `sf`."""
+        return jnp.log(cls.sf(x, a, b, loc, scale))
+
+
+class t(_Shaped):
+    """Student's distribution with df degrees of freedom."""
+
+    @classmethod
+    def logpdf(cls, x, df, loc=0, scale=1):
+        """The logarithm of the density."""
+        (df,), z, scale = cls._split("logpdf", x, df, loc, scale)
+        return (lax.lgamma((df + 1) / 2) - lax.lgamma(df / 2) - 0.5 * lax.log(df * math.pi)
+                - lax.log(scale) - (df + 1) / 2 * lax.log1p(z * z / df))
+
+    @classmethod
+    def pdf(cls, x, df, loc=0, scale=1):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, df, loc, scale))
+
+
+# -- discrete --------------------------------------------------------------------------------------
+
+class bernoulli:
+    """One with probability p, else zero."""
+
+    @staticmethod
+    def logpmf(k, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, p, loc = promote_args_inexact("bernoulli.logpmf", k, p, loc)
+        x = k - loc
+        return _within((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p))
+
+    @classmethod
+    def pmf(cls, k, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, p, loc))
+
+    @staticmethod
+    def cdf(k, p):
+        """The probability of at most k."""
+        k, p = promote_args_inexact("bernoulli.cdf", k, p)
+        return where(k < 0, 0.0, where(k < 1, 1 - p, 1.0)).astype(dtype_name(p))
+
+    @staticmethod
+    def ppf(q, p):
+        """The least value with `cdf` of at least q."""
+        q, p = promote_args_inexact("bernoulli.ppf", q, p)
+        valid = (q >= 0) & (q <= 1) & (p >= 0) & (p <= 1)
+        return where(valid, where(q <= 1 - p, 0.0, 1.0), np.nan).astype(dtype_name(p))
+
+
+class binom:
+    """How many of n trials succeed, each with probability p."""
+
+    @staticmethod
+    def logpmf(k, n, p, loc=0):
+        """The logarithm of the probability of k."""
+        k, n, p, loc = promote_args_inexact("binom.logpmf", k, n, p, loc)
+        x = k - loc
+        ways = lax.lgamma(n + 1) - lax.lgamma(x + 1) - lax.lgamma(n - x + 1)
+        return _within((x >= 0) & (x <= n),
+                       ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
+
+    @classmethod
+    def pmf(cls, k, n, p, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, n, p, loc))
+
+
+class poisson:
+    """How many events happen where mu are expected."""
+
+    @staticmethod
+    def logpmf(k, mu, loc=0):
+        """The logarithm of the probability of k."""
+        k, mu, loc = promote_args_inexact("poisson.logpmf", k, mu, loc)
+        x = k - loc
+        return _within(x >= 0, special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
+
+    @classmethod
+    def pmf(cls, k, mu, loc=0):
+        """The probability of k."""
+        return jnp.exp(cls.logpmf(k, mu, loc))
+
+    @staticmethod
+    def cdf(k, mu, loc=0):
+        """The probability of at most k."""
+        k, mu, loc = promote_args_inexact("poisson.cdf", k, mu, loc)
+        x = k - loc
+        return where(x >= 0, special.gammaincc(jnp.floor(1 + jnp.maximum(x, 0)), mu),
+                         0.0).astype(dtype_name(mu))
+
+
+# -- of several dimensions -------------------------------------------------------------------------
+
+class dirichlet:
+    """The Dirichlet distribution on a simplex; dimension 0 of x holds the coordinates."""
+
+    @staticmethod
+    def logpdf(x, alpha):
+        """The logarithm of the density; x may leave out the last coordinate."""
+        x, alpha = map(as_array, promote_dtypes_inexact(x, alpha))
+        if alpha.ndim != 1:
+            raise ValueError("`alpha` must be one-dimensional; got alpha.shape="
+                             f"{alpha.shape}")
+        if x.shape[0] not in (alpha.shape[0], alpha.shape[0] - 1):
+            raise ValueError("`x` must have either the same number of entries as `alpha` or one "
+                             f"entry fewer; got x.shape={x.shape}, alpha.shape={alpha.shape}")
+        if x.shape[0] != alpha.shape[0]:
+            x = jnp.concatenate([x, 1 - x.sum(0, keepdims=True)])
+        wide = alpha.reshape(-1, *[1] * (x.ndim - 1))
+        inside = (jnp.sum(special.xlogy(wide - 1, x), axis=0) + lax.lgamma(jnp.sum(alpha))
+                  - jnp.sum(lax.lgamma(alpha)))
+        tolerance = 10 * np.finfo(dtype_name(x)).eps
+        on_simplex = jnp.all(x > 0, axis=0) & (jnp.abs(x.sum(axis=0) - 1) < tolerance)
+        return _within(on_simplex, inside)
+
+    @classmethod
+    def pdf(cls, x, alpha):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, alpha))
+
+
+class multivariate_normal:
+    """The normal distribution of vectors: dimension -1 of x."""
+
+    @staticmethod
+    def logpdf(x, mean, cov, allow_singular=None):
+        """The logarithm of the density; cov is a matrix, perhaps one of a batch, or a number."""
+        if allow_singular is not None:
+            raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
+        x, mean, cov = map(as_array, promote_dtypes_inexact(x, mean, cov))
+        if mean.ndim == 0:
+            return norm.logpdf(x, mean, jnp.sqrt(cov))
+        n = mean.shape[-1]
+        if cov.ndim == 0:
+            y = (x - mean) / jnp.sqrt(cov)
+            return -0.5 * (jnp.sum(y * y, axis=-1) + n * (LOG_2PI + lax.log(cov)))
+        if cov.ndim < 2 or cov.shape[-2:] != (n, n):
+            raise ValueError("multivariate_normal.logpdf got incompatible shapes")
+        factor = lax.linalg.cholesky(cov)
+        away = x - mean
+        batch = jnp.broadcast_shapes(away.shape[:-1], cov.shape[:-2])
+        y = lax.linalg.triangular_solve(
+            jnp.broadcast_to(factor, (*batch, n, n)),
+            jnp.broadcast_to(away, (*batch, n))[..., None], left_side=True, lower=True)[..., 0]
+        spread = jnp.sum(lax.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+        return -0.5 * (jnp.sum(y * y, axis=-1) + n * LOG_2PI) - spread
+
+    @classmethod
+    def pdf(cls, x, mean, cov):
+        """The density."""
+        return jnp.exp(cls.logpdf(x, mean, cov))

@@ -1,0 +1,367 @@
+"""Special functions of one number at a time, as in `jax.scipy.special`.
+
+Those with an op of their own (erf, lgamma, igamma and their kin) only gain numpy's promotion here.
+The others are compositions, with derivatives of their own where differentiating the formula would
+divide zero by zero or cancel (xlogy, log_ndtr, ndtri). Source of the formulas: Abramowitz and
+Stegun, "Handbook of Mathematical Functions".
+"""
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import numpy as np
+
+from .. import jnp, lax
+from ..autodiff.custom_jvp import custom_jvp
+from ..dtype_promotion import dtype_name, promote_args_inexact
+
+LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y."""
+    return jnp.where(condition, x, y)
+
+
+# -- gamma and its kin -----------------------------------------------------------------------------
+
+def gammaln(x):
+    """log |gamma(x)|.
+
+    >>> from shardtrace.scipy.special import gammaln
+    >>> print(gammaln(5.0))                                  # log 24
+    3.1780539
+    """
+    (x,) = promote_args_inexact("gammaln", x)
+    return lax.lgamma(x)
+
+
+loggamma = gammaln
+
+
+def gammasgn(x):
+    """The sign of gamma(x): -1 between the poles -1 and 0, 1 between -2 and -1, and so on."""
+    (x,) = promote_args_inexact("gammasgn", x)
+    whole = lax.floor(x)
+    at_pole = (x < 0) & (x == whole)
+    sign = where((x < 0) & (whole % 2 != 0), -1.0, 1.0)
+    minus_zero = (x == 0) & jnp.signbit(x)
+    return where(at_pole, np.nan, where(minus_zero, -1.0, sign)).astype(dtype_name(x))
+
+
+def gamma(x):
+    """The gamma function."""
+    (x,) = promote_args_inexact("gamma", x)
+    return gammasgn(x) * lax.exp(lax.lgamma(x))
+
+
+def factorial(n, exact=False):
+    """n!, that is gamma(n + 1); 0 for negative n. `exact` is not supported."""
+    if exact:
+        raise NotImplementedError("factorial with exact=True")
+    (n,) = promote_args_inexact("factorial", n)
+    return where(n < 0, 0.0, lax.exp(lax.lgamma(n + 1))).astype(dtype_name(n))
+
+
+def digamma(x):
+    """The derivative of `gammaln`."""
+    (x,) = promote_args_inexact("digamma", x)
+    return lax.digamma(x)
+
+
+def polygamma(n, x):
+    """The n-th derivative of `digamma`."""
+    n, x = promote_args_inexact("polygamma", n, x)
+    return lax.polygamma(n, x)
+
+
+def zeta(x, q=None):
+    """Hurwitz' zeta function, the sum over k of 1 / (k + q)**x; q = 1 is Riemann's."""
+    x, q = promote_args_inexact("zeta", x, 1.0 if q is None else q)
+    return lax.zeta(x, q)
+
+
+def gammainc(a, x):
+    """The regularized lower incomplete gamma function."""
+    return lax.igamma(*promote_args_inexact("gammainc", a, x))
+
+
+def gammaincc(a, x):
+    """The regularized upper incomplete gamma function."""
+    return lax.igammac(*promote_args_inexact("gammaincc", a, x))
+
+
+def multigammaln(a, d):
+    """log of the gamma function of d dimensions, d an integer."""
+    d = operator.index(d)
+    (a,) = promote_args_inexact("multigammaln", a)
+    halves = jnp.arange(d) / 2.0
+    terms = lax.lgamma(jnp.expand_dims(a, -1) - halves.astype(dtype_name(a)))
+    return jnp.sum(terms, axis=-1) + 0.25 * d * (d - 1) * math.log(math.pi)
+
+
+def betaln(a, b):
+    """log of the beta function."""
+    a, b = promote_args_inexact("betaln", a, b)
+    return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
+
+
+def beta(a, b):
+    """The beta function gamma(a) gamma(b) / gamma(a + b)."""
+    a, b = promote_args_inexact("beta", a, b)
+    return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * lax.exp(betaln(a, b))
+
+
+def betainc(a, b, x):
+    """The regularized incomplete beta function."""
+    return lax.betainc(*promote_args_inexact("betainc", a, b, x))
+
+
+def poch(z, m):
+    """The rising factorial gamma(z + m) / gamma(z)."""
+    z, m = promote_args_inexact("poch", z, m)
+    ratio = gammasgn(z) * gammasgn(z + m) * lax.exp(lax.lgamma(z + m) - lax.lgamma(z))
+    return where(m == 0, 1.0, ratio).astype(dtype_name(z))
+
+
+def comb(N, k, *, repetition=False):
+    """The number of ways to choose k of N things; with repetition, with things chosen again."""
+    N, k = promote_args_inexact("comb", N, k)
+    if repetition:
+        N = N + k - 1
+    ways = lax.exp(lax.lgamma(N + 1) - lax.lgamma(k + 1) - lax.lgamma(N - k + 1))
+    return where((k >= 0) & (N >= 0) & (k <= N), ways, 0.0).astype(dtype_name(N))
+
+
+# -- logarithms ------------------------------------------------------------------------------------
+
+def _safe_log_product(x, y, log):
+    return where(x == 0, jnp.zeros_like(x), x * log(where(x == 0, jnp.ones_like(y), y)))
+
+
+@custom_jvp
+def _xlogy(x, y):
+    return _safe_log_product(x, y, lax.log)
+
+
+@_xlogy.defjvp
+def _(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    return _xlogy(x, y), dx * lax.log(y) + dy * (x / y)
+
+
+@custom_jvp
+def _xlog1py(x, y):
+    return _safe_log_product(x, y, lax.log1p)
+
+
+@_xlog1py.defjvp
+def _(primals, tangents):
+    (x, y), (dx, dy) = primals, tangents
+    return _xlog1py(x, y), dx * lax.log1p(y) + dy * (x / (1 + y))
+
+
+def xlogy(x, y):
+    """x log(y), and 0 where x is 0.
+
+    >>> from shardtrace.scipy.special import xlogy
+    >>> print(xlogy(0.0, 0.0))
+    0.0
+    """
+    return _xlogy(*jnp.broadcast_arrays(*promote_args_inexact("xlogy", x, y)))
+
+
+def xlog1py(x, y):
+    """x log(1 + y), and 0 where x is 0."""
+    return _xlog1py(*jnp.broadcast_arrays(*promote_args_inexact("xlog1py", x, y)))
+
+
+@custom_jvp
+def _xlogx(x):
+    return _xlogy(x, x)
+
+
+@_xlogx.defjvp
+def _(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _xlogx(x), dx * (lax.log(x) + 1)
+
+
+def entr(x):
+    """-x log(x), the term of an entropy; -inf for negative x."""
+    (x,) = promote_args_inexact("entr", x)
+    return where(x < 0, jnp.full_like(x, -np.inf), -_xlogx(x))
+
+
+def rel_entr(p, q):
+    """p log(p / q), the term of a relative entropy; inf outside of p >= 0, q >= 0."""
+    p, q = jnp.broadcast_arrays(*promote_args_inexact("rel_entr", p, q))
+    both = (p > 0) & (q > 0)
+    safe_p, safe_q = where(both, p, 1.0), where(both, q, 1.0)
+    inside = _xlogx(safe_p) - _xlogy(safe_p, safe_q)
+    outside = where((p == 0) & (q >= 0), 0.0, np.inf)
+    return where(both, inside, outside.astype(dtype_name(p)))
+
+
+def kl_div(p, q):
+    """p log(p / q) - p + q."""
+    p, q = promote_args_inexact("kl_div", p, q)
+    return rel_entr(p, q) - p + q
+
+
+def expit(x):
+    """The logistic function 1 / (1 + exp(-x))."""
+    (x,) = promote_args_inexact("expit", x)
+    return lax.logistic(x)
+
+
+@custom_jvp
+def _logit(x):
+    return lax.log(x / (1 - x))
+
+
+@_logit.defjvp
+def _(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    return _logit(x), dx / (x * (1 - x))
+
+
+def logit(x):
+    """log(x / (1 - x)), the inverse of `expit`."""
+    (x,) = promote_args_inexact("logit", x)
+    return _logit(x)
+
+
+def boxcox(x, lmbda):
+    """(x**lmbda - 1) / lmbda, and log(x) where lmbda is 0."""
+    x, lmbda = promote_args_inexact("boxcox", x, lmbda)
+    power = where(lmbda == 0, 1.0, lmbda)
+    return where(lmbda == 0, lax.log(x), jnp.expm1(power * lax.log(x)) / power)
+
+
+def boxcox1p(x, lmbda):
+    """`boxcox` of 1 + x, exact for small x."""
+    x, lmbda = promote_args_inexact("boxcox1p", x, lmbda)
+    power = where(lmbda == 0, 1.0, lmbda)
+    return where(lmbda == 0, lax.log1p(x), jnp.expm1(power * lax.log1p(x)) / power)
+
+
+# -- the normal distribution -----------------------------------------------------------------------
+
+def erf(x):
+    """The error function."""
+    (x,) = promote_args_inexact("erf", x)
+    return lax.erf(x)
+
+
+def erfc(x):
+    """1 - erf(x), without cancellation."""
+    (x,) = promote_args_inexact("erfc", x)
+    return lax.erfc(x)
+
+
+def erfinv(x):
+    """The inverse of `erf`."""
+    (x,) = promote_args_inexact("erfinv", x)
+    return lax.erf_inv(x)
+
+
+def ndtr(x):
+    """The probability that a standard normal number is at most x.
+
+    >>> from shardtrace.scipy.special import ndtr
+    >>> print(ndtr(0.0))
+    0.5
+    """
+    (x,) = promote_args_inexact("ndtr", x)
+    w = x * math.sqrt(0.5)
+    tail = lax.erfc(lax.abs(w))
+    near = 1 + lax.erf(w)
+    return 0.5 * where(lax.abs(w) < math.sqrt(0.5), near, where(w > 0, 2 - tail, tail))
+
+
+# From where on (below, above) the formulas for the tails are exact enough.
+_TAILS = {np.dtype(np.float64): (-20.0, 8.0)}
+
+
+@custom_jvp
+def _log_ndtr(x):
+    below, above = _TAILS.get(np.dtype(dtype_name(x)), (-10.0, 5.0))
+    far = jnp.minimum(x, below)
+    # The asymptotic series 1 - 1/x^2 + 3/x^4 - 15/x^6 of ndtr(x) (-x) / pdf(x).
+    square = 1 / (far * far)
+    series = 1 - square * (1 - square * (3 - 15 * square))
+    lower = -0.5 * far * far - lax.log(-far) - LOG_SQRT_2PI + lax.log(series)
+    middle = lax.log(ndtr(jnp.clip(x, below, above)))
+    return where(x > above, -ndtr(-x), where(x > below, middle, lower))
+
+
+@_log_ndtr.defjvp
+def _(primals, tangents):
+    (x,), (dx,) = primals, tangents
+    y = _log_ndtr(x)
+    return y, dx * lax.exp(-0.5 * x * x - LOG_SQRT_2PI - y)
+
+
+def log_ndtr(x, series_order=3):
+    """log of `ndtr`, exact far out in the lower tail too. The series has three terms."""
+    (x,) = promote_args_inexact("log_ndtr", x)
+    return _log_ndtr(x)
+
+
+@custom_jvp
+def _ndtri(p):
+    """Newton's method on log ndtr(x) = log p, for the smaller of p and 1 - p."""
+    small = jnp.minimum(p, 1 - p)
+    inside = (small > 0) & (small <= 0.5)
+    target = lax.log(where(inside, small, 0.5))
+    z = jnp.sqrt(-2 * target)
+    x = -(z - (2.515517 + 0.802853 * z + 0.010328 * z * z)
+          / (1 + 1.432788 * z + 0.189269 * z * z + 0.001308 * z * z * z))
+    for _ in range(3):
+        y = _log_ndtr(x)
+        x = x - (y - target) * lax.exp(y + 0.5 * x * x + LOG_SQRT_2PI)
+    x = where(p > 0.5, -x, x)
+    edge = where(p == 0, -np.inf, where(p == 1, np.inf, np.nan)).astype(dtype_name(p))
+    return where(inside, x, edge)
+
+
+@_ndtri.defjvp
+def _(primals, tangents):
+    (p,), (dp,) = primals, tangents
+    x = _ndtri(p)
+    return x, dp * lax.exp(0.5 * x * x + LOG_SQRT_2PI)
+
+
+def ndtri(p):
+    """The inverse of `ndtr`."""
+    (p,) = promote_args_inexact("ndtri", p)
+    return _ndtri(p)
+
+
+# -- Bessel functions ------------------------------------------------------------------------------
+
+def i0e(x):
+    """`i0` times exp(-|x|)."""
+    (x,) = promote_args_inexact("i0e", x)
+    return lax.bessel_i0e(x)
+
+
+def i0(x):
+    """The modified Bessel function of order 0."""
+    (x,) = promote_args_inexact("i0", x)
+    return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
+
+
+def i1e(x):
+    """`i1` times exp(-|x|)."""
+    (x,) = promote_args_inexact("i1e", x)
+    return lax.bessel_i1e(x)
+
+
+def i1(x):
+    """The modified Bessel function of order 1."""
+    (x,) = promote_args_inexact("i1", x)
+    return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)

@@ -1,0 +1,135 @@
+"""Reductions of the rows of an array that belong together: `jax.ops.segment_sum` and its kin.
+
+Each is one scatter into rows of the reduction's neutral element. With `out_sharding` it runs with
+the Explicit axes Auto, so that rows split over devices may be reduced where they are; a sum may be
+left pending (`P(unreduced={...})`), and no data moves then.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..ir.array import Array
+from ..ir.dtypes import finfo, iinfo, issubdtype
+from ..ir.op import Op
+from ..ir.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p
+from . import lax
+from .auto_mode import in_auto_mode
+from .constants import as_array
+from .dtype_promotion import check_arraylike, convert
+from .indexed_update import scatter_update
+from .jnp import reductions
+from .lax.creation import filled_as
+from .out_sharding import canonicalize_sharding
+from .tracer import Tracer
+
+
+def _neutral(op: Op, dtype: np.dtype) -> Any:
+    """What the reduction of no row is."""
+    if op in (scatter_add_p, scatter_mul_p):
+        return dtype.type(op is scatter_mul_p)
+    largest = op is scatter_min_p
+    if dtype == np.dtype(bool):
+        return np.bool_(largest)
+    if issubdtype(dtype, np.integer):
+        return dtype.type(iinfo(dtype).max if largest else iinfo(dtype).min)
+    if finfo(dtype).max == np.inf or not np.isinf(np.array(np.inf).astype(dtype)):
+        return dtype.type(finfo(dtype).max if largest else finfo(dtype).min)
+    return dtype.type(np.inf if largest else -np.inf)
+
+
+def _segment(name: str, op: Op, reducer: Callable[..., Array], data: Any, segment_ids: Any,
+             num_segments: int | None, indices_are_sorted: bool, unique_indices: bool,
+             bucket_size: int | None, mode: Any, out_sharding: Any) -> Array:
+    sharding = canonicalize_sharding(out_sharding, name)
+    if sharding is not None and sharding.spec.unreduced and op is not scatter_add_p:
+        raise NotImplementedError(f"unreduced for {name.removeprefix('segment_')} is not yet "
+                                  "supported: only a sum can be left pending")
+    check_arraylike(name, data, segment_ids)
+    data, ids = as_array(data), as_array(segment_ids)
+    if num_segments is None:
+        if isinstance(ids, Tracer):
+            ids._concrete(f"{name}; pass num_segments=")
+        known = np.asarray(ids)
+        num_segments = int(known.max()) + 1 if known.size else 0
+    elif isinstance(num_segments, Tracer):
+        num_segments._concrete(f"{name}() `num_segments` argument.")
+    count = num_segments.__index__()
+    if count < 0:
+        raise ValueError("num_segments must be non-negative.")
+    neutral = _neutral(op, data.dtype)
+    rest = data.shape[1:] if ids.ndim else data.shape
+    if bucket_size is None:
+        def run(data: Any, ids: Any) -> Array:
+            out = filled_as((count, *rest), convert(neutral, data.dtype))
+            return scatter_update(op, out, ids, data, indices_are_sorted, unique_indices, mode,
+                                  False)
+
+        return in_auto_mode(run, sharding, data, ids)
+    if sharding is not None:
+        raise NotImplementedError(f"{name} with both bucket_size and out_sharding")
+    buckets = -(-ids.size // bucket_size)
+    out = filled_as((buckets, count, *rest), convert(neutral, data.dtype))
+    which = np.arange(ids.shape[0], dtype=np.int32) // np.int32(bucket_size)
+    out = scatter_update(op, out, (which, ids), data, indices_are_sorted, unique_indices, mode,
+                         False)
+    return lax.convert_element_type(reducer(out, axis=0), data.dtype)
+
+
+def segment_sum(data, segment_ids, num_segments=None, indices_are_sorted=False,
+                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
+    """Sums of the rows of data with the same id: [n, ...] and int [n] -> [num_segments, ...].
+
+    num_segments: needed while tracing; by default the largest id + 1. Rows with other ids are left
+    out (see mode). bucket_size: rows are summed in groups of this size first. out_sharding: of the
+    result; the sum may be left unreduced. Source: `jax.ops.segment_sum`.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace import ops
+    >>> ops.segment_sum(jnp.arange(5), jnp.array([0, 0, 1, 1, 2]))
+    Array([1, 5, 4], dtype=int32)
+    """
+    return _segment("segment_sum", scatter_add_p, reductions.sum, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
+
+
+def segment_prod(data, segment_ids, num_segments=None, indices_are_sorted=False,
+                 unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
+    """Products of the rows of data with the same id; 1 where there is none. See `segment_sum`.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace import ops
+    >>> ops.segment_prod(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
+    Array([ 0,  6, 20], dtype=int32)
+    """
+    return _segment("segment_prod", scatter_mul_p, reductions.prod, data, segment_ids,
+                    num_segments, indices_are_sorted, unique_indices, bucket_size, mode,
+                    out_sharding)
+
+
+def segment_max(data, segment_ids, num_segments=None, indices_are_sorted=False,
+                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
+    """Maxima of the rows of data with the same id; the least value where there is none.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace import ops
+    >>> ops.segment_max(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
+    Array([1, 3, 5], dtype=int32)
+    """
+    return _segment("segment_max", scatter_max_p, reductions.max, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
+
+
+def segment_min(data, segment_ids, num_segments=None, indices_are_sorted=False,
+                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
+    """Minima of the rows of data with the same id; the greatest value where there is none.
+
+    >>> import shardtrace.numpy as jnp
+    >>> from shardtrace import ops
+    >>> ops.segment_min(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
+    Array([0, 2, 4], dtype=int32)
+    """
+    return _segment("segment_min", scatter_min_p, reductions.min, data, segment_ids, num_segments,
+                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
