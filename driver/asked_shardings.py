@@ -159,9 +159,13 @@ def check_fits(sharding: Sharding, aval: ArrayType, what: str) -> None:
     try:
         sharding.shard_shape(aval.shape)
     except IndivisibleError as e:
-        raise IndivisibleError(f"One of pjit {what} was given the sharding of {sharding}, which "
-                               f"implies that the global size of its dimension should be divisible "
-                               f"by the number of its parts, but it is not: {e}") from None
+        dim, size, count = e.dimension, e.size, e.parts
+        fail(IndivisibleError,
+             f"One of pjit {what} was given the sharding of {sharding}, which implies that the "
+             f"global size of its dimension {dim} should be divisible by {count}, but it is equal "
+             f"to {size} (full shape: {aval.shape}); it implies that array axis {dim} is "
+             f"partitioned {count} times, but the dimension size is {size}", code="indivisible",
+             label=f"{size} elements cannot be cut into {count} equal blocks", help=e.advice)
 
 
 def check_one_process(aval: ArrayType) -> None:

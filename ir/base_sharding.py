@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from .device import Device, process_index
-from .diagnostic import fail
+from .diagnostic import error
 from .errors import IndivisibleError
 from .hlo_sharding import HloSharding
 from .interning import Immutable
@@ -156,10 +156,14 @@ def common_devices_indices_map(sharding: Sharding, global_shape: Shape) -> Mappi
 def indivisible(sharding: Sharding, dim: int, shape: Shape, factors: Sequence[int]) -> NoReturn:
     """Raise `IndivisibleError`: the tiles of dimension `dim` would not be equal."""
     size, factor = shape[dim], factors[dim]
-    fail(IndivisibleError,
-         f"Sharding {sharding} implies that array axis {dim} is partitioned {factor} times, but "
-         f"the dimension size is {size} (full shape: {shape}, per-dimension tiling factors: "
-         f"{list(factors)} should evenly divide the shape)", code="indivisible",
-         label=f"{size} elements cannot be cut into {factor} equal blocks",
-         help=f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave it whole "
+    advice = (f"pad dimension {dim} to {-(-size // factor) * factor} elements, or leave it whole "
               "in the spec")
+    raised = error(
+        IndivisibleError,
+        f"Sharding {sharding} implies that array axis {dim} is partitioned {factor} times, but "
+        f"the dimension size is {size} (full shape: {shape}, per-dimension tiling factors: "
+        f"{list(factors)} should evenly divide the shape)", code="indivisible",
+        label=f"{size} elements cannot be cut into {factor} equal blocks", help=advice)
+    assert isinstance(raised, IndivisibleError)
+    raised.dimension, raised.size, raised.parts, raised.advice = dim, size, factor, advice
+    raise raised

@@ -83,7 +83,12 @@ class IndivisibleError(ShardtraceError, ValueError):
     Cause: each of the 4 devices along X would hold 1.5 elements.
 
     Fix: pad the dimension to a multiple of 4, split another dimension, or leave it whole.
+
+    dimension, size, parts: which dimension, of how many elements, over how many devices; advice:
+    the fix in words.
     """
+    dimension = size = parts = 0
+    advice = ""
 
 
 # --------------------------------------------------------------------------- tracers
