@@ -1,0 +1,91 @@
+"""Two explanations side by side: what changed in collectives, bytes, memory and time."""
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from . import render
+from .explanation import ExplainedCollective, Explanation
+
+
+@dataclass(frozen=True)
+class Difference:
+    """before, after: explanations; text: what was changed. removed, added: collectives that only
+    one of them has (by kind, axes, bytes and line).
+    """
+    before: Explanation
+    after: Explanation
+    text: str = ""
+
+    @property
+    def removed(self) -> list[ExplainedCollective]:
+        return _missing(self.before, self.after)
+
+    @property
+    def added(self) -> list[ExplainedCollective]:
+        return _missing(self.after, self.before)
+
+    @property
+    def types(self) -> list[tuple[str, str, str]]:
+        """(name, type before, type after) of arguments and results that are laid out otherwise."""
+        a, b = self.before.partitioned.local, self.after.partitioned.local
+        names = [v.name or f"argument {i}" for i, v in enumerate(a.invars)]
+        named = list(zip(names, a.global_in, b.global_in, strict=False))
+        named += [(f"result {i}", x, y) for i, (x, y) in enumerate(zip(
+            a.global_out, b.global_out, strict=False))]
+        return [(n, x.str_short(True), y.str_short(True)) for n, x, y in named
+                if x.str_short(True) != y.str_short(True)]
+
+    @property
+    def rows(self) -> list[tuple[str, float, float]]:
+        """(name, before, after) of the totals."""
+        a, b = self.before, self.after
+        return [("collectives", len(a.collectives), len(b.collectives)),
+                ("received_bytes", a.received_bytes, b.received_bytes), ("time", a.time, b.time),
+                ("peak_bytes", a.peak_bytes, b.peak_bytes), ("flops", a.flops, b.flops)]
+
+    def __bool__(self) -> bool:
+        """Is there any difference?"""
+        return bool(self.removed or self.added or self.types
+                    or any(x != y for _, x, y in self.rows))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"change": self.text,
+                "totals": {n: {"before": x, "after": y} for n, x, y in self.rows},
+                "types": [{"name": n, "before": x, "after": y} for n, x, y in self.types],
+                "removed": [c.to_dict(suggestions=False) for c in self.removed],
+                "added": [c.to_dict(suggestions=False) for c in self.added]}
+
+    def __str__(self) -> str:
+        lines = [self.text] if self.text else []
+        if not self:
+            return "\n".join([*lines, "  no difference"])
+        for name, x, y in self.types:
+            lines.append(f"  {name}: {x} -> {y}")
+        for mark, found in (("-", self.removed), ("+", self.added)):
+            lines += [f"  {mark} {render.heading(c)}, {c.source}" for c in found]
+        for name, x, y in self.rows:
+            show = {"time": render.seconds, "collectives": lambda n: f"{n:.0f}",
+                    "flops": lambda n: render.quantity(n, "FLOP")}.get(
+                        name, lambda n: render.quantity(n, "B"))
+            change = "" if x == y else f" ({(y - x) / x:+.0%})" if x else ""
+            lines.append(f"  {name.replace('_', ' ')}: {show(x)}"
+                         + (f" -> {show(y)}{change}" if x != y else ", as before"))
+        return "\n".join(lines)
+
+
+def _missing(a: Explanation, b: Explanation) -> list[ExplainedCollective]:
+    """The collectives of a that b lacks."""
+    left = Counter(_key(c) for c in b.collectives)
+    out = []
+    for c in a.collectives:
+        if left[_key(c)]:
+            left[_key(c)] -= 1
+        else:
+            out.append(c)
+    return out
+
+
+def _key(c: ExplainedCollective) -> tuple:
+    return (c.kind, c.mesh_axes, c.received_bytes, c.count, c.source.file, c.source.line)
