@@ -1,0 +1,280 @@
+"""Reshards done later, where the value they move is smaller or one does for several.
+
+The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
+reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
+gathered and then cut or rounded can be gathered after that. A value behind a reshard thus has an
+*earlier form*, and so has what is computed from it (alternatives.py). From the last equation to
+the first the pass counts the bytes that it takes to finish a value, or all that is computed from
+it; then the equations are written anew, each on the forms that its operands are held in.
+
+The bytes of a program never grow: a reshard moves on only if all that depends on it is served, and
+each of several values that meet in an equation is charged for it in full.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..ir.location import UNKNOWN, Location
+from ..ir.ops.sharding import reshard_p
+from ..ir.program import Atom, Equation, Literal, Program, Var
+from ..ir.types import ArrayType
+from .alternatives import Passed, bytes_between, may_pass, passed
+from .reshards import fold_reshards
+from .resolve import reshard_equation
+
+# Less than any number of bytes: preferred among plans that move the same.
+_LITTLE = 1e-6
+_MOST_REASONS = 8
+MORE = "and more"
+CARRIED = "the sum that the loop carries is needed in its body"
+
+
+def delayed(program: Program, memo: dict) -> Program:
+    """The program with its reshards where they cost least; not the programs in it."""
+    if not any(eqn.op is reshard_p for eqn in program.eqns):
+        return program
+    return Delay(program, memo).rewritten()
+
+
+class Delay:
+    """One program. entering: parameters that come in an earlier form; leaving: by position,
+    results that may leave in one; location: of the loop that has these (loop_sums.py).
+    """
+
+    def __init__(self, program: Program, memo: dict,
+                 entering: Mapping[Var, ArrayType] | None = None,
+                 leaving: Mapping[int, ArrayType] | None = None,
+                 location: Location = UNKNOWN) -> None:
+        self.program = program
+        self.memo = memo
+        self.location = location
+        self.entering = dict(entering or {})
+        self.leaving = dict(leaving or {})
+        self.earlier: dict[Atom, ArrayType] = {**self.entering}
+        self.passes: dict[int, Passed] = {}         # equation number -> how it passes them on
+        # result -> where and why it would have been finished, of those that left in another form
+        self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
+        self.later: set[Atom] = set()               # values that are not finished where they arise
+        self.direct: set[Atom] = set()              # brought from a value that is finished anyway
+        self._find_forms(frozenset())
+        self._decide(frozenset())
+        ready = frozenset(v for v in self.earlier if v not in self.later)
+        if ready and any(e.op is reshard_p and e.invars[0] in ready for e in program.eqns):
+            self.earlier, self.passes, self.later = {**self.entering}, {}, set()
+            self._find_forms(ready)
+            self._decide(ready)
+
+    # -- what could be ---------------------------------------------------------------------------
+
+    def _find_forms(self, ready: frozenset[Atom]) -> None:
+        """The earlier forms of values. ready: those that are known to be finished where they arise.
+        """
+        earlier = self.earlier
+        for k, eqn in enumerate(self.program.eqns):
+            if eqn.op is reshard_p:
+                (x,), (y,) = eqn.invars, eqn.outvars
+                if isinstance(x, Var) and not y.aval.sharding.spec.unreduced:
+                    form = earlier.get(x, x.aval)
+                    if x in ready and bytes_between(x.aval, y.aval) < bytes_between(form, y.aval):
+                        form = x.aval
+                        self.direct.add(y)
+                    if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
+                        earlier[y] = form
+            elif earlier and may_pass(eqn):
+                forms = [earlier.get(a) for a in eqn.invars]
+                if any(f is not None for f in forms):
+                    found = passed(eqn, forms, self.memo)
+                    if found is not None and _apart(eqn, found):
+                        self.passes[k] = found
+                        earlier[eqn.outvars[0]] = found.result
+
+    def _decide(self, ready: frozenset[Atom]) -> None:
+        """Which values are finished later, from the last equation to the first."""
+        earlier = self.earlier
+        # what the readers of a value need, if it waits for them
+        served: dict[Atom, float] = dict.fromkeys(ready, float("inf"))
+        for i, atom in enumerate(self.program.outvars):
+            if atom in earlier:
+                free = self.leaving.get(i) is earlier[atom]
+                served[atom] = served.get(atom, 0.0) + (0.0 if free else float("inf"))
+        costs: dict[Atom, float] = {}
+
+        def cost(v: Atom) -> float:
+            """Bytes to finish v, or else all that is made of it; settles which."""
+            if v not in costs:
+                own = float(bytes_between(earlier[v], v.aval))
+                waiting = served.get(v, 0.0)
+                if waiting < own:
+                    self.later.add(v)
+                costs[v] = min(own, waiting)
+            return costs[v]
+
+        for k in range(len(self.program.eqns) - 1, -1, -1):
+            eqn = self.program.eqns[k]
+            readers = [a for a in dict.fromkeys(eqn.invars) if a in earlier]
+            if not readers:
+                for v in eqn.outvars:
+                    if v in earlier:
+                        cost(v)
+                continue
+            if eqn.op is reshard_p:
+                y = eqn.outvars[0]
+                price = float(bytes_between(earlier[readers[0]], y.aval))
+                if y in earlier:
+                    price = min(price, cost(y))
+                served[readers[0]] = served.get(readers[0], 0.0) + price
+                continue
+            way = self.passes.get(k)
+            used = {eqn.invars[i] for i in way.used} if way is not None else set()
+            price = cost(eqn.outvars[0]) if way is not None else 0.0
+            if len(used) > 1:
+                price -= _LITTLE                    # one exchange for several
+            for v in readers:
+                served[v] = served.get(v, 0.0) + (price if v in used else float("inf"))
+        for v in self.entering:
+            cost(v)
+
+    # -- what is written -------------------------------------------------------------------------
+
+    def rewritten(self) -> Program:
+        """The program, parameters and results in the forms that were asked for."""
+        return _Writer(self).program()
+
+
+def _apart(eqn: Equation, way: Passed) -> bool:
+    """No value is wanted in its earlier form and as it is."""
+    used = {eqn.invars[i] for i in way.used}
+    return not any(a in used for i, a in enumerate(eqn.invars) if i not in way.used)
+
+
+class _Writer:
+    def __init__(self, plan: Delay) -> None:
+        self.plan = plan
+        self.eqns: list[Equation] = []
+        self.forms: dict[Atom, Var] = {}            # value -> the variable with its earlier form
+        self.finished: set[Atom] = set()            # values with an earlier form, finished as well
+        self.why: dict[Atom, tuple[str, ...]] = {}  # earlier form -> reasons for finishing it
+        self.where: dict[Atom, Location] = {}
+        self.brought: dict[tuple[Atom, ArrayType], Var] = {}
+
+    def program(self) -> Program:
+        plan, program = self.plan, self.plan.program
+        invars = []
+        for v in program.invars:
+            if v not in plan.entering:
+                invars.append(v)
+                continue
+            form = Var(plan.entering[v], v.name)
+            invars.append(form)
+            self._hold(v, form, (CARRIED,), plan.location)
+        for k, eqn in enumerate(program.eqns):
+            self.equation(k, eqn)
+        outvars: list[Atom] = []
+        for i, atom in enumerate(program.outvars):
+            want = plan.leaving.get(i)
+            if want is None:
+                outvars.append(atom)
+            elif plan.earlier.get(atom) is want and atom in self.forms:
+                form = self.forms[atom]
+                outvars.append(form)
+                plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
+            else:
+                outvars.append(self.bring(atom, want, None, "the sum that a loop carries waits"))
+        eqns, outvars = fold_reshards(live(self.eqns, outvars), outvars)
+        return program.replace(invars=invars, eqns=eqns, outvars=outvars)
+
+    def equation(self, k: int, eqn: Equation) -> None:
+        plan = self.plan
+        if eqn.op is reshard_p:
+            self.reshard(eqn)
+            return
+        way = plan.passes.get(k)
+        waiting = any(a in plan.later and a in self.forms and a not in self.finished
+                      for a in eqn.invars)
+        if way is None or not waiting:
+            self.eqns.append(eqn)
+            self.finished.update(v for v in eqn.outvars if v in plan.earlier)
+            return
+        operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
+        result = eqn.outvars[0]
+        form = Var(way.result, result.name)
+        self.eqns.append(eqn.replace(invars=operands, outvars=(form,)))
+        sources = [o for o in operands if o in self.why]
+        reasons = tuple(dict.fromkeys(r for o in sources for r in self.why[o]))
+        if len(reasons) > 1:
+            reasons = tuple(r for r in reasons if r not in (CARRIED, MORE))
+        if len(reasons) > _MOST_REASONS:
+            reasons = (*reasons[:_MOST_REASONS], MORE)
+        where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
+        self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
+
+    def _operand(self, eqn: Equation, way: Passed, i: int, atom: Atom) -> Atom:
+        want = way.needed[i]
+        if i in way.used and atom in self.forms:
+            return self.forms[atom]
+        if atom.aval.sharding is want.sharding or (
+                isinstance(atom, Literal) and not want.sharding.spec.unreduced):
+            return atom
+        return self.bring(atom, want, eqn.location, f"`{eqn.op.name}` runs before the reshard of "
+                          "another operand")
+
+    def _hold(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
+        """`v` exists in its earlier form; finish it here unless that is left for later."""
+        self.forms[v] = form
+        self.why[form] = reasons
+        self.where[form] = where
+        if v not in self.plan.later:
+            self.finish(v)
+
+    def finish(self, v: Var) -> None:
+        form = self.forms[v]
+        move = reshard_equation(form, v.aval, self.where[form],
+                                joined_reasons(self.why[form]), v.name)
+        self.eqns.append(move.replace(outvars=(v,)))
+        self.finished.add(v)
+
+    def reshard(self, eqn: Equation) -> None:
+        plan = self.plan
+        (x,), (y,) = eqn.invars, eqn.outvars
+        held = x in self.forms
+        alone = held and x not in self.finished
+        reasons = tuple(dict.fromkeys(filter(None, (*(self.why[self.forms[x]] if held else ()),
+                                                    eqn.reason))))
+        form = x if y in plan.direct else self.forms.get(x, None if x in plan.earlier else x)
+        if y in plan.earlier:
+            if isinstance(form, Var):
+                self.forms[y] = form
+                self.why.setdefault(form, reasons)
+                self.where.setdefault(form, eqn.location)
+                if y in plan.later:
+                    return
+            self.finished.add(y)
+        if alone:
+            self.eqns.append(eqn.replace(invars=(self.forms[x],), reason=joined_reasons(reasons)))
+        else:
+            self.eqns.append(eqn)
+
+    def bring(self, atom: Atom, want: ArrayType, where: Location | None, reason: str) -> Atom:
+        key = (atom, want)
+        if key not in self.brought:
+            move = reshard_equation(atom, want, where or self.plan.location, reason)
+            self.eqns.append(move)
+            self.brought[key] = move.outvars[0]
+        return self.brought[key]
+
+
+def joined_reasons(reasons: Iterable[str]) -> str:
+    """One text for an exchange that exists for several reasons."""
+    return "; ".join(dict.fromkeys(filter(None, reasons)))
+
+
+def live(eqns: Sequence[Equation], outvars: Sequence[Atom]) -> list[Equation]:
+    """Without reshards that nothing reads."""
+    used: set[Atom] = set(outvars)
+    kept = []
+    for eqn in reversed(eqns):
+        if eqn.op is reshard_p and eqn.outvars[0] not in used:
+            continue
+        used.update(eqn.invars)
+        kept.append(eqn)
+    return kept[::-1]

@@ -1,0 +1,193 @@
+"""Exchanges leave loops that do not change what they exchange, and small ones become one."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace.ir.dialect  # noqa: F401
+from shardtrace.ir.parse import parse_program as parse
+from shardtrace.ir.program import programs_equal
+from shardtrace.ir.verify import verify
+from shardtrace.partitioner.collectives import collectives
+from shardtrace.partitioner.combine import SMALL
+from shardtrace.partitioner.optimize import optimize
+from shardtrace.runtime.perdevice import compile_per_device
+from shardtrace.runtime.simulated import compile_simulated
+from shardtrace.runtime.storage import Stored
+
+HEAD = "mesh (x=4 manual)\nlevel local\n\n"
+GATHER = "all_gather_invariant[all_gather_dimension=0, axis_name=('x',), axis_size=4, tiled=True]"
+F32 = "preferred_element_type=f32"
+SUM = "psum_invariant[axes=('x',)]"
+
+
+def runs(program, values):
+    out = []
+    for compiler in (compile_simulated, compile_per_device):
+        results = compiler(program, program.mesh)([Stored(v) for v in values])
+        out.append([np.asarray(r.data) for r in results])
+    return out
+
+
+def optimized(before: str, *values):
+    """The program after all rewrites, which must give in both executors what it gave before."""
+    program = parse(HEAD + before)
+    verify(program)
+    after = optimize(program)
+    verify(after)
+    assert programs_equal(parse(str(after)), after)
+    for want, got in zip(runs(program, values), runs(after, values), strict=True):
+        for a, b in zip(want, got, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+    return after
+
+
+def check(before: str, after: str, *values) -> None:
+    got = optimized(before, *values)
+    assert programs_equal(got, parse(HEAD + after)), str(got)
+
+
+W = np.arange(32, dtype=np.float32).reshape(8, 4) / 32
+X = np.ones((3, 8), np.float32)
+
+
+def test_a_gather_of_a_constant_of_the_loop_leaves_it_with_what_it_is_made_of():
+    check(f"""
+program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4], a: f32[3,8] <- f32[3,8]) -> f32[3,8] => f32[3,8] {{
+  b: f32[3,8] = scan[length=3, num_carry=1, num_consts=1, reverse=False] w a
+    jaxpr = @body(w: f32[2,4]{{V:x}}, c: f32[3,8]) -> f32[3,8] {{
+      s: f32[2,4]{{V:x}} = sin[accuracy=None] w
+      g: f32[8,4] = {GATHER} s
+      d: f32[3,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ())), {F32}] c g
+      e: f32[3,8] = dot_general[dimension_numbers=(((1,), (1,)), ((), ())), {F32}] d g
+      return e
+    }}
+  return b
+}}""", f"""
+program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4], a: f32[3,8] <- f32[3,8]) -> f32[3,8] => f32[3,8] {{
+  s: f32[2,4]{{V:x}} = sin[accuracy=None] w
+  g: f32[8,4] = {GATHER} s
+  b: f32[3,8] = scan[length=3, num_carry=1, num_consts=1, reverse=False] g a
+    jaxpr = @body(g: f32[8,4], c: f32[3,8]) -> f32[3,8] {{
+      d: f32[3,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ())), {F32}] c g
+      e: f32[3,8] = dot_general[dimension_numbers=(((1,), (1,)), ((), ())), {F32}] d g
+      return e
+    }}
+  return b
+}}""", W, X)
+
+
+WHILE = """
+program @f(w: f32[2,4]{V:x} <- f32[8@x,4], n: i32[] <- i32[]) -> f32[8,4] => f32[8,4] {
+  z: f32[8,4] = broadcast_in_dim[broadcast_dimensions=(), shape=(8, 4)] 0.0:f32[]
+  i: i32[], b: f32[8,4] = while[body_nconsts=1, cond_nconsts=1] n w n z
+    body_jaxpr = @body(w: f32[2,4]{V:x}, i: i32[], c: f32[8,4]) -> (i32[], f32[8,4]) {
+      g: f32[8,4] = GATHER w
+      d: f32[8,4] = add c g
+      j: i32[] = sub i 1:i32[]
+      return j, d
+    }
+    cond_jaxpr = @cond(m: i32[], i: i32[], c: f32[8,4]) -> bool[] {
+      p: bool[] = gt i 0:i32[]
+      return p
+    }
+  return b
+}""".replace("GATHER", GATHER)
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_out_of_a_while(trips):
+    after = optimized(WHILE, W, np.int32(trips))
+    assert [e.op.name for e in after.eqns] == ["broadcast_in_dim", "all_gather_invariant", "while"]
+
+
+def test_equal_exchanges_inside_and_outside_are_one():
+    after = optimized(f"""
+program @f(
+    w: f32[2,4]{{V:x}} <- f32[8@x,4],
+    a: f32[3,8] <- f32[3,8],
+) -> (f32[3,4] => f32[3,4], f32[3,8] => f32[3,8]) {{
+  h: f32[8,4] = {GATHER} w
+  o: f32[3,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ())), {F32}] a h
+  b: f32[3,8] = scan[length=3, num_carry=1, num_consts=1, reverse=False] w a
+    jaxpr = @body(w: f32[2,4]{{V:x}}, c: f32[3,8]) -> f32[3,8] {{
+      g: f32[8,4] = {GATHER} w
+      d: f32[3,4] = dot_general[dimension_numbers=(((1,), (0,)), ((), ())), {F32}] c g
+      e: f32[3,8] = dot_general[dimension_numbers=(((1,), (1,)), ((), ())), {F32}] d g
+      return e
+    }}
+  return o, b
+}}""", W, X)
+    assert len(collectives(after)) == 1
+
+
+# -- combining -------------------------------------------------------------------------------------
+
+def test_small_sums_become_one_and_what_reads_the_first_waits():
+    after = optimized(f"""
+program @f(
+    w: f32[2,4]{{V:x}} <- f32[8@x,4],
+) -> (f32[] => f32[], f32[4] => f32[4], f32[2,4] => f32[2,4]) {{
+  a: f32[]{{V:x}} = reduce_sum[axes=(0, 1)] w
+  b: f32[] = {SUM} a  # user.py:1:1, because one
+  c: f32[] = div b 32.0:f32[]
+  d: f32[4]{{V:x}} = reduce_sum[axes=(0,)] w
+  e: f32[4] = {SUM} d  # user.py:2:1, because two
+  g: f32[2,4]{{V:x}} = neg w
+  h: f32[2,4] = {SUM} g  # user.py:3:1, because three
+  return c, e, h
+}}""", W)
+    (record,) = collectives(after)
+    assert record.bytes == 2 * 3 * (1 + 4 + 8) * 4 // 4
+    for part in ("one (user.py:1", "two (user.py:2", "three (user.py:3"):
+        assert part in record.reason
+
+
+def test_sums_that_wait_for_each_other_stay_apart():
+    after = optimized(f"""
+program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4]) -> f32[] => f32[] {{
+  a: f32[]{{V:x}} = reduce_sum[axes=(0, 1)] w
+  b: f32[] = {SUM} a
+  c: f32[2,4]{{V:x}} = mul b w
+  d: f32[]{{V:x}} = reduce_sum[axes=(0, 1)] c
+  e: f32[] = {SUM} d
+  return e
+}}""", W)
+    assert len(collectives(after)) == 2
+
+
+def test_large_sums_and_those_of_other_dtypes_stay_apart():
+    n = SMALL // 4 + 1
+    after = optimized(f"""
+program @f(
+    w: f32[{n}]{{V:x}} <- f32[{4 * n}@x],
+    v: i32[2]{{V:x}} <- i32[8@x],
+) -> (f32[{n}] => f32[{n}], i32[2] => i32[2], f32[] => f32[]) {{
+  a: f32[{n}] = {SUM} w
+  b: i32[2] = {SUM} v
+  c: f32[]{{V:x}} = reduce_sum[axes=(0,)] w
+  d: f32[] = {SUM} c
+  return a, b, d
+}}""", np.ones(4 * n, np.float32), np.arange(8, dtype=np.int32))
+    assert len(collectives(after)) == 3
+
+
+def test_maxima_and_sums_of_several_stages():
+    after = optimized(f"""
+program @f(
+    w: f32[2,4]{{V:x}} <- f32[8@x,4],
+) -> (f32[4] => f32[4], f32[4] => f32[4], f32[4] => f32[4]) {{
+  a: f32[4]{{V:x}} = reduce_max[axes=(0,)] w
+  b: f32[4] = pmax[axes=('x',)] a
+  c: f32[4]{{V:x}} = reduce_sum[axes=(0,)] w
+  d: f32[4] = {SUM} c
+  e: f32[4]{{V:x}} = sub c b
+  g: f32[4] = {SUM} e
+  i: f32[4]{{V:x}} = add c b
+  j: f32[4] = pmax[axes=('x',)] i
+  k: f32[4]{{V:x}} = mul c d
+  l: f32[4] = {SUM} k
+  return g, j, l
+}}""", W)
+    assert sorted((r.op, r.bytes) for r in collectives(after)) == [
+        ("pmax", 24), ("pmax", 24), ("psum_invariant", 24), ("psum_invariant", 48)]
