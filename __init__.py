@@ -50,6 +50,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "effects_barrier": (".tracer.callbacks", "effects_barrier"),
     "enable_x64": (".ir.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
+    "explain": (".driver.explain", "explain"),
     "explicit_axes": (".tracer.sharding_functions", "explicit_axes"),
     "grad": (".tracer.autodiff.grad", "grad"),
     "hessian": (".tracer.autodiff.jacobian", "hessian"),
@@ -89,6 +90,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "smap": (".tracer.shard_map", "smap"),
     "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
+    "whatif": (".driver.budgets", "whatif"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.vmap", "vmap"),
     "debug_nans": (".ir.settings", "debug_nans"),
@@ -114,8 +116,8 @@ _NAMES: dict[str, tuple[str, str]] = {
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
             "dlpack", "dtypes", "errors", "experimental", "extend", "flatten_util", "image", "lax",
-            "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "tree",
-            "tree_util", "typing")
+            "memory", "nn", "numpy", "ops", "random", "runtime", "scipy", "sharding", "stages",
+            "testing", "tree", "tree_util", "typing")
 
 __all__ = [*sorted(_NAMES), *_MODULES]
 
@@ -141,11 +143,15 @@ if TYPE_CHECKING:
     from . import random as random
     from . import runtime as runtime
     from . import sharding as sharding
+    from . import stages as stages
+    from . import testing as testing
     from . import tree as tree
     from . import tree_util as tree_util
     from .driver import eval_shape as eval_shape
     from .driver import jit as jit
     from .driver import make_jaxpr as make_jaxpr
+    from .driver.budgets import whatif as whatif
+    from .driver.explain import explain as explain
     from .driver.pmap import pmap as pmap
     from .ir.array import Array as Array
     from .ir.context import config as config

@@ -130,10 +130,9 @@ def _computation(bodies: dict[str, list[str]], name: str, words: list[str], time
 
 def own_bytes(compiled: Any) -> tuple[int, list[str]]:
     """Bytes received per device by a program of ours, and its collectives in words."""
-    from shardtrace.partitioner.collectives import collectives
-    records = collectives(compiled.program)
-    return sum(r.total for r in records), [
-        f"{r.count} x {r.op}[{r.bytes}]/{r.size}" for r in records]
+    records = compiled.collectives()
+    return sum(r.received_bytes * r.count for r in records), [
+        f"{r.count} x {r.kind}[{r.received_bytes}]/{r.group_size}" for r in records]
 
 
 def measure(name: str, wanted: str) -> dict[str, Any]:

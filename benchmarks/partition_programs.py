@@ -83,6 +83,31 @@ simple("the same, result split", LINE, "a @ b", ((512, 128), (None, "x")),
        ((128, 512), ("x", None)), out=("x",), best=917504)
 simple("sum of two partial products", LINE, "a @ b + c @ d", ((256, 128), (None, "x")),
        ((128, 256), ("x",)), ((256, 128), (None, "x")), ((128, 256), ("x",)), out=(), best=458752)
+simple("sum of three partial products", LINE, "a @ b + c @ d + e @ f", ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), ((256, 128), (None, "x")), ((128, 256), ("x",)),
+       ((256, 128), (None, "x")), ((128, 256), ("x",)), out=(), best=458752)
+simple("residual and two partial products", LINE, "e + 2 * (a @ b) - c @ d",
+       ((256, 128), (None, "x")), ((128, 256), ("x",)), ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), ((256, 256), ()), out=(), best=458752)
+simple("partial product, summed", LINE, "(a @ b).sum(0)", ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), out=(), best=1792)
+simple("partial product, weighted mean", LINE, "(c * (a @ b)).mean()", ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), ((256, 256), ()), out=(), best=7)
+simple("partial product, sliced", LINE, "(a @ b).T[:, :16]", ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), out=(), best=28672)
+simple("partial product, times a narrow matrix", LINE, "a @ b @ c", ((256, 128), (None, "x")),
+       ((128, 256), ("x",)), ((256, 8), ()), out=(), best=14336)
+simple("gathered, then rounded", LINE,
+       "lax.with_sharding_constraint(a, P()).astype(jnp.bfloat16)", ((256, 128), ("x",)), out=(),
+       best=57344)
+simple("widened, then gathered", LINE, "a.astype(jnp.float32)", ((256, 128), ("x",), "bfloat16"),
+       out=(), best=57344)
+simple("parallel branches of a layer", LINE, "a + jnp.tanh(a @ b) @ c + jnp.sin(a @ d) @ e",
+       ((64, 128), ()), ((128, 512), (None, "x")), ((512, 128), ("x",)),
+       ((128, 512), (None, "x")), ((512, 128), ("x",)), out=(), best=57344)
+simple("gradient of a parameter used twice", LINE,
+       "jax.grad(lambda w: jnp.tanh(b @ w).sum() + jnp.sin(c @ w).sum())(a)", ((128, 128), ()),
+       ((256, 128), ("x",)), ((256, 128), ("x",)), out=(), best=114688)
 simple("matmul in 3d", CUBE, "a @ b", ((64, 64), ("x", "y")), ((64, 64), ("y", "z")),
        out=("x", "z"), best=4096)
 simple("gram matrix over one axis", LINE, "a.T @ a", ((256, 128), ("x",)), out=("x",), best=57344)
@@ -200,12 +225,20 @@ simple("reshape merge", LINE, "a.reshape(512, 32)", ((64, 8, 32), ("x",)), out=(
 simple("transpose, P(x,y) to P(x,y)", GRID, "a.T", ((256, 256), ("x", "y")), out=("x", "y"),
        best=32768)
 simple("P(x) to P(-,(x,y))", GRID, "a * 1", ((256, 128), ("x",)), out=(None, ("x", "y")),
-       best=16384)
+       best=8192)
 simple("P(x,y) to P(y,x)", GRID, "a * 1", ((256, 256), ("x", "y")), out=("y", "x"), best=32768)
 simple("P(x,y) to P((y,x),-)", GRID, "a * 1", ((256, 256), ("x", "y")), out=(("y", "x"),),
        best=32768)
 simple("P(x,-,y) to P(-,(y,x),-)", GRID, "a * 1", ((16, 16, 64), ("x", None, "y")),
-       out=(None, ("y", "x"), None), best=None)
+       out=(None, ("y", "x"), None), best=7168)
+simple("P((x,y),-) to P(-,x)", GRID, "a * 1", ((256, 256), (("x", "y"),)), out=(None, "x"),
+       best=114688)
+simple("rotation of two axes and a new one", CUBE, "a * 1", ((16, 16, 64), ("x", "y", None)),
+       out=("z", "x", "y"), best=8192)
+simple("reshape 64 to 4x16 and back", LINE, "jnp.sin(a.reshape(4, 16, 64)).reshape(64, 64)",
+       ((64, 64), ("x",)), out=("x",), best=0)
+simple("reshape 64 to 4x16, resharded", LINE, "a.reshape(4, 16, 64)", ((64, 64), ("x",)),
+       out=(None, "x"), best=2048)
 
 
 @case("chain of four reshards", GRID, ((256, 256), ("x", "y")), out=("y", "x"), best=32768)
@@ -219,7 +252,7 @@ def _chain(jax, jnp, lax, P):
 
 # -- loops ----------------------------------------------------------------------------------------
 @case("scan over layers, column parallel", LINE, ((64, 512), ()),
-      ((4, 512, 512), (None, None, "x")), out=(), best=None)
+      ((4, 512, 512), (None, None, "x")), out=(), best=458752)
 def _scan_columns(jax, jnp, lax, P):
     return lambda x, ws: lax.scan(lambda c, w: (jnp.tanh(c @ w), None), x, ws)[0]
 
@@ -244,6 +277,93 @@ def _microbatches(jax, jnp, lax, P):
       out=("x",), best=57344)
 def _invariant(jax, jnp, lax, P):
     return lambda x, w: lax.scan(lambda c, _: (jnp.tanh(c @ w), None), x, None, length=4)[0]
+
+
+def gradient(jax: Any, jnp: Any) -> Any:
+    return jax.grad(lambda w, x: jnp.tanh(x @ w).sum())
+
+
+@case("microbatches, gradients of a tree", LINE, ((128, 128), ()), ((128, 64), ()),
+      ((4, 64, 128), (None, "x")), out=((), ()), best=172032)
+def _microbatches_tree(jax, jnp, lax, P):
+    def f(w, v, xs):
+        def body(total, x):
+            g = jax.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).sum())((w, v))
+            return jax.tree.map(lambda a, b: a + 0.25 * b, total, g), None
+        return lax.scan(body, (jnp.zeros_like(w), jnp.zeros_like(v)), xs)[0]
+    return f
+
+
+@case("microbatches, losses and gradient", LINE, ((128, 128), ()), ((4, 64, 128), (None, "x")),
+      out=((), ()), best=114695)
+def _microbatches_losses(jax, jnp, lax, P):
+    def f(w, xs):
+        def body(carry, x):
+            loss, g = jax.value_and_grad(lambda w: jnp.tanh(x @ w).mean())(w)
+            return (carry[0] + loss, carry[1] + g), None
+        return lax.scan(body, (0., jnp.zeros_like(w)), xs)[0]
+    return f
+
+
+@case("microbatches by fori_loop", LINE, ((128, 128), ()), ((4, 64, 128), (None, "x")), out=(),
+      best=114688)
+def _microbatches_fori(jax, jnp, lax, P):
+    g = gradient(jax, jnp)
+    return lambda w, xs: lax.fori_loop(0, 4, lambda i, t: t + g(w, xs[i]), jnp.zeros_like(w))
+
+
+@case("microbatches of microbatches", LINE, ((128, 128), ()),
+      ((2, 4, 64, 128), (None, None, "x")), out=(), best=114688)
+def _microbatches_nested(jax, jnp, lax, P):
+    g = gradient(jax, jnp)
+
+    def f(w, xs):
+        def outer(total, some):
+            return lax.scan(lambda t, x: (t + g(w, x), None), total, some)[0], None
+        return lax.scan(outer, jnp.zeros_like(w), xs)[0]
+    return f
+
+
+@case("gradient of a scan", LINE, ((128, 128), ()), ((4, 64, 128), (None, "x")), out=(),
+      best=114688)
+def _gradient_of_scan(jax, jnp, lax, P):
+    return jax.grad(lambda w, xs: lax.scan(
+        lambda c, x: (c + jnp.tanh(x @ w).sum(), None), 0., xs)[0])
+
+
+@case("layers with one weight, gradient", LINE, ((128, 128), ()), ((64, 128), ("x",)), out=(),
+      best=114688)
+def _shared_layers(jax, jnp, lax, P):
+    return jax.grad(lambda w, x: lax.scan(
+        lambda c, _: (jnp.tanh(c @ w), None), x, None, length=4)[0].sum())
+
+
+@case("loop with an invariant weight", LINE, ((64, 128), ("x",)), ((128, 128), ("x",)),
+      out=("x",), best=57344)
+def _invariant_loop(jax, jnp, lax, P):
+    return lambda x, w: lax.fori_loop(0, 10, lambda i, c: jnp.tanh(c @ w), x)
+
+
+def pipeline(shift: str) -> Any:
+    """Eight stages in a row; what the last one gives in each of 16 ticks is collected."""
+    def make(jax: Any, jnp: Any, lax: Any, P: Any) -> Any:
+        def f(ws: Any, xs: Any) -> Any:
+            def tick(buffer: Any, t: Any) -> Any:
+                x = xs[jnp.minimum(t, 8)]
+                if shift == "roll":
+                    buffer = jnp.roll(buffer, 1, 0).at[0].set(x)
+                else:
+                    buffer = jnp.concatenate([x[None], buffer[:-1]])
+                buffer = jax.vmap(lambda w, x: jnp.tanh(x @ w))(ws, buffer)
+                return buffer, buffer[-1]
+            return lax.scan(tick, jnp.zeros((8, 16, 128)), jnp.arange(16))[1]
+        return f
+    return make
+
+
+for _shift in ("roll", "concatenate"):      # best: 16 permutes, and 16 results to every device
+    case(f"pipeline by {_shift}", LINE, ((8, 128, 128), ("x",)), ((9, 16, 128), ()), out=(),
+         best=262144)(pipeline(_shift))
 
 
 @case("mixture of experts by einsum", LINE, ((256, 64), ("x",)), ((64, 8), ()),

@@ -4,13 +4,13 @@
     shardtrace partition layer.00-traced.st --in "x=P('X', None)" --stage optimized
     shardtrace collectives layer.05-optimized.st   what moves, how much, from which line, why
     shardtrace run layer.05-optimized.st --seed 0  run it on simulated devices
+    shardtrace explain FILE.st | FILE.py:FUNCTION  cost, reasons and cures; also check, diff, why
 
 A file holds one program in the text form of dumps (SHARDTRACE_DUMP), at any level, edited or not.
 """
 from __future__ import annotations
 
 import argparse
-import ast
 import math
 import sys
 from collections.abc import Sequence
@@ -26,17 +26,17 @@ from ..ir.program import Level, Program
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
 from ..partitioner.collectives import collectives
+from .explain import add_verbs, specs_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status. Errors of programs are printed, not traced back."""
     options = _parser().parse_args(arguments)
     try:
-        options.run(options)
+        return options.run(options) or 0
     except (ValueError, TypeError, OSError) as problem:
         print(f"{type(problem).__name__}: {problem}", file=sys.stderr)
         return 1
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--seed", type=int, default=0, help="of random arguments (default 0)")
     sub.add_argument("--load", type=Path, help="an .npz with arguments by parameter name")
     sub.add_argument("--executor", choices=["simulated", "per_device"], default="simulated")
+    add_verbs(verbs)
     return parser
 
 
@@ -81,18 +82,7 @@ def _names(program: Program) -> list[str]:
 
 def _specs(program: Program, given: Sequence[str]) -> list[PartitionSpec | None]:
     """`x=P('X', None)` for each parameter that was named."""
-    names = _names(program)
-    specs: list[PartitionSpec | None] = [None] * len(names)
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name not in names:
-            raise ValueError(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}")
-        call = ast.parse(value, mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-                and call.func.id == "P" and not call.keywords):
-            raise ValueError(f"--in {text!r}: {value!r} is no spec; write P('X', None)")
-        specs[names.index(name)] = PartitionSpec(*(ast.literal_eval(a) for a in call.args))
-    return specs
+    return specs_of(_names(program), given)
 
 
 def _show(options: argparse.Namespace) -> None:

@@ -87,7 +87,9 @@ def resolved(asked: Any, where: str, api: str) -> Sharding | None:
         return asked
     if isinstance(asked, Device):
         return SingleDeviceSharding(asked)
-    mesh = STATE.mesh if STATE.mesh.axis_names else entered_mesh()
+    mesh = STATE.mesh
+    if mesh.empty and api == "pjit":        # `jit` does not look at the mesh of `with mesh:`
+        mesh = entered_mesh()
     if isinstance(asked, OnContextMesh):
         return None if mesh.empty else NamedSharding(mesh, PartitionSpec())
     if not isinstance(asked, PartitionSpec):

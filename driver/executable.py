@@ -1,17 +1,26 @@
 """From a traced program to something that runs: placement, partition, execution, wrapping."""
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ..ir.context import STATE, config
+from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.formats import Layout
 from ..ir.memory import MemorySpace, space_of_kind
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
+from ..ir.ops.call import jit_p
+from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Program
+from ..ir.refinement import Refinement
+from ..ir.restate import spec_for_tiling
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -29,6 +38,7 @@ from ..tracer.staging import canonical_value
 from ..tracer.tracer import Tracer, typeof
 from .checked_values import bad_value, report, watched
 from .guards import guard_arguments
+from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
 from .together import check_closure, run_together
 
 _LOG = logging.getLogger("shardtrace.driver")
@@ -84,7 +94,7 @@ class Executable:
 
     def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
-                 is_operation: bool = False) -> None:
+                 is_operation: bool = False, who: str = "") -> None:
         check_closure([value for _, value in program.consts])
         if config.jax_log_compiles:
             _LOG.warning("Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
@@ -96,8 +106,15 @@ class Executable:
         context = STATE.mesh
         default = devices.default_device()
         self.placement = placement = resolve(
-            program.name, args, program.memo.get("meshes", ()), others, context, default,
+            who or program.name, args, program.memo.get("meshes", ()), others, context, default,
             functools.partial(_who_named, program))
+        refined = refinement_of(program, placement.abstract_mesh)
+        as_traced = program
+        devices_mesh = placement.mesh
+        if refined is not None:
+            self.placement = placement = dataclasses.replace(
+                placement, mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
+            program = restated(program, refined)
         mesh = placement.mesh
         self.given = tuple(a.sharding for a in args)
         self.arg_specs = tuple(self._arg_spec(a, placement) for a in args)
@@ -106,13 +123,15 @@ class Executable:
         program = on_one_mesh(program, placement.abstract_mesh)
         _check_one_mesh(program, placement.abstract_mesh)
         self.partitioned: Partitioned = partition(
-            program, mesh=placement.abstract_mesh, in_shardings=self.arg_specs,
-            out_shardings=wanted, options=options)
+            program, mesh=_mesh_of_types(program, placement.abstract_mesh),
+            in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
                               or any(a.sharding is not None and a.used for a in args))
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
         self.shardings = [self._result_sharding(i, s, program, model)
                           for i, s in enumerate(out_shardings)]
+        if refined is not None:
+            self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
         self.avals = [_array_aval(v.aval, s) for v, s in
                       zip(program.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
@@ -120,12 +139,22 @@ class Executable:
         self.layouts: Sequence[Layout | None] = ()     # of results that are not row-major
         self._run: Any = None
 
+    def _use_own_meshes(self, program: Program, asked: Sequence[Any], refined: Refinement,
+                        mesh: Mesh | None) -> None:
+        """Results on the meshes that the types of the program, as it was traced, name."""
+        for i, v in enumerate(program.outvars):
+            if asked[i] is None:
+                own = on_own_mesh(v.aval, self.partitioned.out_specs[i], refined, mesh,
+                                  self.shardings[i].memory_kind)
+                if own is not None:
+                    self.shardings[i] = own
+
     @staticmethod
     def _arg_spec(a: Placed, placement: Placement) -> PartitionSpec | None:
         if a.sharding is None or not placement.abstract_mesh.axis_names:
             return None
         if placement.mesh is None:
-            return a.sharding.spec if isinstance(a.sharding, NamedSharding) else None
+            return _abstract_spec(a.sharding, placement.abstract_mesh, a.aval.ndim)
         if not a.used and a.sharding.device_assignment != placement.mesh.device_tuple:
             return None
         return spec_on(placement.mesh, a.sharding, a.aval.ndim)
@@ -167,6 +196,46 @@ class Executable:
             return model.sharding
         return found
 
+    def on_devices(self, devices: tuple[Device, ...]) -> Executable:
+        """The same computation, lowered on an AbstractMesh, bound to devices.
+
+        Raises ValueError where it has other devices already, or the mesh another size.
+        """
+        placement = self.placement
+        own = placement.unnamed or (
+            (placement.device,) if placement.device else
+            placement.mesh.device_tuple if placement.mesh is not None else ())
+        if own:
+            if devices != own:
+                fail(ValueError, "device_assignment passed to `.compile` must match the "
+                     "device_assignment calculated from array shardings and out_shardings. Got "
+                     f"device ids passed to compile: {[d.id for d in devices]}, calculated device "
+                     f"ids: {[d.id for d in own]}", code="device-assignment",
+                     help="leave device_assignment out, or lower with shardings on an AbstractMesh")
+            return self
+        abstract = placement.abstract_mesh
+        if abstract.size != len(devices):
+            fail(ValueError, f"The size of abstract mesh {abstract.size} in {abstract} must match "
+                 f"the length of device assignment: {len(devices)}", code="device-assignment")
+        mesh = Mesh(np.array(devices, object).reshape(abstract.axis_sizes), abstract.axis_names,
+                    axis_types=abstract.axis_types)
+
+        def concrete(s: Any) -> Any:
+            if not isinstance(s, NamedSharding) or s.is_concrete:
+                return s
+            return s.update(mesh=mesh if s.mesh.shape_tuple == mesh.shape_tuple else Mesh(
+                np.array(devices, object).reshape(s.mesh.axis_sizes), s.mesh.axis_names,
+                axis_types=s.mesh.axis_types))
+
+        found = copy.copy(self)
+        found.placement = dataclasses.replace(placement, mesh=mesh)
+        found.given = tuple(map(concrete, self.given))
+        found.shardings = list(map(concrete, self.shardings))
+        found.avals = [_array_aval(t, s)
+                       for t, s in zip(self.avals, found.shardings, strict=True)]
+        found.committed, found.agreements, found._run = True, {}, None
+        return found
+
     def run_whole(self, stored: Sequence[Any]) -> list[Any]:
         """Run on whole values, where all devices are at hand."""
         if self._run is None:
@@ -205,16 +274,42 @@ class Executable:
         return out
 
 
+def _mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh to partition for: all axes are open where the types are on no mesh at all."""
+    if not mesh.explicit_axes or program.mesh.axis_names or any(
+            v.aval.mesh.axis_names for eqn in program.eqns for v in eqn.outvars):
+        return mesh
+    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+
+
+def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpec | None:
+    """The spec on an abstract mesh that does what `sharding`, on another of its size, does."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    if sharding.mesh.shape_tuple == mesh.shape_tuple:
+        return sharding.spec
+    if sharding.mesh.size != mesh.size:
+        fail(ValueError, "Meshes of one computation have one size. Got "
+             f"{sharding.mesh.abstract_mesh} and {mesh}", code="mesh-size")
+    return spec_for_tiling(mesh, sharding.tiling(ndim), loose=True)
+
+
 def _who_named(program: Program, mesh: Mesh) -> str:
-    """The op of a program that names a concrete mesh."""
+    """The op of a program that names a concrete mesh, which may be in a program that it holds."""
+    calls = {str(eqn.location) for eqn in program.eqns if eqn.op is jit_p}
     for eqn in program.eqns:
         for param in eqn.params.values():
             if isinstance(param, NamedSharding):
                 param = param.mesh
             if param is mesh or param is mesh.abstract_mesh:
-                return eqn.primitive.name
-            if isinstance(param, Program) and mesh in param.memo.get("meshes", ()):
-                return eqn.primitive.name
+                if eqn.op is sharding_constraint_p and str(eqn.location) in calls:
+                    return jit_p.name                 # of in_shardings or out_shardings
+                return eqn.op.name
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for inner in held if isinstance(held, tuple) else (held,):
+                if isinstance(inner, Program) and mesh in inner.memo.get("meshes", ()):
+                    return _who_named(inner, mesh)
     return "sharding_constraint"
 
 
@@ -246,6 +341,8 @@ def _check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
 
 def _check_has_mesh(program: Program) -> None:
     """Raise where a result is split over a mesh that a computation on one device never met."""
+    if STATE.abstract_mesh.axis_names:
+        return                              # the mesh is known, its devices are not needed yet
     for aval in (v.aval for v in program.outvars):
         if aval.mesh.axis_names and aval.mesh.are_all_axes_explicit and aval.mesh.size > 1:
             fail(ValueError, "Length of device assignment 1 is not equal to the size of the mesh "

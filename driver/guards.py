@@ -26,18 +26,20 @@ def guard_arguments(leaves: Sequence[Any]) -> None:
                 _act(verdict, "host-to-device", x)
 
 
-def guard_move(x: Any, moved: bool) -> None:
+def guard_move(x: Any, moved: bool, to: Any = None) -> None:
     """The same for a value that `device_put` places; moved: it is an array that changes devices."""
     if isinstance(x, Array) and not moved:
         return
     direction = "device_to_device" if isinstance(x, Array) else "host_to_device"
     verdict = transfer_allowed(direction, explicit=True)
     if verdict != "allow":
-        _act(verdict, direction.replace("_", "-"), x)
+        _act(verdict, direction.replace("_", "-"), x, to)
 
 
-def _act(verdict: str, direction: str, x: Any) -> None:
-    text = f"{direction} transfer: aval={typeof(x)}"
+def _act(verdict: str, direction: str, x: Any, to: Any = None) -> None:
+    text = f"{direction} transfer: aval={typeof(x)!r}"
+    if to is not None:
+        text += f", dst_sharding={to}"
     if verdict == "log":
         _LOG.warning(text)
     else:

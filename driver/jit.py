@@ -13,6 +13,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import threading
+import types
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -54,6 +56,8 @@ from .asked_shardings import (
 from .executable import Executable, leaf_key, placed_sharding
 from .stages import Lowered, Traced
 
+_LOCK = threading.Lock()
+
 
 def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
     try:
@@ -83,7 +87,7 @@ class Jitted:
         self.inline, self.keep_unused = inline, keep_unused
         self._device, self._options = device, options
         self._api = "jit"        # what users called this by
-        self._traces: dict[Any, Any] = {}
+        self._traces = _traces_of(f, arguments)
         self._executables: dict[Any, Any] = {}
         JITTED.add(self)
 
@@ -177,15 +181,15 @@ class Jitted:
                ) -> tuple[Program, Any, list[Any]]:
         args, kwargs = tree.unflatten(in_tree, leaves)
         names: tuple[str, ...] | None = None
-        types = []
+        avals = []
         for i, x in enumerate(leaves):
             try:
-                types.append(x if isinstance(x, ArrayType) else typeof(x))
+                avals.append(x if isinstance(x, ArrayType) else typeof(x))
             except TypeError:
                 names = names or self.arguments.leaf_names(args, kwargs)
-                types.append(_argument_type(x, self._f, names[i]))
+                avals.append(_argument_type(x, self._f, names[i]))
         outer = current_builder()
-        key = (in_tree, static, tuple(types), STATE.abstract_mesh, entered_mesh(), trace_settings(),
+        key = (in_tree, static, tuple(avals), STATE.abstract_mesh, entered_mesh(), trace_settings(),
                STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma, process_identity())
         if outer is not None and key not in self._traces:
             key = (*key, "nested")
@@ -209,7 +213,7 @@ class Jitted:
 
         with observing(), named_scopes():
             program, captured = trace_to_program(
-                flat, types, name=_function_name(self._f), arg_names=names)
+                flat, avals, name=_function_name(self._f), arg_names=names)
         found = (program, trees[-1], captured)
         if not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
@@ -234,7 +238,7 @@ class Jitted:
         args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
-        executable = Executable(program, args, asked, others)
+        executable = Executable(program, args, asked, others, who=_qualified_name(self._f))
         executable.layouts = self._asked_layouts(program, out_tree)
         return executable
 
@@ -347,8 +351,12 @@ class Jitted:
         """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
         args, kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
+        for asked, where in ((self._in_shardings, "in_shardings"),
+                             (self._out_shardings, "out_shardings")):
+            for sharding in tree.leaves(asked, is_sharding):
+                resolved(sharding, where, self._api)       # raises where there is no mesh for it
         program, out_tree, captured = self._trace(leaves, in_tree, static)
-        return Traced(self, program, in_tree, out_tree, leaves, captured)
+        return Traced(self, program, in_tree, out_tree, leaves, captured, static)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.trace(*args, **kwargs).lower()
@@ -370,10 +378,30 @@ class Jitted:
         return f"<jitted {_function_name(self._f)}>"
 
 
+# A function is one program however often it is jitted. What a trace holds rarely leads back
+# to the function; where it does, `clear_caches` ends it.
+_SHARED_TRACES: weakref.WeakKeyDictionary[Any, dict[Any, dict[Any, Any]]] = (
+    weakref.WeakKeyDictionary())
+
+
+def _traces_of(f: Callable[..., Any], arguments: Arguments) -> dict[Any, Any]:
+    """The traces of a function, which all its jitted forms with these static arguments share."""
+    if type(f) is not types.FunctionType:
+        return {}
+    with _LOCK:
+        of_function = _SHARED_TRACES.setdefault(f, {})
+        return of_function.setdefault((arguments.static_nums, arguments.static_names), {})
+
+
 def _function_name(f: Any) -> str:
     while isinstance(f, functools.partial):
         f = f.func
     return getattr(f, "__name__", type(f).__name__)
+
+
+def _qualified_name(f: Any) -> str:
+    """What messages call a function: its name with where it is defined, else its repr."""
+    return getattr(f, "__qualname__", None) or str(f)
 
 
 def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:

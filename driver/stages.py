@@ -4,42 +4,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..ir.device import Device
+from ..ir.diagnostic import fail
 from ..ir.formats import Format, default_layout, kept_layout
+from ..ir.lazy import lazy_import
 from ..ir.print import print_program
 from ..ir.program import Program
-from ..ir.shape_struct import struct_of
+from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
+from ..partitioner.collectives import CollectiveRecord, collectives
 from ..tracer import tree
 from ..tracer.tracer import typeof
-from .executable import Executable, placed_sharding
+from .executable import Executable, placed_sharding, stored_value
+from .figures import CompiledMemoryStats, cost_figures, memory_stats
+from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:
+    from ..report.explanation import Explanation
     from .jit import Jitted
 
+# Reports load when first asked for; they try changes, hence know `jit` and this module.
+_explain = lazy_import(f"{__package__}.explain")
 
-class Traced:
+
+class Traced(StageInfo):
     """A function traced on argument types: `.jaxpr` is its program."""
 
     def __init__(self, jitted: Jitted, program: Program, in_tree: Any, out_tree: Any,
-                 leaves: Sequence[Any], captured: Sequence[Any]) -> None:
+                 leaves: Sequence[Any], captured: Sequence[Any],
+                 static: tuple[Any, ...] = ()) -> None:
         self.jaxpr = program
-        self.fun_name = program.name
         self.in_tree, self.out_tree = in_tree, out_tree
         self._jitted, self._leaves, self._captured = jitted, leaves, captured
+        self._static = static
 
-    @property
-    def out_info(self) -> Any:
-        """A pytree of ShapeDtypeStruct, as the function's result."""
-        return tree.unflatten(self.out_tree, [struct_of(v.aval) for v in self.jaxpr.outvars])
+    def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
+        """Resolve every sharding and partition the program.
 
-    @property
-    def out_avals(self) -> tuple[ArrayType, ...]:
-        return self.jaxpr.out_avals
-
-    def lower(self, **unused: Any) -> Lowered:
-        """Resolve every sharding and partition the program."""
+        lowering_platforms: of no effect, since programs are the same for all.
+        """
         executable = self._jitted._executable(self.jaxpr, self._leaves, self.in_tree, self.out_tree)
         return Lowered(executable, self)
 
@@ -47,59 +52,138 @@ class Traced:
         return str(self.jaxpr)
 
 
-def _in_avals(executable: Executable, traced: Traced) -> Any:
-    """The arguments' types, with the shardings that they were given over Explicit axes."""
-    found = []
-    for s, v in zip(executable.arg_specs, traced.jaxpr.invars, strict=True):
-        mesh = executable.placement.abstract_mesh
-        if s is not None and mesh.explicit_axes:
-            found.append(v.aval.update(sharding=NamedSharding(mesh, s)))
-        else:
-            found.append(v.aval)
-    return tree.unflatten(traced.in_tree, found)
+class _Placed(StageInfo):
+    """A stage that knows its shardings: `program` is the traced program, `stages` passes later."""
+
+    program: Program
+
+    def __init__(self, executable: Executable, traced: Traced) -> None:
+        self._executable, self._traced, self._jitted = executable, traced, traced._jitted
+        self.jaxpr, self.in_tree, self.out_tree = traced.jaxpr, traced.in_tree, traced.out_tree
+        self.stages = executable.partitioned.stages
+
+    def _argument_types(self) -> list[ArrayType]:
+        """With the shardings that they were given, where their types have none."""
+        found = []
+        mesh = self._executable.placement.abstract_mesh
+        for s, given, v in zip(self._executable.arg_specs, self._executable.given,
+                               self.jaxpr.invars, strict=True):
+            if s is None or not isinstance(given, NamedSharding):
+                found.append(v.aval)
+            else:
+                found.append(v.aval if v.aval.mesh is mesh else on_mesh(v.aval, mesh, s))
+        return found
+
+    def explain(self, hardware: Any = "v5p", **mapping: Any) -> Explanation:
+        """Every collective with its source line, reason and cost, and what would avoid it.
+
+        hardware and mapping (topology, slices): as of `shardtrace.explain`.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> st.jit(lambda a: a.sum(0)).lower(a).explain().received_bytes
+        448
+        """
+        return _explain.explain_stage(self, hardware, **mapping)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """"flops", "transcendentals" and "bytes accessed" of one run.
+
+        >>> lowered = st.jit(lambda a: jnp.tanh(a @ a)).lower(np.ones((8, 8), np.float32))
+        >>> lowered.cost_analysis()
+        {'flops': 1024.0, 'transcendentals': 64.0, 'bytes accessed': 1280.0}
+        """
+        return cost_figures(self.program)
 
 
-class Lowered:
+class Lowered(_Placed):
     """A program with every sharding resolved, still over whole arrays."""
 
     def __init__(self, executable: Executable, traced: Traced) -> None:
-        self._executable, self._traced = executable, traced
-        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
-        self.stages = executable.partitioned.stages
+        super().__init__(executable, traced)
         self.program = executable.partitioned.resolved
 
-    def as_text(self) -> str:
-        return print_program(self.program)
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = True) -> str:
+        """The program as text that `parse_program` reads.
 
-    @property
-    def out_info(self) -> Any:
-        return self._traced.out_info
+        dialect: None or "shardtrace"; ValueError for others. debug_info: with source lines.
+        """
+        return print_program(self.compiler_ir(dialect), locations=debug_info)
 
-    @property
-    def in_avals(self) -> Any:
-        """Types of the arguments, in the form `(args, kwargs)`."""
-        return _in_avals(self._executable, self._traced)
+    def compiler_ir(self, dialect: str | None = None) -> Program:
+        """The program. Raises ValueError for a dialect that is not this library's own."""
+        if dialect not in (None, "shardtrace"):
+            fail(ValueError, f"unknown dialect: {dialect}", code="dialect",
+                 notes=("programs here are lowered to sharded programs of the same ops, not to "
+                        "another compiler's",),
+                 help="leave the dialect out, or write \"shardtrace\"")
+        return self.program
 
-    def compile(self, compiler_options: Any = None) -> Compiled:
-        return Compiled(self._executable, self._traced)
+    def compile(self, compiler_options: Any = None, *,
+                device_assignment: Sequence[Device] | None = None) -> Compiled:
+        """The per-device program.
+
+        device_assignment: the devices to run on, in the order of the mesh, for a program that was
+          lowered on an AbstractMesh. (Without, its program can be read but not run.) Raises
+          ValueError where the program has other devices, or another number.
+        """
+        executable = self._executable
+        if device_assignment is not None:
+            executable = executable.on_devices(tuple(device_assignment))
+        return Compiled(executable, self._traced)
 
 
-class Compiled:
+class Compiled(_Placed):
     """A per-device program; calling it runs it on arguments of the types it was compiled for."""
 
     def __init__(self, executable: Executable, traced: Traced) -> None:
-        self._executable, self._traced = executable, traced
-        self.in_tree, self.out_tree = traced.in_tree, traced.out_tree
+        super().__init__(executable, traced)
         self.program = executable.partitioned.local
-        self.stages = executable.partitioned.stages
 
     def as_text(self) -> str:
+        """The per-device program, which `parse_program` reads."""
         return print_program(self.program)
 
+    def memory_analysis(self) -> CompiledMemoryStats:
+        """Bytes that each device needs for arguments, results, and besides.
+
+        >>> compiled = st.jit(lambda a: (a + 1) @ a).lower(np.ones((8, 8), np.float32)).compile()
+        >>> figures = compiled.memory_analysis()
+        >>> figures.argument_size_in_bytes, figures.output_size_in_bytes
+        (256, 256)
+        """
+        used = {v for eqn in self.program.eqns for v in eqn.invars} | {*self.program.outvars}
+        kept = [self._jitted.keep_unused or v in used for v in self.program.invars]
+        return memory_stats(self.program, kept, self._donated())
+
+    def runtime_executable(self) -> Executable:
+        """What runs: the partitioned program with its devices. Its contents may change."""
+        return self._executable
+
     @property
-    def in_avals(self) -> Any:
-        """Types of the arguments, in the form `(args, kwargs)`."""
-        return _in_avals(self._executable, self._traced)
+    def out_info(self) -> Any:
+        """A pytree of ShapeDtypeStruct with shardings, as the function's result."""
+        executable = self._executable
+        found = [ShapeDtypeStruct(t.shape, t.dtype, sharding=s, weak_type=t.weak_type)
+                 for t, s in zip(self.jaxpr.out_avals, executable.shardings, strict=True)]
+        return tree.unflatten(self.out_tree, found)
+
+    def collectives(self) -> list[CollectiveRecord]:
+        """What the per-device program exchanges, in order; see `CollectiveRecord` for the fields.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+        >>> compiled = st.jit(lambda a: a.sum(0)).lower(a).compile()
+        >>> for c in compiled.collectives():
+        ...     print(c.kind, c.operand_bytes, c.group_size, c.count, c.mesh_axes, c.received_bytes)
+        all-reduce 256 8 1 ('x',) 448
+        """
+        return collectives(self.program)
+
+    def stored_arguments(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Arguments of a call as executors take them; raises as the call does."""
+        leaves = self._leaves(args, kwargs)
+        return [stored_value(x, self._executable.placement.mesh) for x in leaves]
 
     @property
     def input_shardings(self) -> Any:
@@ -132,17 +216,33 @@ class Compiled:
             for t, layout, s in zip(avals, layouts, executable.shardings, strict=True)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = self._leaves(args, kwargs)
+        return tree.unflatten(self.out_tree, self._executable(leaves))
+
+    def _leaves(self, args: Any, kwargs: Any) -> Sequence[Any]:
+        """The leaves of a call's arguments, which are those that this was compiled for."""
         jitted = self._traced._jitted
         leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:      # static arguments may be given again, or left out
             args, kwargs, _ = jitted.arguments.split(args, kwargs)
             leaves, in_tree = tree.flatten((args, kwargs))
         if in_tree != self.in_tree:
-            raise TypeError(f"Function compiled with input pytree does not match the input pytree "
-                            f"it was called with. Compiled with {self.in_tree}, called with "
-                            f"{in_tree}")
+            raise TypeError("Function compiled with input pytree does not match the input pytree "
+                            f"it was called with. {self._mismatch(args, kwargs)}")
         self._check(leaves)
-        return tree.unflatten(self.out_tree, self._executable(leaves))
+        return leaves
+
+    def _mismatch(self, args: Any, kwargs: Any) -> str:
+        expected = tree.unflatten(self.in_tree, [None] * self.in_tree.num_leaves)
+        found: list[str] = []
+        for name, before, now in (("args", expected[0], args), ("kwargs", expected[1], kwargs)):
+            if type(before) is type(now) and len(before) != len(now):
+                kind = type(before).__name__
+                found.append(f"    * at {name}, seen {kind} of length {len(before)} but now given "
+                             f"{kind} of length {len(now)}, so the lengths do not match")
+        if not found:
+            return f"Compiled with {self.in_tree}, called with {tree.structure((args, kwargs))}"
+        return f"There are {len(found)} mismatches, including:\n" + "\n".join(found)
 
     def _check(self, leaves: Sequence[Any]) -> None:
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names

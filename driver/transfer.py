@@ -64,7 +64,7 @@ def _guard(x: Any, device: Any) -> None:
     leaves, _ = tree.flatten(x)
     for leaf, target in zip(leaves, transfer.targets_of(device, x, len(leaves)), strict=True):
         moved = isinstance(leaf, ArrayImpl) and target is not None and not _stays(leaf, target)
-        guard_move(leaf, moved)
+        guard_move(leaf, moved, target)
 
 
 def _stays(x: ArrayImpl, target: Any) -> bool:

@@ -38,6 +38,7 @@ from .ops import (
     reduce,
     reduction,
     reshape,
+    retile,
     scatter,
     select,
     shape,
@@ -48,6 +49,7 @@ from .ops import (
     transcendental,
     triangular,
     tridiagonal,
+    user_partitioned,
 )
 
 __all__ = ["MODULES", "OPS", "Op"]
@@ -56,6 +58,8 @@ MODULES = (
     arithmetic, bit_generator, bitwise, call, callback, collective, comparison, complex_parts,
     condensed, contraction, control, convert, convolution, creation, cumulative, custom,
     dynamic_slicing, exchange, fft, gather, identity, joining, linalg, manual, padding, placing,
-    pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, scatter,
-    select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,
+    pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, retile,
+    scatter, select, shape, sharding, slicing, sorting, special, transcendental, triangular,
+    tridiagonal,
+    user_partitioned,
 )

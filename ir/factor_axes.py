@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .mesh import AbstractMesh
-from .spec import axis_factor
+from .spec import axis_factor, format_sub_axis, parse_axis
 
 Fragment = tuple[Any, int, int]        # axis, product of the parts before it, size
 Fragments = tuple[Fragment, ...]
@@ -77,6 +77,67 @@ def canonical_axes(axes: Iterable[Any], mesh: AbstractMesh, more: Iterable[Fragm
     """A set of axes (names, and fragments) in a form that does not depend on how it is cut."""
     parts = {*_fragments(axes, mesh), *more}
     return _merged(sorted(parts, key=lambda p: (str(p[0]), p[1])))
+
+
+def axis_set(axes: Iterable[Any], mesh: AbstractMesh) -> frozenset:
+    """The names that stand for these axes and parts of axes: parts that make up an axis as one.
+
+    Axes of size one keep their names. `X:(1)2` and `X:(2)2` are X on a mesh with X=4.
+    """
+    axes = frozenset(axes)
+    if axes <= mesh.shape.keys() or not mesh.shape:    # a value on no mesh may vary, too
+        return axes
+    foreign = _foreign(axes, mesh)
+    whole = axes & mesh.shape.keys()
+    parts = {*_fragments(axes - foreign, mesh)}
+    cut = _cut_at({p for _, pre, n in parts for p in (pre, pre * n)}, parts)
+    return _names(_merged(sorted(cut, key=_place)), mesh) | foreign | frozenset(
+        a for a in whole if mesh.shape[a] == 1)
+
+
+def _foreign(axes: frozenset, mesh: AbstractMesh) -> frozenset:
+    """Names that are no axes of the mesh, nor parts of such: those of vmapped dimensions."""
+    return frozenset(a for a in axes
+                     if a not in mesh.shape and (
+                         not isinstance(a, str) or parse_axis(a)[0] not in mesh.shape))
+
+
+def axes_without(axes: Iterable[Any], gone: Iterable[Any], mesh: AbstractMesh) -> frozenset:
+    """The names of what is left of axes when others, or parts of them, are taken away."""
+    axes, gone = frozenset(axes), frozenset(gone)
+    if not mesh.shape or axes <= mesh.shape.keys() and gone <= mesh.shape.keys():
+        return axes - gone
+    foreign = _foreign(axes, mesh)
+    if foreign or _foreign(gone, mesh):
+        kept = axes_without(axes - foreign, gone - _foreign(gone, mesh), mesh)
+        return kept | (foreign - gone)
+    have, taken = {*_fragments(axes, mesh)}, {*_fragments(gone, mesh)}
+    cuts = {p for _, pre, n in have | taken for p in (pre, pre * n)}
+    left = _cut_at(cuts, have) - _cut_at(cuts, taken)
+    return _names(_merged(sorted(left, key=_place)), mesh) | frozenset(
+        a for a in axes - gone if a in mesh.shape and mesh.shape[a] == 1)
+
+
+def _place(fragment: Fragment) -> tuple[str, int]:
+    return str(fragment[0]), fragment[1]
+
+
+def _cut_at(cuts: Iterable[int], fragments: Iterable[Fragment]) -> set[Fragment]:
+    """The fragments cut at these products, as far as they divide them."""
+    out: set[Fragment] = set()
+    order = sorted(cuts)
+    for axis, pre, n in fragments:
+        at = pre
+        for c in order:
+            if at < c <= pre * n and c % at == 0 and pre * n % c == 0:
+                out.add((axis, at, c // at))
+                at = c
+    return out
+
+
+def _names(fragments: Iterable[Fragment], mesh: AbstractMesh) -> frozenset:
+    return frozenset(axis if n == mesh.shape[axis] else format_sub_axis(axis, pre, n)
+                     for axis, pre, n in fragments)
 
 
 def covered(parts: Fragments, whole: Fragments) -> bool:

@@ -27,6 +27,7 @@ from .op import Op
 from .types import ArrayType
 
 _text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
+_lambda = lazy_import(f"{__package__}.lambda_text")
 
 
 _NO_EFFECTS: frozenset[str] = frozenset()
@@ -185,6 +186,17 @@ class Program:
                 value = eqn.params[name]
                 for sub in value if isinstance(value, tuple) else (value,):
                     yield eqn, name, sub
+
+    def pretty_print(self, *, source_info: bool = False, print_shapes: bool = True,
+                     use_color: bool = False) -> str:
+        """The program in JAX's notation, for reading. (`str` gives the text that is read back.)
+
+        source_info: with source lines. print_shapes: with types. use_color: of no effect.
+
+        >>> print(st.make_jaxpr(lambda x: jnp.sin(x) * 2)(np.ones(3, np.float32)).pretty_print())
+        { lambda ; a:f32[3]. let b:f32[3] = sin a; c:f32[3] = mul b 2.0:f32[] in (c,) }
+        """
+        return _lambda.lambda_text(self, print_shapes=print_shapes, source_info=source_info)
 
     def __str__(self) -> str:
         return _text.print_program(self)

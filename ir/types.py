@@ -25,6 +25,7 @@ import numpy as np
 from .diagnostic import fail
 from .dtypes import ExtendedDType, long_name, short_name
 from .errors import IndivisibleError
+from .factor_axes import axis_set
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .sharding import NamedSharding, named_sharding_abstract
@@ -404,6 +405,11 @@ def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
             raise ValueError(
                 "Axes mentioned in `manual_axis_type` field of ShapedArray should be of type "
                 f"`Manual`. Got axes {_set_text(state_axes)} on mesh {sharding.mesh}")
+        if not manual.varying <= sharding.mesh.shape.keys():       # there are parts of axes
+            whole = axis_set(manual.varying, sharding.mesh)
+            if whole != manual.varying:
+                return array_type(shape, dtype, bool(weak_type), sharding, ManualState(
+                    whole, manual.unreduced, manual.reduced), memory_space)
     self = object.__new__(ArrayType)
     for name, value in zip(("shape", "dtype", "weak_type", "sharding", "manual", "memory_space"),
                            key, strict=True):

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..ir.ops.collective import pvary_p
 from ..ir.ops.joining import concatenate_p, split_p
 from ..ir.ops.placing import place_p, roll_p
 from ..ir.ops.shape import broadcast_in_dim_p
@@ -84,8 +85,10 @@ def _source(atom: Atom, made: dict[Var, Equation], dimension: int) -> tuple[Atom
 def _shifts(eqn: Equation, made: dict[Var, Equation]) -> bool:
     """Is a piece a slice of something as long as the whole?"""
     dimension = eqn.params["dimension"]
-    total = eqn.outvars[0].aval.shape[dimension]
-    if len(eqn.invars) < 2 or eqn.outvars[0].aval.sharding.spec.unreduced:
+    aval = eqn.outvars[0].aval
+    total = aval.shape[dimension]
+    if (len(eqn.invars) < 2 or aval.sharding.spec.unreduced or aval.manual.unreduced
+            or aval.manual.reduced):
         return False
     sources = [_source(a, made, dimension) for a in eqn.invars]
     return any(x.aval.shape[dimension] == total for x, _, _ in sources)
@@ -120,10 +123,16 @@ def _placed(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None
         fill = Literal(zero, array_type((), aval.dtype))
-    base = Var(aval)
+    # Weak as the result is: a strong piece makes it strong, and so does a strong base.
+    fill = Literal(fill.val, array_type((), aval.dtype, aval.weak_type))
+    base = Var(array_type(aval.shape, aval.dtype, aval.weak_type, aval.sharding))
     yield eqn.replace(op=broadcast_in_dim_p, invars=(fill,), outvars=(base,), params={
         "shape": aval.shape, "broadcast_dimensions": (),
         "sharding": aval.sharding if any(aval.entries) else None})
+    if aval.varying:
+        same, base = base, Var(aval)
+        yield eqn.replace(op=pvary_p, invars=(same,), outvars=(base,), params={
+            "axes": tuple(sorted(aval.varying))})
     low = 0
     pieces: list[tuple[Atom, dict[str, int]]] = []
     for atom, constant in zip(eqn.invars, constants, strict=True):

@@ -1,62 +1,87 @@
 """What a per-device program moves: one record per collective, for reports, costs and tests.
 
-Bytes are those that each device receives under ring algorithms (ir/ops/collective.py says them per
-op). A collective in the body of a scan counts once per iteration.
+Bytes are those that the busiest device receives under ring algorithms (ir/ops/collective.py says
+them per op); the per-device executor measures the same (runtime/measure.py). A collective in the
+body of a loop counts once per iteration.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..ir.collective_kinds import each_collective, total_received
 from ..ir.location import Location
 from ..ir.program import Equation, Program
-from .moves import group_size
 
 
 @dataclass(frozen=True)
 class CollectiveRecord:
-    """op: its name. axes: of the replica groups, `size` devices each. bytes: received by each
-    device in one run of the equation; count: how often it runs (1 where that is not known).
+    """A collective of a per-device program.
+
+    kind: "all-reduce", "all-gather", "reduce-scatter", "all-to-all" or "collective-permute".
+    op: the name of the operation. operand_bytes: of the local operand of one device.
+    mesh_axes: of the replica groups, `group_size` devices each. received_bytes: by the busiest
+    device in one run. count: how often it runs, loops multiplied (1 where a loop does not say how
+    often it repeats). conditional: it stands in a branch and may not run. source: the user's line,
+    with `.file` and `.line`. reason: why it exists.
     """
+    kind: str
     op: str
-    axes: tuple[str, ...]
-    size: int
-    bytes: int
+    operand_bytes: int
+    group_size: int
     count: int
-    location: Location
+    mesh_axes: tuple[str, ...]
+    received_bytes: int
+    source: Location
     reason: str
+    conditional: bool
     equation: Equation
 
     @property
     def total(self) -> int:
-        """Bytes received per device over all runs."""
-        return self.bytes * self.count
+        """Bytes received by the busiest device over all runs."""
+        return self.received_bytes * self.count
+
+    # Short names, for reports.
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes."""
+        return self.mesh_axes
+
+    @property
+    def size(self) -> int:
+        """Devices of a group."""
+        return self.group_size
+
+    @property
+    def bytes(self) -> int:
+        """Bytes received in one run."""
+        return self.received_bytes
+
+    @property
+    def location(self) -> Location:
+        """The user's line."""
+        return self.source
+
+    def __str__(self) -> str:
+        times = f" x {self.count}" if self.count != 1 else ""
+        over = ", ".join(map(str, self.mesh_axes))
+        return (f"{self.kind} over {over} ({self.group_size} devices): {self.received_bytes:,} B"
+                f"{times}, {self.source}" + (f", because {self.reason}" if self.reason else ""))
 
 
 def collectives(program: Program) -> list[CollectiveRecord]:
     """The collectives of a LOCAL program in order, those in its loops and branches included.
 
-    Own-block slices and casts exchange nothing and are left out.
+    Own-block slices, casts and permutations in which no block moves exchange nothing and are left
+    out.
     """
-    return list(_records(program, 1))
-
-
-def _records(program: Program, count: int) -> Iterator[CollectiveRecord]:
-    for eqn in program.eqns:
-        exchange = eqn.op.collective
-        if exchange is not None and eqn.op.name not in ("all_slice", "assume_invarying"):
-            axes = exchange.axes(eqn.params)
-            size = group_size(program.mesh, axes)
-            received = sum(exchange.wire(a.aval, size, eqn.params) for a in eqn.invars)
-            yield CollectiveRecord(eqn.op.name, axes, size, received, count, eqn.location,
-                                   eqn.reason, eqn)
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            trips = count * int(eqn.params.get("length", 1) or 1)
-            for inner in held if isinstance(held, tuple) else (held,):
-                yield from _records(inner, trips)
+    return [CollectiveRecord(
+        use.kind, use.equation.op.name, use.operand_bytes, use.group_size, use.count,
+        use.mesh_axes, use.received_bytes, use.equation.location, use.equation.reason,
+        use.conditional, use.equation) for use in each_collective(program)]
 
 
 def bytes_received(program: Program) -> int:
     """Bytes that each device receives in one run of a LOCAL program."""
-    return sum(record.total for record in collectives(program))
+    return total_received(program)

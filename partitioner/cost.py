@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..ir.program import Atom, Program, Var
 from ..ir.types import ArrayType
-from .collectives import collectives
+from .collectives import bytes_received, collectives
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def block_bytes(aval: ArrayType) -> int:
 def cost(program: Program) -> Cost:
     """The figures of a LOCAL program."""
     records = collectives(program)
-    return Cost(sum(r.total for r in records), sum(r.count for r in records),
+    return Cost(bytes_received(program), sum(r.count for r in records),
                 peak_bytes(program))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from ..ir.rule import HALO, INDEXED, ORDERED, PASS, Factor, FactorRule
+from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
 from ..ir.types import Entries, Shape
 
 Axes = tuple[str, ...]
@@ -25,11 +25,12 @@ class RuleInfo:
     places: for each tensor (operands, then results) its factors as (factor, dim, is_minor).
     kind: "structural" where every factor passes through and is in all tensors that have a rank,
       "broadcast" where factors pass through and some are new in the result, else "other".
-    flows: per factor, whether sharding may flow along it at all.
+    flows: per factor, whether sharding may flow along it at all. is_product: whether operands are
+      multiplied and summed (a dot product, a convolution).
     """
 
-    __slots__ = ("count", "factors", "flows", "has_halos", "has_other_kinds", "kind", "maps",
-                 "operands", "places", "rule", "split_ok")
+    __slots__ = ("count", "factors", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
+                 "maps", "operands", "places", "rule", "split_ok")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule = rule
@@ -53,11 +54,16 @@ class RuleInfo:
         self.flows = tuple(not f.blocked and i not in twice and (f.kind != ORDERED or passing)
                            for i, f in enumerate(self.factors))
         results = {f for place in self.places[self.operands:] for f, _, _ in place}
+        first = {f for f, _, _ in self.places[0]} if self.operands else set()
         self.split_ok = tuple(
-            f.splittable and i not in twice and (f.kind != HALO or i in results)
+            f.splittable and i not in twice and (f.kind != HALO or i in results & first)
             for i, f in enumerate(self.factors))
         self.has_halos = any(f.kind == HALO for f in self.factors)
         self.has_other_kinds = any(f.kind != PASS for f in self.factors)
+        self.is_product = any(
+            factor.kind == REDUCE and factor.operator == "sum"
+            and sum(any(f == g for g, _, _ in place) for place in self.places[:self.operands]) > 1
+            for f, factor in enumerate(self.factors))
         self.kind = self._kind()
 
     def _kind(self) -> str:

@@ -57,7 +57,8 @@ class Graph:
 
     index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: per
     tensor, where the axes that it starts with come from. asked: tensors that a constraint closes.
-    uses: how many equations read a tensor. Tensors of rank 0 have no entry.
+    uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
+    Tensors of rank 0 have no entry.
     """
 
     def __init__(self, mesh: AbstractMesh) -> None:
@@ -70,7 +71,8 @@ class Graph:
         self.uses: list[int] = []
         self.index: dict[Var, int] = {}
         self.asked: dict[int, Root] = {}
-        self.moved: list[tuple[int, tuple[Any, ...], Root]] = []
+        self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
+        self.priority: dict[int, int] = {}
 
     # -- tensors -------------------------------------------------------------------------------
 
@@ -186,20 +188,29 @@ class Graph:
             entries.append(axes)
         root = Root("`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
+        priority = eqn.params.get("priority", 0)
+        if priority:
+            self.priority[result] = priority
         if operand >= 0 and UNCONSTRAINED not in entries:
-            self.moved.append((operand, tuple(entries), root))
+            self.moved.append((operand, tuple(entries), root, priority))
 
     def move_constraints(self) -> None:
         """A constraint on a value that nothing else constrains holds for the value itself."""
         wanted: dict[int, set[tuple[Any, ...]]] = {}
-        for t, entries, _ in self.moved:
+        first: dict[int, int] = {}
+        for t, entries, _, priority in self.moved:
             wanted.setdefault(t, set()).add(entries)
-        for t, entries, root in self.moved:
+            first[t] = min(first.get(t, priority), priority)
+        for t, entries, root, _ in self.moved:
             layout = self.layouts[t]
+            if first[t] and wanted[t] == {layout.entries}:
+                self.priority[t] = first[t]          # an argument that is given so
             if (len(wanted[t]) == 1 and t not in self.asked and all(layout.open)
                     and not any(layout.entries) and not self.pending[t]
                     and not any(a in layout.blocked for axes in entries for a in axes)):
                 self.constrain(t, entries, root)
+                if first[t]:
+                    self.priority[t] = first[t]
 
     def add_shard_map(self, eqn: Equation, manual: frozenset[str]) -> None:
         """The body over its own types; every operand and result is led by its spec's axes."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.factor_axes import axes_without
 from ..ir.infer import infer
 from ..ir.levels import together
 from ..ir.location import UNKNOWN, Location
@@ -22,6 +23,7 @@ from ..ir.op import Op, params_key
 from ..ir.ops.arithmetic import mul_p
 from ..ir.ops.collective import all_gather_invariant_p, axis_index_p, pmax_p, pmin_p
 from ..ir.ops.sharding import reshard_p
+from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
@@ -32,6 +34,7 @@ from .redistribute import plan
 from .region_bodies import localize_manual_region, localize_plain, localize_region
 from .regions import has_region
 from .resolve import frozen_mesh, typed
+from .user_partitioned import localize_user_function
 
 FINISH = {"max": pmax_p, "min": pmin_p, "or": pmax_p, "and": pmin_p}
 
@@ -66,7 +69,8 @@ def localize(program: Program) -> Program:
     out_types = [v.aval if isinstance(v, Var) else
                  typed(v.aval, whole, ((),) * v.aval.ndim) for v in program.outvars]
     for i, (atom, aval) in enumerate(zip(outvars, out_types, strict=True)):
-        extra = atom.aval.varying - aval.sharding.spec.unreduced.union(*aval.entries)
+        extra = axes_without(atom.aval.varying, aval.sharding.spec.unreduced.union(*aval.entries),
+                             mesh)
         assert not extra, f"result {i} of type {aval} varies over {sorted(extra)} as well"
     return Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
                    level=Level.LOCAL, global_in=program.in_avals, global_out=out_types,
@@ -171,6 +175,8 @@ class Lowering:
                 localize_region(self, eqn)
             elif eqn.op.effect:
                 localize_callback(self, eqn)
+            elif eqn.op is custom_partitioning_p:
+                localize_user_function(self, eqn)
             elif not (self.manual and localize_plain(self, eqn)):
                 self.equation(eqn, [self.atom(a) for a in eqn.invars])
 

@@ -18,13 +18,14 @@ from ..ir.ops.collective import (
     all_gather_invariant_p,
     all_slice_p,
     all_to_all_p,
-    ppermute_p,
     psum_invariant_p,
     pvary_p,
     reduce_scatter_p,
 )
 from ..ir.ops.comparison import eq_p
 from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
+from ..ir.ops.reshape import reshape_p
+from ..ir.ops.retile import retile_p
 from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.program import Atom, Literal
@@ -75,8 +76,15 @@ def _all_to_all(out: Emitter, x: Atom, move: Move) -> Atom:
         "split_axis": move.to_dim, "concat_axis": move.dim, "tiled": True})[0]
 
 
-def _permute(out: Emitter, x: Atom, move: Move) -> Atom:
-    return out.emit(ppermute_p, [x], {"axis_name": move.axes, "perm": move.perm})[0]
+def _retile(out: Emitter, x: Atom, move: Move) -> Atom:
+    sizes = tuple(map(out.mesh.axis_size, move.axes))
+    return out.emit(retile_p, [x], {
+        "axes": move.axes, "axis_sizes": sizes, "source": move.source, "target": move.target})[0]
+
+
+def _view(out: Emitter, x: Atom, move: Move) -> Atom:
+    return out.emit(reshape_p, [x], {
+        "new_sizes": move.shape, "dimensions": None, "sharding": None})[0]
 
 
 def _scatter(out: Emitter, x: Atom, move: Move) -> Atom:
@@ -115,6 +123,6 @@ def _full(out: Emitter, value: Literal, shape: tuple[int, ...]) -> Atom:
 
 
 _MOVES = {
-    "all_slice": _slice, "all_gather": _gather, "all_to_all": _all_to_all, "ppermute": _permute,
-    "reduce_scatter": _scatter, "psum": _psum, "place": _place,
+    "all_slice": _slice, "all_gather": _gather, "all_to_all": _all_to_all, "retile": _retile,
+    "view": _view, "reduce_scatter": _scatter, "psum": _psum, "place": _place,
 }

@@ -2,10 +2,12 @@
 
 Each works on one or two adjacent equations and keeps the program's meaning and its reasons:
 
-    dedupe          equal collectives of one value are done once
+    hoist           a collective of what a loop does not change is done before it (hoist.py)
+    dedupe          equal equations are computed once, and so their collectives done once
     fold_gathers    an own-block slice of what was gathered along the same axes is the block itself
     form_scatters   an all-reduce of which every device keeps its own block is a reduce-scatter
     drop_dead       what nothing reads is not computed
+    combine         small exchanges that do not wait for each other become one (combine.py)
 
 Bodies of loops and branches are rewritten likewise.
 """
@@ -25,15 +27,29 @@ from ..ir.ops.collective import (
 )
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
+from .combine import combine
+from .delay import joined_reasons
+from .hoist import hoist
 from .moves import group_size
 
 
 def optimize(program: Program) -> Program:
-    """The pass: all rewrites, in the order in which one makes room for the next."""
-    program = inside(program, optimize)
+    """The pass: all rewrites, in the order in which one makes room for the next.
+
+    What is combined hides its parts from the others, so that comes last, in all programs.
+    """
+    return _combined(_simplified(program))
+
+
+def _simplified(program: Program) -> Program:
+    program = hoist(inside(program, _simplified))
     for rewrite in (dedupe, fold_gathers, form_scatters, drop_dead):
         program = rewrite(program)
     return program
+
+
+def _combined(program: Program) -> Program:
+    return combine(inside(program, _combined))
 
 
 def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
@@ -73,14 +89,19 @@ class _Rewriting:
 
 def dedupe(program: Program) -> Program:
     out = _Rewriting()
-    seen: dict[tuple, Var] = {}
+    seen: dict[tuple, int] = {}               # what an equation computes -> its number
     for eqn in program.eqns:
         eqn = out.renamed(eqn)
-        if eqn.op.collective is not None or eqn.op in (axis_index_p, pvary_p):
+        if eqn.op is axis_index_p or (
+                eqn.invars and not eqn.op.effect and not eqn.op.subprograms):
             key = (eqn.op, eqn.invars, params_key(eqn.params))
-            first = seen.setdefault(key, eqn.outvars[0])
-            if first is not eqn.outvars[0]:
-                out.now[eqn.outvars[0]] = first
+            number = seen.setdefault(key, len(out.eqns))
+            if number < len(out.eqns):
+                first = out.eqns[number]
+                out.now.update(zip(eqn.outvars, first.outvars, strict=True))
+                if eqn.reason and eqn.reason != first.reason:
+                    out.eqns[number] = first.replace(
+                        reason=joined_reasons((*first.reason.split("; "), eqn.reason)))
                 continue
         out.eqns.append(eqn)
     return out.program(program)

@@ -21,15 +21,19 @@ from ..ir.errors import VerificationError
 from ..ir.mesh import AbstractMesh
 from ..ir.print import save_program
 from ..ir.program import Level, Program
-from ..ir.spec import PartitionSpec
+from ..ir.retiling import joined_axes
+from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .arrange import arrange
 from .collectives import collectives
 from .inline import inline
 from .localize import localize
+from .loop_sums import move_sums
 from .optimize import optimize
 from .reshards import insert_reshards
 from .resolve import propagate
+from .uneven import evened
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Job:
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
     out_shardings: tuple[PartitionSpec | None, ...]
+    optimize: bool = True
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,20 @@ class Pass:
     doc: str = ""
 
 
+def reshard(program: Program, optimize: bool = True) -> Program:
+    """The RESHARDED program; with `optimize`, its reshards stand where they cost least."""
+    program = insert_reshards(program)
+    return move_sums(program) if optimize else program
+
+
 PIPELINE: tuple[Pass, ...] = (
-    Pass("inline", "inlined", lambda p, job: arrange(inline(p)),
+    Pass("inline", "inlined", lambda p, job: arrange(evened(inline(p))),
          "calls are replaced by what they call"),
     Pass("propagate", "resolved",
          lambda p, job: propagate(p, job.mesh, job.in_shardings, job.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, job: insert_reshards(p),
-         "operands are brought to what each equation can run with"),
+    Pass("insert-reshards", "resharded", lambda p, job: reshard(p, job.optimize),
+         "operands are brought to what each equation can run with, where that moves least"),
     Pass("localize", "local", lambda p, job: localize(p),
          "blocks instead of whole values, collectives instead of reshards"),
     Pass("optimize", "optimized", lambda p, job: optimize(p),
@@ -121,7 +132,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     pass if one leaves a program that breaks the promises of its level.
     """
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
-              _specs(out_shardings, len(program.outvars), "out_shardings"))
+              _specs(out_shardings, len(program.outvars), "out_shardings"), options.optimize)
     stages = {"traced": program}
     timings: dict[str, float] = {}
     dump = _Dump.of(config.shardtrace_dump if options.dump else "", program)
@@ -148,8 +159,17 @@ def partition(program: Program, *, mesh: AbstractMesh,
             stages[step.stage] = program = after
     resolved = stages["resolved"]
     out_types = stages["local"].global_out
-    return Partitioned(resolved.mesh, stages, tuple(t.spec for t in resolved.in_avals),
-                       tuple(t.spec for t in out_types), timings)
+    return Partitioned(resolved.mesh, stages, tuple(_whole(t) for t in resolved.in_avals),
+                       tuple(_whole(t) for t in out_types), timings)
+
+
+def _whole(aval: ArrayType) -> PartitionSpec:
+    """The spec of a type, with the parts of an axis that follow each other as one."""
+    spec = aval.spec
+    if all(a in aval.mesh.shape for a in spec.axes()):
+        return spec
+    (entries,) = joined_axes([spec.entries], aval.mesh.shape)
+    return spec_from_entries(entries, spec.unreduced, spec.reduced)
 
 
 def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str

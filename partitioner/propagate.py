@@ -26,8 +26,10 @@ from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import Entries
 from .graph import Graph, Node, Root
 from .step import BACKWARD, BOTH, NONE, Extension, Layout, step
+from .sub_axes import cut_graph, cuts_given, cuts_wanted, open_ends
 
 LEVELS = 5
+_MOST_CUTS = 4         # times that axes are cut further
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,45 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     graph.move_constraints()
     solution = Solution(graph, results)
     if any(_can_grow(layout, mesh) for layout in graph.layouts):
-        _Propagation(solution).run()
+        ends = dict.fromkeys(t for t in (*map(graph.of, program.invars), *results) if t >= 0)
+        _propagate(solution, ends)
     return solution
+
+
+def _propagate(solution: Solution, ends: dict[int, None]) -> None:
+    """To the fixed point; once more with axes cut into parts, while some do not fit as a whole."""
+    graph, initial = solution.graph, list(solution.graph.layouts)
+    cuts = given = cuts_given(graph)
+    if cuts:
+        cut_graph(graph, initial, cuts)
+    _by_priority(solution)
+    for _ in range(_MOST_CUTS):
+        wanted = cuts_wanted(graph, cuts)
+        if wanted == cuts:
+            break
+        cuts = wanted
+        cut_graph(graph, initial, cuts)
+        solution.origins.clear()
+        _by_priority(solution)
+    if cuts and not given:          # where somebody wrote parts of axes, he may get some back
+        open_ends(graph, ends, cuts)
+
+
+def _by_priority(solution: Solution) -> None:
+    """A fixed point for each priority; until its turn has come a tensor has no axes, nor any of
+    those that wait for it.
+    """
+    graph = solution.graph
+    whole = list(graph.layouts)
+    for now in sorted({0, *graph.priority.values()}):
+        for t, priority in graph.priority.items():
+            if priority == now:
+                graph.layouts[t] = whole[t]
+            elif priority > now:
+                shape = whole[t].shape
+                waiting = whole[t].blocked.union(*whole[t].entries)
+                graph.layouts[t] = Layout(shape, ((),) * len(shape), (False,) * len(shape), waiting)
+        _Propagation(solution).run()
 
 
 def _can_grow(layout: Layout, mesh: AbstractMesh) -> bool:

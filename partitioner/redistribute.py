@@ -1,65 +1,78 @@
 """Redistribution: from spec A to spec B of one value by the cheapest sequence of collectives.
 
-A plan is a shortest path over specs. The moves are the steps a mesh can do without involving
-anybody but the devices along the axes that change:
+What a device must receive at least is known (ir/retiling.py), and reached: by moves with a name
+where there are such (shortest.py), else by one exchange of kind `retile`. Pending sums are finished
+on the way, where that costs least:
 
-    all_slice       each device keeps its own block of a dimension             free
-    all_to_all      axes move from the minor end of one dimension to another's  L (n-1)/n
-    all_gather      axes leave the minor end of a dimension                     L (n-1)
-    ppermute        another arrangement of axes with equal tile counts          L
     reduce_scatter  a pending sum is finished, onto a dimension                 L (n-1)/n
     psum            a pending sum is finished                                   2 L (n-1)/n
     place           a whole value becomes a pending sum (zeros elsewhere)       free
 
 with L the local elements before the move and n the devices of a group; the figures are elements
-received per device. Planning works on the axes and dimensions that differ, under canonical names,
-so equal problems are planned once; no intermediate block is larger than the larger of the two
+received per device. Plans are made of the axes that differ: neither the plan nor the time that it
+takes grows with the number of devices. No intermediate block is larger than the larger of the two
 ends wherever such a path exists. After "Memory-efficient array redistribution" (arXiv:2112.01075).
 """
 from __future__ import annotations
 
 import functools
 import heapq
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from ..ir.axes import axis_factor
 from ..ir.mesh import AbstractMesh
+from ..ir.retiling import (
+    Tiling,
+    disjoint_axes,
+    joined_axes,
+    partners,
+    received,
+    retiled_shape,
+)
 from ..ir.types import Entries, Shape
+from .shortest import Path, Step, expanded, shortest
 
 Pending = frozenset[str]
-
-# Beyond this many differing axes permutations are tried only towards the target's own order.
-_PERMUTE_ALL = 5
 
 
 @dataclass(frozen=True)
 class Move:
-    """One step of a plan, over whole mesh axes.
+    """One step of a plan.
 
-    kind: as in the module's table. axes: major first. dim: the dimension that gains or loses the
-    axes; to_dim: where an all_to_all takes them. perm: (source, destination) over the linear index
-    of `axes`, first name most significant.
+    kind: all_slice, all_gather, all_to_all, retile, reduce_scatter, psum, place, or view (a reshape
+    of blocks to `shape`). axes: mesh axes or parts of them, major first. dim: the dimension that
+    gains or loses the axes; to_dim: where an all_to_all takes them. source, target: the tilings of
+    a retile.
     """
     kind: str
-    axes: tuple[str, ...]
+    axes: tuple[str, ...] = ()
     dim: int = -1
     to_dim: int = -1
-    perm: tuple[tuple[int, int], ...] = ()
+    source: Tiling = ()
+    target: Tiling = ()
+    shape: Shape = ()
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Moves in order; elements received per device; number of exchanges; largest local block."""
+    """Moves in order, with their figures for one device, in elements.
+
+    received: by the busiest device. exchanges: moves that receive something. peak: most elements
+    held at once (the blocks before and after a move, and what is under way). largest: the largest
+    block. bound: what any way must move, where nothing is pending.
+    """
     moves: tuple[Move, ...]
     received: int
     exchanges: int
     peak: int
+    largest: int
+    bound: int
 
 
-EMPTY = Plan((), 0, 0, 0)
+EMPTY = Plan((), 0, 0, 0, 0, 0)
 
 
 def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
@@ -76,238 +89,349 @@ def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
 @functools.lru_cache(maxsize=16384)
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
-    size = mesh.axis_size
-    dims: list[int] = []          # dimensions that differ
-    lengths: list[int] = []       # their sizes once the common major axes are taken out
-    heads: list[tuple[str, ...]] = []
-    a_tails: list[tuple[str, ...]] = []
-    b_tails: list[tuple[str, ...]] = []
-    rest = 1                      # local elements over the other dimensions
-    for d, n in enumerate(shape):
-        a, b = source[d], target[d]
-        k = 0
-        while k < len(a) and k < len(b) and a[k] == b[k]:
-            k += 1
-        n //= math.prod(size(x) for x in a[:k])
-        if len(a) == k == len(b):
-            rest *= n
-            continue
-        dims.append(d)
-        lengths.append(n)
-        heads.append(a[:k])
-        a_tails.append(a[k:])
-        b_tails.append(b[k:])
-    finish = mesh.sort_axes(source_pending - target_pending)
-    start = mesh.sort_axes(target_pending - source_pending)
-    names = tuple(dict.fromkeys([*(x for t in a_tails for x in t), *(x for t in b_tails for x in t),
-                                 *finish, *start]))
-    number = {x: i for i, x in enumerate(names)}
-
-    def numbers(tails: Sequence[tuple[str, ...]]) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(number[x] for x in t) for t in tails)
-
-    steps, received, exchanges, peak = _search(
-        tuple(size(x) for x in names), tuple(lengths), numbers(a_tails), numbers(b_tails),
-        frozenset(number[x] for x in finish), frozenset(number[x] for x in start))
-    moves: list[Move] = []
-    for step in steps:
-        kind, axes, d, to = step[:4]
-        named = tuple(names[i] for i in axes)
-        if kind == "ppermute":
-            named = mesh.sort_axes(named)
-            before, after = (tuple(tuple(names[i] for i in t) for t in spec) for spec in step[4:])
-            perm = permutation(tuple((x, size(x)) for x in named), before, after)
-            moves.append(Move(kind, named, perm=perm))
-            continue
-        move = Move(kind, named, dims[d] if d >= 0 else -1, dims[to] if to >= 0 else -1)
-        last = moves[-1] if moves else None
-        if (last and kind in ("all_slice", "reduce_scatter")
-                and (last.kind, last.dim) == (kind, move.dim)):
-            moves[-1] = Move(kind, last.axes + named, move.dim)
-        else:
-            moves.append(move)
-    return Plan(tuple(moves), math.ceil(received * rest - 1e-6), exchanges, peak * rest)
+    shape = _divided(mesh, shape, source, target)
+    if source_pending == target_pending:
+        moves = _retiled(mesh, shape, source, target)
+    else:
+        moves = _finished(mesh, shape, source, target, source_pending - target_pending,
+                          target_pending - source_pending)
+    local = _local(mesh, shape, source)
+    bound = _bound(mesh, shape, source, target)
+    total = exchanges = 0
+    peak = largest = math.prod(local)
+    for move in moves:
+        after, cost, scratch = effect(mesh, local, move)
+        before, block = math.prod(local), math.prod(after)
+        total += cost
+        exchanges += cost > 0
+        if move.kind != "view":
+            peak = max(peak, before + block + scratch)
+        largest = max(largest, block)
+        local = after
+    return Plan(tuple(moves), math.ceil(total - 1e-6), exchanges, peak, largest, bound)
 
 
-# -- search ----------------------------------------------------------------------------------
+def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, int]:
+    """(block after, elements received, elements under way) of a move of a block of this shape."""
+    if move.kind == "view":
+        return move.shape, 0, 0
+    here, shape = math.prod(local), list(local)
+    if move.kind == "retile":
+        size = {a: mesh.axis_size(a) for t in (move.source, move.target) for e in t for a in e}
+        after = retiled_shape(local, move.source, move.target, size)
+        several = partners(move.source, move.target, size)
+        return (after, received(local, move.source, move.target, size),
+                math.prod(after) // several if several > 1 else 0)
+    n = math.prod(map(mesh.axis_size, move.axes))
+    if move.kind == "psum":
+        return local, 2 * here * (n - 1) / n, 0
+    if move.kind == "place":
+        if move.dim >= 0:
+            shape[move.dim] *= n
+        return tuple(shape), 0, 0
+    if move.kind == "all_gather":
+        shape[move.dim] *= n
+        return tuple(shape), here * (n - 1), 0
+    if move.kind == "all_to_all":
+        shape[move.dim] *= n
+        shape[move.to_dim] //= n
+        return tuple(shape), here * (n - 1) // n, 0
+    shape[move.dim] //= n
+    return tuple(shape), 0 if move.kind == "all_slice" else here * (n - 1) // n, 0
 
-Spec = tuple[tuple[int, ...], ...]
+
+def _tiles(mesh: AbstractMesh, axes: Sequence[str]) -> int:
+    return math.prod(map(mesh.axis_size, axes))
 
 
-@functools.lru_cache(maxsize=16384)
-def _search(sizes: tuple[int, ...], lengths: tuple[int, ...], source: Spec, target: Spec,
-            finish: frozenset[int], start: frozenset[int]) -> tuple[tuple, int, int, int]:
-    """Dijkstra over (spec, pending axes); costs are (elements, exchanges, steps)."""
+def _local(mesh: AbstractMesh, shape: Shape, entries: Entries) -> Shape:
+    return tuple([n // _tiles(mesh, axes) for n, axes in zip(shape, entries, strict=True)])
+
+
+def _divided(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> Shape:
+    """The shape with dimensions rounded up to what both layouts divide."""
+    out = []
+    for n, a, b in zip(shape, source, target, strict=True):
+        unit = math.lcm(_tiles(mesh, a), _tiles(mesh, b))
+        out.append(-(-n // unit) * unit)
+    return tuple(out)
+
+
+def _bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
+    try:
+        a, b = disjoint_axes([source, target], mesh.shape)
+    except ValueError:                          # parts of an axis that have no common parts
+        return math.prod(_local(mesh, shape, target))
+    size = {x: mesh.axis_size(x) for t in (a, b) for e in t for x in e}
+    return received(_local(mesh, shape, source), a, b, size)
+
+
+# -- tilings --------------------------------------------------------------------------------------
+
+def _retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> list[Move]:
+    """The moves between two tilings."""
+    if source == target:
+        return []
+    try:
+        disjoint_axes([source, target], mesh.shape)
+    except ValueError:                          # 2 of 6 devices and 3 of them: by way of all
+        bases = {axis_factor(a, mesh.shape)[0] for axes in target for a in axes}
+        middle = tuple(tuple(a for a in axes if axis_factor(a, mesh.shape)[0] not in bases)
+                       for axes in source)
+        return [*_retiled(mesh, shape, source, middle), *_retiled(mesh, shape, middle, target)]
+    found: tuple[tuple[int, int, int], list[Move]] | None = None
+    problems = []
+    for cut in (None, _common_parts(mesh, source, target)):
+        if cut is not None and not any(cut.values()):
+            break
+        problem = _Tails(mesh, shape, *disjoint_axes([source, target], mesh.shape, cut))
+        problems.append(problem)
+        path = problem.path(problem.lengths, problem.source, problem.target)
+        if path is not None and (found is None or path.score < found[0]):
+            found = path.score, problem.moves(path)
+        if found is not None and found[0] <= (1, 0, 1):
+            break
+    if found is not None:
+        return found[1]
+    return problems[0].expanded() or problems[0].direct()
+
+
+def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[str, list[int]]:
+    """Where to cut axes so that a part of one is as large as another: {"y": [2]} for 2 and 2 * 2.
+    """
+    bases = {axis_factor(a, mesh.shape)[0] for t in (source, target) for axes in t for a in axes}
+    sizes = {a: mesh.shape[a] for a in mesh.axis_names if a in bases}
+    cuts: dict[str, list[int]] = {}
+    for a, n in sizes.items():
+        common = {math.gcd(n, m) for b, m in sizes.items() if b != a}
+        cuts[a] = sorted({p for c in common for p in (c, n // c) if 1 < p < n})
+    return cuts
+
+
+class _Tails:
+    """Two tilings without what they have in common: the dimensions that differ, without the axes
+    that both begin with.
+    """
+
+    def __init__(self, mesh: AbstractMesh, shape: Shape, source: Tiling, target: Tiling) -> None:
+        self.mesh, self.local = mesh, _local(mesh, shape, source)
+        self.final = _local(mesh, shape, target)
+        self.dims: list[int] = []
+        lengths, a_tails, b_tails = [], [], []
+        for d, (n, a, b) in enumerate(zip(shape, source, target, strict=True)):
+            k = 0
+            while k < len(a) and k < len(b) and a[k] == b[k]:
+                k += 1
+            if len(a) == k == len(b):
+                continue
+            self.dims.append(d)
+            lengths.append(n // _tiles(mesh, a[:k]))
+            a_tails.append(a[k:])
+            b_tails.append(b[k:])
+        self.lengths = tuple(lengths)
+        self.source, self.target = tuple(a_tails), tuple(b_tails)
+        names = dict.fromkeys(x for t in (*a_tails, *b_tails) for x in t)
+        self.sizes = tuple((x, mesh.axis_size(x)) for x in names)
+
+    def path(self, lengths: tuple[int, ...], source: Tiling, target: Tiling) -> Path | None:
+        """The shortest path, found under names and sizes that all problems of this form share.
+
+        Axes are numbered, and of a dimension's size only that is kept which axes can divide.
+        """
+        most = math.prod(n for _, n in self.sizes)
+        number = {a: str(i) for i, (a, _) in enumerate(self.sizes)}
+        name = {i: a for a, i in number.items()}
+
+        def renamed(tiling: Tiling, names: dict[str, str]) -> Tiling:
+            return tuple([tuple([names[a] for a in axes]) for axes in tiling])
+
+        found = shortest(tuple([math.gcd(n, most) for n in lengths]),
+                         tuple([(number[a], n) for a, n in self.sizes]),
+                         renamed(source, number), renamed(target, number))
+        if found is None:
+            return None
+        steps = tuple([Step(s.kind, tuple([name[a] for a in s.axes]), s.dim, s.to_dim,
+                            renamed(s.after, name)) for s in found.steps])
+        return Path(lengths, source, steps, found.score)
+
+    def moves(self, path: Path, dims: Sequence[int] | None = None, rank: int = 0) -> list[Move]:
+        """The moves of a path, on the dimensions of the value."""
+        dims = self.dims if dims is None else dims
+        rank = rank or len(self.local)
+        out: list[Move] = []
+        before = path.source
+        for step in path.steps:
+            out.append(self._retile(before, step, dims, rank) if step.kind == "retile" else
+                       Move(step.kind, step.axes, dims[step.dim],
+                            dims[step.to_dim] if step.to_dim >= 0 else -1))
+            before = step.after
+            last = out[-2] if len(out) > 1 else None
+            if (last and last.kind == step.kind == "all_slice" and last.dim == out[-1].dim):
+                out[-2:] = [Move("all_slice", last.axes + step.axes, last.dim)]
+        return [self._joined(move) for move in out]
+
+    def _joined(self, move: Move) -> Move:
+        """With parts of an axis that follow each other as one."""
+        if not move.axes or move.kind == "retile":
+            return move
+        ((axes,),) = joined_axes([(move.axes,)], self.mesh.shape)
+        return Move(move.kind, axes, move.dim, move.to_dim)
+
+    def _retile(self, before: Tiling, step: Step, dims: Sequence[int], rank: int) -> Move:
+        tilings = []
+        for tiling, other in ((before, step.after), (step.after, before)):
+            whole: list[tuple[str, ...]] = [()] * rank
+            for d, axes, theirs in zip(dims, tiling, other, strict=True):
+                k = 0
+                while k < len(axes) and k < len(theirs) and axes[k] == theirs[k]:
+                    k += 1
+                whole[d] = axes[k:]
+            tilings.append(tuple(whole))
+        source, target = joined_axes(tilings, self.mesh.shape)
+        names = self.mesh.sort_axes({a for t in (source, target) for axes in t for a in axes})
+        return Move("retile", names, source=source, target=target)
+
+    def direct(self) -> list[Move]:
+        """One exchange, whatever it is."""
+        step = Step("retile", (), -1, -1, self.target)
+        return [self._retile(self.source, step, self.dims, len(self.local))]
+
+    def expanded(self) -> list[Move] | None:
+        """Through dimensions of their own for all axes that differ."""
+        found = expanded(self.lengths, dict(self.sizes), self.source, self.target)
+        if found is None:
+            return None
+        parts, path = found
+        dims, shape = [], []
+        at = 0
+        for d, n in enumerate(self.local):
+            if d not in self.dims:
+                shape.append(n)
+                continue
+            for length in parts[self.dims.index(d)]:
+                dims.append(len(shape))
+                axes = path.source[at]
+                shape.append(length // _tiles(self.mesh, axes))
+                at += 1
+        return [Move("view", shape=tuple(shape)), *self.moves(path, dims, len(shape)),
+                Move("view", shape=self.final)]
+
+
+# -- pending sums ---------------------------------------------------------------------------------
+
+def _finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
+              start: Pending) -> list[Move]:
+    """Dijkstra over (layout, pending axes); costs are (elements, exchanges, steps).
+
+    Once nothing is left to finish, the rest is a change of tilings, whose cost is its bound.
+    """
     for capped in (True, False):
-        found = _dijkstra(sizes, lengths, source, target, finish, start, capped)
+        found = _search(mesh, shape, source, target, finish, start, capped)
         if found is not None:
-            return found
-    raise AssertionError(f"no path from {source} to {target} over axes of sizes {sizes}")
+            break
+    else:
+        raise AssertionError(f"no path from {source} to {target}")
+    moves: list[Move] = []
+    at = source
+    for move, after in found:
+        if move.kind == "retile":
+            moves += _retiled(mesh, shape, at, after)
+        else:
+            last = moves[-1] if moves else None
+            if (last and move.kind in ("all_slice", "reduce_scatter")
+                    and (last.kind, last.dim) == (move.kind, move.dim)):
+                moves[-1] = Move(move.kind, last.axes + move.axes, move.dim)
+            else:
+                moves.append(move)
+        at = after
+    return moves
 
 
-def _dijkstra(sizes, lengths, source, target, finish, start, capped):
-    def local(spec: Spec) -> int:
-        n = math.prod(lengths)
-        for axes in spec:
-            for a in axes:
-                n //= sizes[a]
-        return n
+def _search(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
+            start: Pending, capped: bool) -> list[tuple[Move, Entries]] | None:
+    def block(entries: Entries) -> int:
+        return math.prod(_local(mesh, shape, entries))
 
-    cap = max(local(source), local(target)) if capped else None
-    goal = (target, start)
-    first = (source, finish)
-    queue: list[tuple] = [((0, 0, 0), 0, first)]
+    cap = max(block(source), block(target)) if capped else math.inf
+    first, goal = (source, finish), (target, start)
+    ticket = itertools.count()      # equal costs: first come, first served
+    queue: list[tuple] = [((0, 0, 0), next(ticket), first)]
     best: dict[tuple, tuple] = {first: (0, 0, 0)}
     came: dict[tuple, tuple] = {}
     done: set[tuple] = set()
-    ticket = 0                  # equal costs: first come, first served; states are not ordered
     while queue:
         cost, _, state = heapq.heappop(queue)
         if state in done:
             continue
         if state == goal:
-            steps: list[tuple] = []
-            peak = local(source)
-            while state in came:
-                state, step = came[state]
-                peak = max(peak, local(state[0]))
-                steps.append(step)
-            return tuple(reversed(steps)), cost[0], cost[1], max(peak, local(target))
+            steps = []
+            while state != first:
+                previous, move = came[state]
+                steps.append((move, state[0]))
+                state = previous
+            return steps[::-1]
         done.add(state)
-        spec, pending = state
-        here = local(spec)
-        for step, new_spec, new_pending, moved in _moves(
-                sizes, lengths, spec, pending, finish, start, source, target, here):
-            if cap is not None and local(new_spec) > cap:
+        for move, entries, pending in _moves(mesh, shape, state, source, target, finish, start):
+            if block(entries) > cap:
                 continue
-            reached = (new_spec, new_pending)
-            exchange = step[0] not in ("all_slice", "place")
-            new = (cost[0] + moved, cost[1] + exchange, cost[2] + 1)
+            if move.kind == "retile":
+                moved: float = _bound(mesh, shape, state[0], entries)
+            else:
+                moved = effect(mesh, _local(mesh, shape, state[0]), move)[1]
+            reached = (entries, pending)
+            new = (cost[0] + moved, cost[1] + (moved > 0), cost[2] + 1)
             if reached not in done and new < best.get(reached, (math.inf,)):
-                best[reached] = new
-                came[reached] = (state, step)
-                ticket += 1
-                heapq.heappush(queue, (new, ticket, reached))
+                best[reached], came[reached] = new, (state, move)
+                heapq.heappush(queue, (new, next(ticket), reached))
     return None
 
 
-def _moves(sizes, lengths, spec: Spec, pending, finish, start, source: Spec, target: Spec,
-           here: int) -> Iterator[tuple]:
-    """(step, spec, pending, elements received) of every move that is possible from a state."""
-    used = {a for axes in spec for a in axes} | pending
-    tiles = [math.prod(sizes[a] for a in axes) for axes in spec]
-    spatial = sorted({a for s in (source, target) for axes in s for a in axes})
-    count = len(spec)
+def _moves(mesh: AbstractMesh, shape: Shape, state: tuple[Entries, Pending], source: Entries,
+           target: Entries, finish: Pending, start: Pending
+           ) -> Iterator[tuple[Move, Entries, Pending]]:
+    """The moves from a state, with the state that each leads to."""
+    spec, pending = state
+    used = pending.union(*spec)
+    tiles = [_tiles(mesh, axes) for axes in spec]
+    differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
+    spatial = mesh.sort_axes({a for d in differ for a in (*source[d], *target[d])})
+    wanting = differ or list(range(len(shape)))
 
-    def extended(d: int, axes: tuple[int, ...], base: Spec = spec) -> Spec:
-        return (*base[:d], base[d] + axes, *base[d + 1:])
+    def changed(d: int, axes: tuple[str, ...], base: Entries = spec) -> Entries:
+        return (*base[:d], axes, *base[d + 1:])
 
-    def cut(d: int, k: int) -> Spec:
-        return (*spec[:d], spec[d][:len(spec[d]) - k], *spec[d + 1:])
+    def fits(d: int, n: int) -> bool:
+        return shape[d] % (tiles[d] * n) == 0
 
     for a in spatial:
         if a not in used:
-            for d in range(count):
-                if lengths[d] % (tiles[d] * sizes[a]) == 0:
-                    yield ("all_slice", (a,), d, -1), extended(d, (a,)), pending, 0
-    for d in range(count):
+            for d in differ:
+                if fits(d, mesh.axis_size(a)):
+                    yield Move("all_slice", (a,), d), changed(d, (*spec[d], a)), pending
+    for d in differ:
         for k in range(1, len(spec[d]) + 1):
-            axes = spec[d][-k:]
-            n = math.prod(sizes[a] for a in axes)
-            shorter = cut(d, k)
-            yield ("all_gather", axes, d, -1), shorter, pending, here * (n - 1)
-            for to in range(count):
-                if to != d and lengths[to] % (tiles[to] * n) == 0:
-                    yield (("all_to_all", axes, d, to), extended(to, axes, shorter), pending,
-                           here * (n - 1) // n)
-    unfinished = sorted(pending & finish)
+            axes, shorter = spec[d][-k:], changed(d, spec[d][:-k])
+            if not set(axes) <= set(spatial):
+                continue
+            yield Move("all_gather", axes, d), shorter, pending
+            for to in differ:
+                if to != d and fits(to, _tiles(mesh, axes)):
+                    yield (Move("all_to_all", axes, d, to), changed(to, spec[to] + axes, shorter),
+                           pending)
+    unfinished = mesh.sort_axes(pending & finish)
     for a in unfinished:
-        for d in range(count):
-            if lengths[d] % (tiles[d] * sizes[a]) == 0:
-                yield (("reduce_scatter", (a,), d, -1), extended(d, (a,)), pending - {a},
-                       here * (sizes[a] - 1) // sizes[a])
-    groups = [tuple(unfinished)] if unfinished else []
+        for d in wanting:
+            if fits(d, mesh.axis_size(a)):
+                yield (Move("reduce_scatter", (a,), d), changed(d, (*spec[d], a)), pending - {a})
+    groups = [unfinished] if unfinished else []
     groups += [(a,) for a in unfinished] if len(unfinished) > 1 else []
     for axes in groups:
-        n = math.prod(sizes[a] for a in axes)
-        yield ("psum", axes, -1, -1), spec, pending - set(axes), 2 * here * (n - 1) / n
-    for a in sorted(start - pending):
+        yield Move("psum", axes), spec, pending - set(axes)
+    for a in mesh.sort_axes(start - pending):
         if a not in used:
-            yield ("place", (a,), -1, -1), spec, pending | {a}, 0
-        for d in range(count):
+            yield Move("place", (a,)), spec, pending | {a}
+        for d in range(len(spec)):
             if spec[d] and spec[d][-1] == a:
-                yield ("place", (a,), d, -1), cut(d, 1), pending | {a}, 0
-    free = [a for a in spatial if a not in pending]
-    for other in _rearrangements(sizes, spec, tuple(tiles), free, target):
-        changed = {a for x, y in zip(spec, other, strict=True) if x != y for a in (*x, *y)}
-        step = ("ppermute", tuple(sorted(changed)), -1, -1, spec, other)
-        yield step, other, pending, here
-
-
-def _rearrangements(sizes, spec: Spec, tiles: tuple[int, ...], free: list[int], target: Spec
-                    ) -> Iterator[Spec]:
-    """Other specs over the free axes in which each dimension has as many tiles as in `spec`."""
-    if len(free) > _PERMUTE_ALL:
-        wanted = tuple(t if math.prod(sizes[a] for a in t) == n else s
-                       for s, t, n in zip(spec, target, tiles, strict=True))
-        axes = [a for t in wanted for a in t]
-        if wanted != spec and len(set(axes)) == len(axes) and set(axes) <= set(free):
-            yield wanted
-        return
-
-    def fill(d: int, left: tuple[int, ...]) -> Iterator[Spec]:
-        if d == len(tiles):
-            yield ()
-            return
-        for axes, rest in sequences(tiles[d], left):
-            for others in fill(d + 1, rest):
-                yield (axes, *others)
-
-    def sequences(n: int, left: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], tuple]]:
-        if n == 1:
-            yield (), left
-        for a in left:
-            if sizes[a] > 1 and n % sizes[a] == 0:
-                for axes, rest in sequences(n // sizes[a], tuple(x for x in left if x != a)):
-                    yield (a, *axes), rest
-
-    if any(sizes[a] == 1 for axes in spec for a in axes):
-        return      # axes of size one move by gathering and slicing, which is free
-    for other in fill(0, tuple(free)):
-        if other != spec:
-            yield other
-
-
-# -- permutations ----------------------------------------------------------------------------
-
-@functools.lru_cache(maxsize=1024)
-def permutation(axes: tuple[tuple[str, int], ...], before: tuple[tuple[str, ...], ...],
-                after: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, int], ...]:
-    """(source, destination) pairs over the linear index of `axes` (first one most significant).
-
-    Device `destination` needs in `after` the tile that `source` has in `before`; a device that
-    has its tile already keeps it. Computed on the coordinates of one replica group, so the cost
-    does not depend on the rest of the mesh.
-    """
-    names = [name for name, _ in axes]
-    shape = tuple(n for _, n in axes)
-    coordinates = dict(zip(names, np.indices(shape, sparse=True), strict=True))
-    size_of = dict(axes)
-
-    def tiles(spec: tuple[tuple[str, ...], ...]) -> np.ndarray:
-        index = np.zeros(shape, dtype=np.int64)
-        for dim in spec:
-            for name in dim:
-                if name in size_of:
-                    index = index * size_of[name] + coordinates[name]
-        return index.ravel()
-
-    changed = [i for i, (x, y) in enumerate(zip(before, after, strict=True)) if x != y]
-    have = tiles(tuple(before[i] for i in changed))
-    need = tiles(tuple(after[i] for i in changed))
-    source = np.arange(have.size)
-    moving = np.flatnonzero(have != need)
-    givers = moving[np.argsort(have[moving], kind="stable")]
-    takers = moving[np.argsort(need[moving], kind="stable")]
-    source[takers] = givers
-    return tuple((int(s), d) for d, s in enumerate(source))
+                yield Move("place", (a,), d), changed(d, spec[d][:-1]), pending | {a}
+    if not unfinished and spec != target:
+        yield Move("retile"), target, pending

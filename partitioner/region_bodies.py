@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..ir.factor_axes import axes_without
 from ..ir.op import Op
 from ..ir.ops.collective import (
     all_gather_invariant_p,
@@ -50,7 +51,7 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
         atom = out.atom(inner)
         claimed = outer.aval.sharding.spec.unreduced.union(
             around, *outer.aval.entries)
-        extra = tuple(a for a in out.mesh.axis_names if a in atom.aval.varying - claimed)
+        extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
         if extra:
             out.reason = "out_specs claim that this result is the same along " + ", ".join(extra)
             atom = out.emit(assume_invarying_p, [atom], {"axes": extra})[0]

@@ -79,6 +79,17 @@ _REGIONS: dict[str, Callable[[Equation], Region]] = {
     "scan": _scan, "while": _while, "cond": _cond}
 
 
+UNKNOWN_TRIPS = 8
+"""How often the body of a `while` is taken to run, where it matters."""
+
+
+def trips_of(eqn: Equation) -> int:
+    """How often the programs of a scan, while or cond run, as far as that is known."""
+    if eqn.op.name == "scan":
+        return int(eqn.params["length"])
+    return UNKNOWN_TRIPS if eqn.op.name == "while" else 1
+
+
 def has_region(eqn: Equation) -> bool:
     return eqn.op.name in _REGIONS
 

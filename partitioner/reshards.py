@@ -1,220 +1,222 @@
 """From RESOLVED to RESHARDED: every change of layout becomes a `reshard` equation.
 
-Each equation gets the operands that its choice asks for and produces its results as chosen; what
-differs from the resolved layouts is bridged by reshards, each with the reason for which it exists.
-A value that is needed twice in one layout is brought there once. A sum over a split factor has a
-result `{U:X}`, and the reshard that follows it says where the sum goes. At last chains of reshards
-are folded, so that a pending sum goes straight to where it is wanted.
+Each equation gets the operands that its choice asks for (lookahead.py) and produces its results as
+chosen; a value stays as it was produced until a reader needs it otherwise, unless the user or a
+type said how it is laid out. Every reshard has the reason for which it exists, and a value that is
+needed twice in one layout is brought there once. A sum over a split factor has a result `{U:X}`,
+and the reshard that follows it says where the sum goes.
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ir.mesh import AbstractMesh
+from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.rule import REDUCE
-from ..ir.sharding import NamedSharding
-from ..ir.types import ArrayType
-from .choose import Choice, Site, choose
-from .factors import Axes, RuleInfo, rule_info
-from .regions import has_region, region_of, with_programs
+from ..ir.types import ArrayType, Entries
+from .choose import Choice
+from .factors import RuleInfo
+from .layouts import Layouts
+from .lookahead import Planner, carried_sums
+from .origins import KEY, Origins
+from .outcomes import Task
+from .reasons import joined, operand_reason, result_reason
+from .regions import Region, has_region, region_of, trips_of, with_programs
 from .resolve import reshard_equation, typed
 
-_EMPTY: frozenset[str] = frozenset()
+Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    return _Chooser(program.mesh, {}).program(program)
+    return _Chooser(program, Layouts(program.mesh), program.memo.get(KEY), {}, {}).run()
+
+
+def form(aval: ArrayType) -> Form:
+    return aval.entries, aval.sharding.spec.unreduced
 
 
 class _Chooser:
-    def __init__(self, mesh: AbstractMesh, memo: dict) -> None:
-        self.mesh = mesh
-        self.memo = memo                  # choices, by rule and layouts
+    """One program; repeats, waits: as of `Planner`."""
+
+    def __init__(self, program: Program, layouts: Layouts, origins: Origins | None,
+                 repeats: dict[Var, int], waits: dict[int, int]) -> None:
+        self.program = program
+        self.mesh = program.mesh
+        self.planner = Planner(layouts, program, origins, repeats, waits)
+        self.layouts, self.origins, self.repeats = layouts, origins, self.planner.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
-        # per value, the layouts that it has been brought to
-        self.layouts: dict[Var, dict[NamedSharding, Var]] = {}
+        # per value, the variables that hold it; per variable that was not produced as its type
+        # said, where and why
+        self.held: dict[Var, dict[Form, Var]] = {}
+        self.produced: dict[Var, tuple[Location, str]] = {}
 
-    def program(self, program: Program) -> Program:
-        for eqn in program.eqns:
-            self.equation(eqn)
-        outvars = [self.atom(v) for v in program.outvars]
+    def run(self) -> Program:
+        program, plan = self.program, self.planner.run()
+        for eqn, task, choice in zip(program.eqns, self.planner.tasks, plan, strict=True):
+            if task is not None and choice is not None:
+                self.chosen(eqn, task, choice)
+            elif eqn.op is reshard_p:
+                self.reshard(eqn)
+            else:
+                self.holding(eqn)
+        outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
         eqns, outvars = fold_reshards(self.eqns, outvars)
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
-    def atom(self, atom: Atom) -> Atom:
-        return atom if isinstance(atom, Literal) else self.env.get(atom, atom)
+    def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
+        layouts = self.layouts if program.mesh is self.mesh else Layouts(program.mesh)
+        return _Chooser(program, layouts, self.origins, repeats, waits).run()
 
-    def nested(self, program: Program) -> Program:
-        return _Chooser(program.mesh, self.memo).program(program)
+    # -- values ----------------------------------------------------------------------------------
 
-    def equation(self, eqn: Equation) -> None:
-        operands = [self.atom(a) for a in eqn.invars]
-        if eqn.op is reshard_p:
-            self.reshard(eqn, operands[0])
-        elif has_region(eqn):
-            region = region_of(eqn)
-            programs = {(name, place): self.nested(p) for name, place, p in region.programs}
-            self.eqns.append(eqn.replace(invars=operands,
-                                         params=with_programs(eqn.params, programs)))
-        elif eqn.op.subprograms:
-            params = {**eqn.params, **{k: self.nested(eqn.params[k]) for k in eqn.op.subprograms}}
-            self.eqns.append(eqn.replace(invars=operands, params=params))
-        else:
-            self.chosen(eqn, operands)
+    def forms(self, v: Var) -> dict[Form, Var]:
+        held = self.held.get(v)
+        if held is None:
+            first = self.env.get(v, v)
+            held = self.held[v] = {form(first.aval): first}
+        return held
 
-    def reshard(self, eqn: Equation, operand: Atom) -> None:
-        result = eqn.outvars[0]
-        aval = result.aval
-        if isinstance(operand, Var) and not aval.unreduced and not operand.aval.unreduced:
-            known = self.layouts.setdefault(operand, {operand.aval.sharding: operand})
-            if aval.sharding in known:
-                self.env[result] = known[aval.sharding]
-                return
-            known[aval.sharding] = result
-        self.eqns.append(eqn.replace(invars=(operand,)))
+    def source(self, v: Var, need: Form) -> Var:
+        """The variable from which `v` is brought to a form for least."""
+        held = self.forms(v)
+        if need in held:
+            return held[need]
+        number = self.layouts.number
+        _, best = self.layouts.nearest(v.aval, tuple([number(*f) for f in held]), number(*need))
+        return held[self.layouts.table[best]]
 
-    # -- equations with a factor rule --------------------------------------------------------------
+    def bring(self, v: Var, need: Form, location: Location, reason: str,
+              name: str | None = None) -> Var:
+        """The variable that holds `v` so, by a reshard if there is none."""
+        source = self.source(v, need)
+        if form(source.aval) == need:
+            return source
+        if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
+            location, why = self.produced[source]
+            moved = source.aval.entries != need[0]
+            reason = joined([why, reason if moved else ""])
+        move = reshard_equation(source, typed(v.aval, self.mesh, *need), location, reason,
+                                name or v.name)
+        self.eqns.append(move)
+        self.held[v][need] = move.outvars[0]
+        return move.outvars[0]
 
-    def chosen(self, eqn: Equation, operands: list[Atom]) -> None:
-        rule = eqn.op.factor_rule(tuple([v.aval.shape for v in eqn.invars]),
-                                  tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
-        info = rule_info(rule)
-        types = tuple([v.aval for v in (*operands, *eqn.outvars)])
-        choice = self.choice(info, types, operands)
-        count = len(operands)
-        needed = [self.operand(eqn, info, i, operand, choice, types)
-                  for i, operand in enumerate(operands)]
-        produced, after = [], []
+    def as_typed(self, atom: Atom, location: Location, reason: str) -> Atom:
+        if isinstance(atom, Literal):
+            return atom
+        return self.bring(atom, form(atom.aval), location, reason)
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def chosen(self, eqn: Equation, task: Task, choice: Choice) -> None:
+        info, count = task.info, task.info.operands
+        operands: list[Atom] = []
+        for i, atom in enumerate(eqn.invars):
+            if isinstance(atom, Var):
+                need = choice.layouts[i], choice.sums[i]
+                source = self.source(atom, need)
+                if form(source.aval) != need:
+                    atom = self.bring(atom, need, eqn.location,
+                                      self.reason(eqn, info, i, choice, source))
+                else:
+                    atom = source
+            operands.append(atom)
+        results: list[Var] = []
+        after: list[tuple[Var, Var]] = []
         for k, var in enumerate(eqn.outvars):
-            if (choice.layouts[count + k] == var.aval.entries
-                    and choice.pending == var.aval.sharding.spec.unreduced):
-                produced.append(var)
-                continue
-            partial = Var(typed(var.aval, self.mesh, choice.layouts[count + k], choice.pending),
-                          var.name)
-            produced.append(partial)
-            move = reshard_equation(partial, var.aval, eqn.location,
-                                    result_reason(eqn, info, choice, k, var), var.name)
-            after.append(move.replace(outvars=(var,)))
-        if needed != operands or eqn.invars != tuple(operands) or after:
-            eqn = eqn.replace(invars=needed, outvars=produced)
+            made = choice.layouts[count + k], choice.pending
+            result = var
+            if made != form(var.aval):
+                result = Var(typed(var.aval, self.mesh, *made), var.name)
+                self.env[var] = result
+                self.produced[result] = self.cause(eqn, info, choice, k, operands)
+                if task.pinned[k]:
+                    after.append((var, result))
+            results.append(result)
+        if operands != list(eqn.invars) or results != list(eqn.outvars):
+            eqn = eqn.replace(invars=operands, outvars=results)
         self.eqns.append(eqn)
-        self.eqns.extend(after)
+        for var, result in after:
+            location, reason = self.produced[result]
+            self.forms(var)
+            move = reshard_equation(result, var.aval, location, reason, var.name)
+            self.eqns.append(move.replace(outvars=(var,)))
+            self.held[var] = {form(var.aval): var}
+            self.env[var] = var
 
-    def choice(self, info: RuleInfo, types: tuple[ArrayType, ...], operands: Sequence[Atom]
-               ) -> Choice:
-        shared = any(len(self.layouts.get(v, ())) > 1 for v in operands if isinstance(v, Var))
-        key = (info, types)
-        found = None if shared else self.memo.get(key)
-        if found is None:
-            sites = tuple(Site(t.shape, t.dtype.itemsize, t.entries, t.sharding.spec.unreduced)
-                          for t in types)
-            free = [frozenset(s.spec.entries for s in self.layouts.get(v, ()))
-                    if isinstance(v, Var) else frozenset() for v in operands] if shared else ()
-            found = choose(self.mesh, info, sites, self.kept(types, len(operands)), free)
-            if not shared:
-                self.memo[key] = found
+    def cause(self, eqn: Equation, info: RuleInfo, choice: Choice, k: int,
+              operands: Sequence[Atom]) -> tuple[Location, str]:
+        """Where and why result k is not as its type says: here, or where its sums come from."""
+        before = [self.produced[a] for a, sums in zip(operands, choice.sums, strict=True)
+                  if sums and isinstance(a, Var) and a in self.produced]
+        own = choice.pending.difference(*choice.sums) or not before
+        reason = result_reason(eqn, info, choice, k, eqn.outvars[k]) if own else ""
+        where = before[0][0] if before else eqn.location
+        return where, joined([*(why for _, why in before), reason])
+
+    def reason(self, eqn: Equation, info: RuleInfo, i: int, choice: Choice, source: Var) -> str:
+        """Why operand i of an equation is moved."""
+        types = []
+        for j, atom in enumerate(eqn.invars):
+            if j == i:
+                types.append(source.aval)
+            elif isinstance(atom, Var):
+                types.append(self.source(atom, (choice.layouts[j], choice.sums[j])).aval)
+            else:
+                types.append(atom.aval)
+        types += [typed(v.aval, self.mesh, choice.layouts[info.operands + k], choice.pending)
+                  for k, v in enumerate(eqn.outvars)]
+        return operand_reason(eqn, info, i, choice, types)
+
+    def reshard(self, eqn: Equation) -> None:
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        if isinstance(operand, Literal) or result.aval.sharding.spec.reduced \
+                or operand.aval.sharding.spec.reduced:
+            self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
+            return
+        self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
+                                      result.name)
+
+    def holding(self, eqn: Equation) -> None:
+        """An equation with programs in it: operands and results are as the types say."""
+        reason = f"`{eqn.op.name}` keeps this value in one layout"
+        operands = [self.as_typed(a, eqn.location, reason) for a in eqn.invars]
+        programs: dict[tuple[str, int], Program] = {}
+        if has_region(eqn):
+            region = region_of(eqn)
+            repeats = self.constants_of(region, eqn)
+            waits = self.carried(region, eqn)
+            programs = {(name, place): self.nested(p, repeats, waits.get(n, {}))
+                        for n, (name, place, p) in enumerate(region.programs)}
+        else:
+            programs = {(name, -1): self.nested(eqn.params[name], {}, {})
+                        for name in eqn.op.subprograms}
+        self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
+
+    def carried(self, region: Region, eqn: Equation) -> dict[int, dict[int, int]]:
+        """Per program of a loop, which of its results may be sums until the loop has run."""
+        trips = trips_of(eqn)
+        found: dict[int, dict[int, int]] = {}
+        if eqn.op.name == "cond" or trips < 2:
+            return found
+        slots = [s for s in region.slots if s.result >= 0 and not s.stacked
+                 and len(s.inputs) == len(s.outputs) == 1 and s.inputs[0][0] == s.outputs[0][0]]
+        for p, (_, _, program) in enumerate(region.programs):
+            carries = {s.outputs[0][1]: s.inputs[0][1] for s in slots if s.inputs[0][0] == p}
+            found[p] = dict.fromkeys(carried_sums(program, carries), trips)
         return found
 
-    def kept(self, types: tuple[ArrayType, ...], count: int) -> frozenset[str]:
-        """Axes over which pending sums pass through the equation, as its type says."""
-        if len(types) > count + 1:
-            return _EMPTY       # which result is pending over what would have to be said per result
-        incoming = _EMPTY.union(*(t.sharding.spec.unreduced for t in types[:count]))
-        return incoming & types[-1].sharding.spec.unreduced if incoming else _EMPTY
-
-    def operand(self, eqn: Equation, info: RuleInfo, i: int, operand: Atom, choice: Choice,
-                types: Sequence[ArrayType]) -> Atom:
-        entries = choice.layouts[i]
-        pending = types[i].sharding.spec.unreduced & choice.pending
-        if isinstance(operand, Literal) or (operand.aval.entries == entries
-                                            and operand.aval.sharding.spec.unreduced == pending):
-            return operand
-        aval = typed(operand.aval, self.mesh, entries, pending)
-        known = self.layouts.setdefault(operand, {operand.aval.sharding: operand})
-        if aval.sharding not in known:
-            reason = operand_reason(eqn, info, i, choice, types)
-            move = reshard_equation(operand, aval, eqn.location, reason)
-            self.eqns.append(move)
-            known[aval.sharding] = move.outvars[0]
-        return known[aval.sharding]
-
-
-# -- reasons ---------------------------------------------------------------------------------------
-
-def _over(axes: Axes) -> str:
-    return f"over {', '.join(axes)}" if axes else "whole"
-
-
-def _tensor(info: RuleInfo, t: int) -> str:
-    if t < info.operands:
-        return f"operand {t}"
-    return "its result" if info.count == info.operands + 1 else f"its result {t - info.operands}"
-
-
-def _carrier(info: RuleInfo, f: int, besides: int) -> str:
-    """Where a factor shows: "dimension 0 of operand 0", rather not in operand `besides`."""
-    places = [(t == besides, t, d) for t, place in enumerate(info.places)
-              for g, d, _ in place if g == f]
-    _, t, d = min(places)
-    return f"dimension {d} of {_tensor(info, t)}"
-
-
-def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
-                   types: Sequence[ArrayType]) -> str:
-    """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
-    name = eqn.op.name
-    finished = types[i].sharding.spec.unreduced - choice.pending
-    if finished:
-        return f"`{name}` needs the finished sum over {', '.join(sorted(finished))}"
-    for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
-        if have == need:
-            continue
-        what = f"`{name}` needs dimension {d} of operand {i} {_over(need)}"
-        factors = info.maps[i][d]
-        lost = [a for a in have if a not in need]
-        if lost and any(not info.split_ok[f] for f in factors):
-            return f"{what}: it works along that dimension"
-        if len(factors) > 1 and lost:
-            return f"{what}: a block of a merged or split dimension must be contiguous"
-        for a in lost:
-            taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
-            if taken is not None and taken not in factors:
-                return f"{what}: {a} splits {_carrier(info, taken, i)}"
-        for t, other in enumerate(types):
-            if t == i:
-                continue
-            for e, group in enumerate(info.maps[t]):
-                if set(group) & set(factors) and other.entries[e] != have:
-                    return f"{what}: {_tensor(info, t)} has dimension {e} {_over(other.entries[e])}"
-        return what
-    return f"`{name}` needs operand {i} in another layout"
-
-
-def result_reason(eqn: Equation, info: RuleInfo, choice: Choice, k: int, var: Var) -> str:
-    """Why a result is moved after it was computed."""
-    name = eqn.op.name
-    summed = choice.pending - var.aval.sharding.spec.unreduced
-    if summed:
-        factors = [f for f, axes in sorted(choice.axes_of.items())
-                   if set(axes) & summed and info.factors[f].kind == REDUCE]
-        along = ""
-        for f in factors:
-            for i in range(info.operands):
-                for g, d, _ in info.places[i]:
-                    if g == f and not along:
-                        over = ", ".join(sorted(summed))
-                        along = f": dimension {d} of operand {i} is over {over}"
-        return f"`{name}` leaves partial sums{along}"
-    have = choice.layouts[info.operands + k]
-    for d, (a, b) in enumerate(zip(have, var.aval.entries, strict=True)):
-        if a != b:
-            return f"`{name}` gives dimension {d} {_over(a)}; its result is laid out {_over(b)}"
-    return f"the result of `{name}` is a pending sum by its type"
+    def constants_of(self, region: Region, eqn: Equation) -> dict[Var, int]:
+        """What the programs of a loop call values that it does not change, as `repeats`."""
+        trips = trips_of(eqn)
+        if eqn.op.name == "cond" or trips < 2:
+            return {}
+        return {region.programs[p][2].invars[i]:
+                trips * self.repeats.get(eqn.invars[slot.operand], 1)  # type: ignore[arg-type]
+                for slot in region.slots if slot.result < 0 and not slot.stacked
+                for p, i in slot.inputs}
 
 
 # -- folding ---------------------------------------------------------------------------------------

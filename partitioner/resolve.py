@@ -73,6 +73,7 @@ class _Resolver:
         self.env: dict[Var, Atom] = {}
         self.tensors: dict[Var, int] = {}
         self.names: dict[int, str] = {}
+        self.pinned: set[Var] = set()
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -121,7 +122,7 @@ class _Resolver:
                    "the type of this result is decided"
                    for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
-        new.memo[KEY] = Origins(self.solution, self.tensors, self.names)
+        new.memo[KEY] = Origins(self.solution, self.tensors, self.names, frozenset(self.pinned))
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
@@ -186,6 +187,8 @@ class _Resolver:
         whole = isinstance(new, Literal) and not target.sharding.spec.unreduced
         if whole or new.aval.sharding is target.sharding:
             self.env[result] = new
+            if isinstance(new, Var):
+                self.pinned.add(new)
             return
         reason = "" if eqn.op is reshard_p else (
             f"`with_sharding_constraint` asks for {eqn.params['sharding'].spec}")

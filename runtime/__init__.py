@@ -1,7 +1,9 @@
 """Per-device program to values on simulated or real devices. Imports `ir` only.
 
-`as_process` and `run_processes` stand here for programs that say `runtime.as_process`.
+`as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`
+counts what a program moves.
 """
+from .measure import measure
 from .processes import as_process, run_processes
 
-__all__ = ["as_process", "run_processes"]
+__all__ = ["as_process", "measure", "run_processes"]

@@ -50,6 +50,8 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
         exchange(p, eqn, x, group, params["split_axis"], params["concat_axis"])
     elif name == "ppermute":
         _permute(p, eqn, x, group, params["perm"])
+    elif name == "retile":
+        _retile(p, eqn, x, group)
     else:
         _exchange(p, eqn, x, group)
 
@@ -191,6 +193,27 @@ def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: 
     split = [axes for d, axes in enumerate(rest.split) if d != i]
     split.insert(j, ())
     p.bind(eqn.outvars[0], Layout(stack, tuple(split), rest.folded), slot)
+
+
+def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """With the source in place the array is the whole value, to be cut as the target says."""
+    atoms, layout = p.atoms, x.layout
+    source, target = ([atoms.of_all(axes) for axes in eqn.params[which]]
+                      for which in ("source", "target"))
+    used = {a for axes in source for a in axes}
+    copies = [a for a in group if a in layout.atoms and a not in used]
+    slot = x.slot
+    if copies:                                  # all the same, by type: the first is taken
+        alone = layout.without(set(copies))
+        dims = (*((a,) for a in copies), *alone.dims)
+        first = (0,) * len(copies)
+        slot = p.call(lambda array: array[first], p.rearranged(x, dims))
+        x = Value(x.aval, alone, slot)
+    rest = layout.without(set(group))
+    split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
+    slot = p.view(x, rest.stack, split)
+    split = tuple((*have, *axes) for have, axes in zip(rest.split, target, strict=True))
+    p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.folded), slot)
 
 
 def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,

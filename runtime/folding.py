@@ -61,6 +61,9 @@ def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms:
         if name == "axis_index" or eqn.op.collective is not None:
             group = frozenset(collective_atoms(eqn, atoms))
             whole = eqn.params.get("axis_index_groups") is None
+            if name == "retile":
+                found -= group
+                group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
             if whole and (name in SUMS or name in EXTREMES or name in GATHERS):
                 found -= group
             else:

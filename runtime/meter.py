@@ -6,6 +6,7 @@ the formulas that the cost report uses can be checked against it.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,3 +64,12 @@ class Wire:
         if to != source:
             self.received[to] += data.size * self.itemsize
         return np.array(data)
+
+    def even_out(self, group: Sequence[int]) -> None:
+        """Let every device of a group count for the mean of the group.
+
+        A block that the ring cannot cut evenly leaves some devices a chunk ahead of others; which
+        ones depends on where the ring begins, and that moves on from one exchange to the next.
+        """
+        members = list(group)
+        self.received[members] = self.received[members].sum() // len(members)

@@ -249,7 +249,9 @@ class PerDeviceRun:
             return ring.reduce_scatter(group, blocks, combine, wire, tiled=params["tiled"],
                                        dim=params["scatter_dimension"])
         if combine is not None:
-            return ring.all_reduce(group, blocks, combine, wire)
+            out = ring.all_reduce(group, blocks, combine, wire)
+            wire.even_out(group)
+            return out
         if name.startswith("all_gather"):
             return ring.all_gather(group, blocks, wire, dim=params["all_gather_dimension"],
                                    tiled=params["tiled"])
@@ -258,6 +260,8 @@ class PerDeviceRun:
                                    concat=params["concat_axis"], tiled=params["tiled"])
         if name == "ppermute":
             return ring.permute(group, blocks, wire, perm=params["perm"])
+        if name == "retile":
+            return ring.retile(group, blocks, wire, **params)
         if name == "all_slice":
             return [ring.own_block(i, b, len(group), params["dimension"])
                     for i, b in enumerate(blocks)]

@@ -69,10 +69,11 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     if nothing is committed. who_named: the op inside the function that named a mesh, for messages.
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
+    others = tuple(others)
     abstract = _abstract_only([*args], others)
     if abstract is not None:
+        _check_sizes(abstract, [*(a.sharding for a in args), *others])
         return Placement(None, abstract, None)
-    others = tuple(others)
     wanted: Mesh | None = context if context.axis_names else None
     devices = tuple(wanted.device_tuple) if wanted is not None else None
     first = "jit's context mesh"
@@ -103,6 +104,14 @@ def _abstract_only(args: Sequence[Placed], others: Iterable[Sharding]) -> Abstra
         if isinstance(s, NamedSharding) and isinstance(s.mesh, AbstractMesh) and s.mesh.axis_names:
             return s.mesh
     return None
+
+
+def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding | None]) -> None:
+    """Raise ValueError for shardings on another number of devices than an abstract mesh has."""
+    for s in shardings:
+        if isinstance(s, NamedSharding) and s.is_concrete and s.mesh.size != mesh.size:
+            fail(ValueError, f"AbstractMesh size: {mesh.size} does not match the device assignment "
+                 f"size: {s.mesh.size}", code="mesh-size")
 
 
 def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],

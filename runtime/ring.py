@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.retiling import Tiling, coordinates, pieces, place, retiled_shape
 from .meter import Wire
 
 Blocks = list[np.ndarray]
@@ -86,6 +87,22 @@ def permute(group: Group, blocks: Blocks, wire: Wire, *, perm: Sequence[tuple[in
     out = [np.zeros_like(b) for b in blocks]
     for source, to in perm:
         out[to] = wire.receive(group[to], group[source], blocks[source])
+    return out
+
+
+def retile(group: Group, blocks: Blocks, wire: Wire, *, axes: Sequence[str],
+           axis_sizes: Sequence[int], source: Tiling, target: Tiling) -> Blocks:
+    """Every member gets the pieces of its new tile, each from a member that has it."""
+    size = dict(zip(axes, axis_sizes, strict=True))
+    shape = blocks[0].shape
+    out = []
+    for i, device in enumerate(group):
+        tile = np.empty(retiled_shape(shape, source, target, size), blocks[0].dtype)
+        at = coordinates(i, axes, size)
+        for where, there, here in pieces(shape, source, target, axes, size, at):
+            s = place(axes, where, size)
+            tile[here] = wire.receive(device, group[s], blocks[s][there])
+        out.append(tile)
     return out
 
 

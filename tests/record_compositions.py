@@ -1,8 +1,10 @@
 """Record what JAX gives for all towers of transformations: tests/golden/compositions.json.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 ORACLE tests/record_compositions.py [name ...]
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 \\
+        ORACLE tests/record_compositions.py [name ...]
 
-With names of transformations, only the towers that have one of them are recorded again. ORACLE is a Python interpreter that has jax 0.10.2. A program that JAX refuses has null.
+With names of transformations, only the towers that have one of them are recorded again. ORACLE is
+a Python interpreter that has jax 0.10.2. A program that JAX refuses has null.
 """
 from __future__ import annotations
 

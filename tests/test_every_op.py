@@ -430,6 +430,10 @@ def test_tangents_have_the_types_of_their_primals(op: Op, sample: Sample) -> Non
         with typing(mesh):
             if accepted(op, operands, params) is None:
                 continue
+            if op.name == "sort" and any(any(t.entries) for t in types):
+                with pytest.raises(ShardingTypeError, match="Arguments to sort must have equal"):
+                    push_forward(op, operands, moving, params)      # as in JAX
+                continue
             outs, tangents = push_forward(op, operands, moving, params)
             for out, tangent in zip(outs, tangents, strict=True):
                 assert tangent is None or tangent.aval is out.aval

@@ -90,6 +90,8 @@ class Search:
         self.spec, self.import_spec = self._name_of(PartitionSpec, "P")
         self.arrays: list[tuple[ast.expr, Any]] = []
         for node in operands(place):
+            if isinstance(node, ast.Starred):      # several operands, and no expression
+                continue
             value = self._value(compile(ast.Expression(node), place.file, "eval"), ())
             if isinstance(value, Array):
                 self.arrays.append((node, value))

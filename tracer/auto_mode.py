@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.context import STATE, abstract_mesh_context
 from ..ir.sharding import NamedSharding
-from .sharding_functions import auto_axes
+from .sharding_functions import with_auto_axes
 
 
 def in_auto_mode(f: Callable[..., Any], sharding: NamedSharding | None, *operands: Any) -> Any:
@@ -22,7 +22,7 @@ def in_auto_mode(f: Callable[..., Any], sharding: NamedSharding | None, *operand
     """
     if sharding is None:
         return f(*operands)
-    switched = auto_axes(f, axes=sharding.mesh.explicit_axes, out_sharding=sharding)
+    switched = with_auto_axes(f, sharding.mesh.explicit_axes, sharding, op_by_op=False)
     if STATE.abstract_mesh.axis_names:
         return switched(*operands)
     with abstract_mesh_context(sharding.mesh.abstract_mesh):

@@ -228,7 +228,7 @@ def _batch_reshard(axis: MappedAxis, operands: Sequence[Any], dims: Sequence[int
 
 @rule("sharding_constraint")
 def _batch_constraint(axis: MappedAxis, operands: Sequence[Any], dims: Sequence[int],
-                      types: Sequence[ArrayType], *, sharding: Any) -> Batched:
+                      types: Sequence[ArrayType], *, sharding: Any, **priority: int) -> Batched:
     """Over Auto axes the mapped dimension is left open, or gets the axes of spmd_axis_name."""
     (x,), (dim,) = operands, dims
     mesh, spec = sharding.mesh, sharding.spec
@@ -240,4 +240,4 @@ def _batch_constraint(axis: MappedAxis, operands: Sequence[Any], dims: Sequence[
     if mesh.auto_axes:
         entry = axis.spmd or UNCONSTRAINED
     wider = insert_dim(sharding, typeof(x).ndim - 1, dim, entry)
-    return [OPS["sharding_constraint"].bind(x, sharding=wider)], [dim]
+    return [OPS["sharding_constraint"].bind(x, sharding=wider, **priority)], [dim]

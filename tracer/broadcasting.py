@@ -84,9 +84,11 @@ def to_type(x: Any, shape: Shape, sharding: NamedSharding | None = None) -> Arra
 def incompatible(x: Any, shape: Shape, sharding: NamedSharding | None) -> None:
     """Raise JAX's error about a value that does not broadcast to a type."""
     aval = as_array(x).aval
-    wanted = aval.update(shape=shape, sharding=sharding)
-    raise ValueError("Incompatible types for broadcasting: input "
-                     f"type={aval.str_short()} and requested type={wanted.str_short()}")
+    spec = "" if sharding is None else sharding.spec.entries
+    sizes = [str(n) if not e else f"{n}@{e[0]}" if len(e) == 1 else f"{n}@({','.join(e)})"
+             for n, e in zip(shape, spec or ((),) * len(shape), strict=False)]
+    raise ValueError("Incompatible types for broadcasting: input type="     # need not be a type
+                     f"{aval.str_short()} and requested type={aval.dtype}[{','.join(sizes)}]")
 
 
 def broadcast_together(*values: Any) -> list[Any]:

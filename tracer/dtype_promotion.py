@@ -129,7 +129,8 @@ def result_dtype(*args: Any) -> tuple[Any, bool]:
 
 def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
     strong = {d for d, weak in pairs if not weak}
-    if len(strong) > 1:
+    level = max((LEVEL.get(d, 0) for d in strong), default=4)
+    if len(strong) > 1 or any(LEVEL.get(d, 0) > level for d, weak in pairs if weak):
         raise TypePromotionError(
             f"Input dtypes {tuple(str(d) for d, _ in pairs)} have no available implicit dtype "
             "promotion path when jax_numpy_dtype_promotion=strict. Try explicitly casting inputs "

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ir.array import Array
 from ..ir.context import STATE, config, x64_enabled
-from ..ir.dtypes import safe_to_cast
+from ..ir.dtypes import iinfo, issubdtype, safe_to_cast
 from ..ir.infer import infer
 from ..ir.op import Op
 from ..ir.ops.scatter import (
@@ -198,7 +198,7 @@ def _with_sharding(f: Callable[..., Array], x: Array, index: Any, values: Any, o
 
     operands = [as_array(a) for a in arrays] + [
         as_array(promote_dtypes(x, v)[1] if type(v) in (bool, int, float, complex) else v)
-        for v in more]
+        for v in (_as_integer(v, x) for v in more)]
     return in_auto_mode(run, sharding, x, *operands)
 
 
@@ -211,6 +211,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     if not is_array_like(y):
         y = asarray(y)
     own, own_weak = dtype_and_weak(x)
+    y = _as_integer(y, x)
     _check_cast(y, own)
     plain = plain_index(index, x.aval.shape)
     g = gathering(plain, x.aval, wrap)
@@ -237,6 +238,15 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     if g.operand_new:
         out = lax.squeeze(out, g.operand_new)
     return convert(out, own, own_weak)
+
+
+def _as_integer(y: Any, x: Any) -> Any:
+    """A Python integer (or truth value) in the dtype of an array of integers, if it fits there."""
+    dtype = dtype_name(x)
+    if isinstance(y, int) and issubdtype(dtype, np.integer) and (
+            int(iinfo(dtype).min) <= y <= int(iinfo(dtype).max)):
+        return convert(int(y), dtype)
+    return y
 
 
 def _check_cast(y: Any, own: Any) -> None:

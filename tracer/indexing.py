@@ -170,8 +170,10 @@ def _dynamic(x: Array, plain: Sequence[Position]) -> Array:
             starts.append(_normal_scalar(p.value, n))
             sizes.append(1)
             dropped.append(d)
-    if any(n == 0 for n in shape):
-        fail(IndexError, f"index is out of bounds for axis with size 0, array of shape {shape}")
+    for d in dropped:
+        if shape[d] == 0:
+            fail(IndexError, f"index is out of bounds for axis {d} with size 0, array of shape "
+                 f"{shape}")
     out = dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(sizes))
     out = squeeze_p.bind(out, dimensions=tuple(dropped))
     return _with_new_axes(out, plain)

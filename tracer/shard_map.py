@@ -24,7 +24,7 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .region_values import BlockBuilder
-from .shard_map_checks import check_concrete, check_divisible, check_ranks
+from .shard_map_checks import check_concrete, check_divisible, check_pending, check_ranks
 from .shard_map_specs import (
     Infer,
     braces,
@@ -153,6 +153,9 @@ class _Region:
                  notes=(f"a vmap maps over {braces(STATE.mapped_mesh_axes)}",)
                  if STATE.mapped_mesh_axes else ())
         axes -= frozenset(mesh.manual_axes)      # an enclosing region speaks for its own axes
+        for spec in tree.leaves(self.out_specs):
+            if isinstance(spec, PartitionSpec):
+                check_pending("out_specs", spec, mesh, axes)
         leaves, treedef = tree.flatten(args)
         if current_builder() is None and isinstance(self.given_mesh, AbstractMesh) and (
                 STATE.mesh.empty):

@@ -181,6 +181,11 @@ def check_concrete(values: Sequence[Any], mesh: AbstractMesh) -> None:
 
 def check_cast(t: ArrayType, axes: tuple[str, ...]) -> None:
     """Raise unless a result of this type can become a pending sum over the axes."""
+    if not t.varying:
+        fail(ValueError, "vary_unreduced_cast only accepts inputs that are varying. Got "
+             f"{t.str_short(True)}", code="unreduced-output",
+             help="a value that is the same on all devices is no sum over them: leave the axes "
+                  "out of `unreduced`")
     if not frozenset(axes) <= t.varying:
         fail(ValueError, "vary_unreduced_cast is a Varying->Unreduced collective. This means that "
              "the axis names mentioned in `axes` passed to `vary_unreduced_cast` must be present "

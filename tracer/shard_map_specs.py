@@ -117,6 +117,13 @@ def match_types(values: list[Any], types: list[ArrayType], specs: list[Partition
                  "from the arguments. If you want to reshard your inputs, you can use "
                  "`jax.reshard` on the arguments and then pass those args to shard_map.",
                  code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
+        for word, said, own in (("unreduced", s.unreduced, t.spec.unreduced),
+                                ("reduced", s.reduced, t.spec.reduced)):
+            if said != own:
+                fail(ValueError, f"in_specs containing {word} {s} passed to shard_map should be "
+                     f"equal to the {word} present on the in_aval {t.str_short(True)}",
+                     code="in-specs", help=f"finish the sum with `reshard` before, or write "
+                     f"`P(..., {word}={set(own) or '{}'})`")
         if have != entries:
             rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
             target = named_sharding_abstract(mesh, spec_from_entries(

@@ -2,7 +2,7 @@
 
 All three are ordinary traced code: `reshard` is one op, and the two mode switches reshard their
 arguments to a mesh whose axis types differ, trace the function there, and reshard its results back.
-Called outside of a trace they are traced and run at once.
+Called outside of a trace, `reshard` is one computation, and the two others run op by op on arrays.
 """
 from __future__ import annotations
 
@@ -148,7 +148,12 @@ def auto_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
+    return with_auto_axes(f, axes, out_sharding, op_by_op=True)
 
+
+def with_auto_axes(f: Callable[..., Any], axes: Any, out_sharding: Any, op_by_op: bool
+                   ) -> Callable[..., Any]:
+    """`auto_axes`; op_by_op: outside of a trace, on arrays; otherwise `f` is traced there too."""
     @functools.wraps(f)
     def wrapped(*args: Any, out_sharding: Any = out_sharding, **kwargs: Any) -> Any:
         flat, treedef = tree.flatten((args, kwargs))
@@ -176,7 +181,10 @@ def auto_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
             with abstract_mesh_context(mesh):
                 return [_reshard_one(x, _target(s)) for x, s in zip(leaves, wanted, strict=True)]
 
-        results = traced_or_run(getattr(f, "__name__", "auto_axes"), run, *flat)
+        if op_by_op and STATE.interpreter is None and not STATE.mesh.empty:
+            results = run(*flat)
+        else:
+            results = traced_or_run(getattr(f, "__name__", "auto_axes"), run, *flat)
         return tree.unflatten(trees[-1], results)
 
     return wrapped
@@ -227,7 +235,10 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
             return [OPS["reshard"].bind(x, dst_sharding=_without(typeof(x), mesh, opened))
                     for x in leaves]
 
-        results = traced_or_run(getattr(f, "__name__", "explicit_axes"), run, *flat)
+        if STATE.interpreter is None and not STATE.mesh.empty:
+            results = run(*flat)
+        else:
+            results = traced_or_run(getattr(f, "__name__", "explicit_axes"), run, *flat)
         return tree.unflatten(trees[-1], results)
 
     return wrapped

@@ -139,6 +139,18 @@ class Arguments:
         parameters = self.signature.parameters.values() if self.signature is not None else ()
         return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
 
+    @functools.cached_property
+    def keyword_names(self) -> frozenset[str]:
+        """Keywords that the function has parameters for."""
+        parameters = self.signature.parameters.values() if self.signature is not None else ()
+        return frozenset(p.name for p in parameters if p.kind is not p.VAR_KEYWORD)
+
+    @functools.cached_property
+    def keywords_name(self) -> str:
+        """What the function calls the keyword arguments that it has no parameter for."""
+        parameters = self.signature.parameters.values() if self.signature is not None else ()
+        return next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
+
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """A path for every leaf: `x`, `params['w']`, `args[2]`."""
         out = []
@@ -148,5 +160,7 @@ class Arguments:
                 base = names[i] if i < len(names) else f"{self.rest_name}[{i - len(names)}]"
             else:
                 base = str(second.key)
+                if base not in self.keyword_names:
+                    base = f"{self.keywords_name}[{base!r}]"
             out.append(base + tree.keystr(rest))
         return tuple(out)

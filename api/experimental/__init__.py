@@ -1,18 +1,21 @@
 """What programs on sharding import from `jax.experimental`, older names included."""
 from shardtrace.experimental import (
-           global_device_array,
-           layout,
-           maps,
-           mesh_utils,
-           multihost_utils,
-           pjit,
-           shard_map,
+    custom_partitioning,
+    global_device_array,
+    layout,
+    maps,
+    mesh_utils,
+    multihost_utils,
+    pjit,
+    shard_map,
 )
 from shardtrace.ir.spec import PartitionSpec
 from shardtrace.tracer.callbacks import io_callback
+from shardtrace.tracer.lax.sharding import prioritized_sharding_constraint
 
 __all__ = [
     "PartitionSpec",
+    "custom_partitioning",
     "global_device_array",
     "io_callback",
     "layout",
@@ -20,5 +23,6 @@ __all__ = [
     "mesh_utils",
     "multihost_utils",
     "pjit",
+    "prioritized_sharding_constraint",
     "shard_map",
 ]

@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..diagnostic import fail
+from ..factor_axes import axes_without, axis_set, canonical_axes, covered
 from ..op import Collective, Op, defop
 from ..rule import FactorRule, make_rule
+from ..spec import parse_axis
 from ..types import NOT_MANUAL, ArrayType, ManualState
 from . import exchange
 from .derivatives import move_first
@@ -32,7 +34,7 @@ def _state(t: ArrayType, *, add: Sequence[str] = (), drop: Sequence[str] = (),
            unreduced: frozenset[str] | None = None,
            reduced: frozenset[str] | None = None) -> ManualState:
     m = t.manual
-    return ManualState((m.varying | frozenset(add)) - frozenset(drop),
+    return ManualState(axes_without(axis_set(m.varying.union(add), t.mesh), drop, t.mesh),
                        m.unreduced if unreduced is None else unreduced,
                        m.reduced if reduced is None else reduced)
 
@@ -390,6 +392,16 @@ def _infer_permute(t: ArrayType, *, axis_name: Axes, perm: tuple[tuple[int, int]
     return t.shape, t.dtype
 
 
+def _held(axes: Axes, t: ArrayType) -> list[bool]:
+    """Whether the value varies over each of these axes, parts of axes among them."""
+    def known(names: Any) -> list[str]:
+        return [a for a in names if a in t.mesh.shape or parse_axis(a)[0] in t.mesh.shape]
+
+    own = canonical_axes(known(t.varying), t.mesh)
+    return [a in t.varying or bool(known((a,))) and covered(canonical_axes((a,), t.mesh), own)
+            for a in axes]
+
+
 def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
     """As the operand; where that varies over some of the axes only, what the permutation makes.
 
@@ -399,6 +411,8 @@ def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[M
     t, axes, perm = types[0], _axis_name(params), params["perm"]
     _refuse_pending(op, t, axes)
     held = [a in t.varying for a in axes]
+    if not all(a in t.mesh.shape for a in (*axes, *t.varying)) and not all(held):
+        held = _held(axes, t)
     if all(held) or not any(held):
         return [t.manual]
     sizes = tuple(t.mesh.axis_size(a) for a in axes)

@@ -104,7 +104,7 @@ def _convert_transpose(ct: Any, x: Any, *, new_dtype: Any, weak_type: bool, shar
     if not has_tangent(x.aval.dtype):
         return [None]
     return [convert_element_type_p.bind(
-        ct, new_dtype=x.aval.dtype, weak_type=False,
+        ct, new_dtype=x.aval.dtype, weak_type=x.aval.weak_type,
         sharding=explicit_sharding(cotangent_type(x.aval)))]
 
 

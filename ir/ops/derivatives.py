@@ -88,7 +88,7 @@ def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
     t = type_of(x)
     scalar = np.asarray(value, t.dtype if dtype is None else dtype)[()]
     if not t.shape and not t.varying:
-        return scalar
+        return const(value, t) if dtype is None else scalar
     return _vary_as(broadcast(scalar, t, ()), t)
 
 

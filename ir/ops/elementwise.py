@@ -37,7 +37,7 @@ _CONVERTING = {
     "min": "minimum", "mul": "multiply", "ne": "not_equal", "nextafter": "nextafter",
     "pow": "float_power", "select": "where", "shift_left": "left_shift",
     "shift_right_arithmetic": "right_shift", "shift_right_logical": "right_shift",
-    "sub": "subtract",
+    "sub": "subtract", "concatenate": "concatenate",
 }
 
 

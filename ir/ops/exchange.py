@@ -133,23 +133,23 @@ def block_bytes(t: ArrayType) -> int:
     return math.prod(t.local_shape()) * t.dtype.itemsize
 
 
-def _members(n: int, params: Params) -> int:
+def members(n: int, params: Params) -> int:
     """How many devices exchange: all `n` of the group, or those of one of its parts."""
     parts = params.get("axis_index_groups")
     return n if parts is None else len(parts[0])
 
 
 def wire_reduce(t: ArrayType, n: int, params: Params) -> int:
-    n = _members(n, params)
+    n = members(n, params)
     return 2 * (n - 1) * block_bytes(t) // n
 
 
 def wire_gather(t: ArrayType, n: int, params: Params) -> int:
-    return (_members(n, params) - 1) * block_bytes(t)
+    return (members(n, params) - 1) * block_bytes(t)
 
 
 def wire_exchange(t: ArrayType, n: int, params: Params) -> int:
-    n = _members(n, params)
+    n = members(n, params)
     return (n - 1) * block_bytes(t) // n
 
 

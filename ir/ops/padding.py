@@ -84,8 +84,7 @@ def _pad_localize(context: LocalizeContext) -> list[Any]:
     """A partial sum is padded on one device only: else the padding is added once per device. A
     split dimension gets its rows from neighbours, and the padding where there are none."""
     x, value = context.operands
-    axes = tuple(a for a in context.result_types[0].mesh.axis_names
-                 if a in context.result_types[0].unreduced)
+    axes = context.result_types[0].mesh.sort_axes(context.result_types[0].unreduced)
     known_zero = isinstance(value, Literal) and not np.any(np.asarray(value.val))
     if axes and not known_zero:
         first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})

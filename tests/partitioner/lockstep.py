@@ -8,6 +8,7 @@ manual regions runs on one device that holds whole values: that is the reference
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from shardtrace.ir.keys import storage_dtype
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
+from shardtrace.ir.spec import axis_factor
 from shardtrace.ir.tiling import tile_index
 from shardtrace.ir.types import ArrayType
 
@@ -123,8 +125,7 @@ class Lockstep:
             return
         seen: dict[Device, np.ndarray] = {}
         for device, block in blocks.items():
-            key = tuple(c for c, a in zip(device, self.mesh.axis_names, strict=True)
-                        if a in var.aval.varying)
+            key = tuple(self.place(device, a) for a in sorted(var.aval.varying))
             first = seen.setdefault(key, block)
             np.testing.assert_array_equal(block, first, err_msg=f"{eqn} is said not to vary")
 
@@ -149,14 +150,21 @@ class Lockstep:
 
     # -- collectives --------------------------------------------------------------------------
 
+    def place(self, device: Device, axis: str) -> int:
+        """The device's coordinate along an axis or a part of one."""
+        assert self.mesh is not None
+        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        return device[self.mesh.axis_names.index(base)] // rest % size
+
     def group(self, device: Device, axes: tuple[str, ...]) -> tuple[list[Device], int]:
         assert self.mesh is not None
-        where = [self.mesh.axis_names.index(a) for a in axes]
+        parts = [axis_factor(a, self.mesh.shape) for a in axes]
         members = []
-        for c in itertools.product(*(range(self.mesh.axis_sizes[i]) for i in where)):
+        for c in itertools.product(*(range(size) for _, _, size, _ in parts)):
             member = list(device)
-            for i, k in zip(where, c, strict=True):
-                member[i] = k
+            for (base, _, size, rest), k in zip(parts, c, strict=True):
+                at = self.mesh.axis_names.index(base)
+                member[at] += (k - member[at] // rest % size) * rest
             members.append(tuple(member))
         assert all(m in self.devices for m in members), "a group is split by a predicate"
         return members, members.index(device)
@@ -199,9 +207,35 @@ class Lockstep:
                                else np.zeros_like(x[device]))
             elif name == "assume_invarying":
                 out[device] = x[members[0]]
+            elif name == "retile":
+                out[device] = self.retiled(x, members, i, p)
             else:
                 raise AssertionError(f"no collective {name}")
         return out
+
+    def retiled(self, x: Blocks, members: list[Device], i: int, p: dict[str, Any]) -> np.ndarray:
+        """The new tile of member i, cut out of the value that all members have together."""
+        def tile(tiling: Any, at: dict[str, int], shape: Any) -> tuple[slice, ...]:
+            where = []
+            for axes, n in zip(tiling, shape, strict=True):
+                index = 0
+                for a in axes:
+                    index = index * size[a] + at[a]
+                where.append(slice(index * n, (index + 1) * n))
+            return tuple(where)
+
+        size = dict(zip(p["axes"], p["axis_sizes"], strict=True))
+        places = [dict(zip(p["axes"], c, strict=True))
+                  for c in itertools.product(*map(range, p["axis_sizes"]))]
+        block = x[members[0]].shape
+        counts = [[math.prod(size[a] for a in axes) for axes in p[which]]
+                  for which in ("source", "target")]
+        whole = np.zeros([n * k for n, k in zip(block, counts[0], strict=True)],
+                         x[members[0]].dtype)
+        for member, at in zip(members, places, strict=True):
+            whole[tile(p["source"], at, block)] = x[member]
+        new = [n // k for n, k in zip(whole.shape, counts[1], strict=True)]
+        return whole[tile(p["target"], places[i], new)]
 
     # -- programs inside ----------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def test_reshard_between_all_kinds_of_specs(a, b):
     (P(), P("X"), []),
     (P("X"), P(("X", "Y")), []),
     (P("X"), P(None, "X"), [("all_to_all", ("X",))]),
-    (P(("X", "Y")), P(("Y", "X")), [("ppermute", ("X", "Y"))]),
+    (P(("X", "Y")), P(("Y", "X")), [("retile", ("X", "Y"))]),
     (P(unreduced={"X"}), P(), [("psum_invariant", ("X",))]),
     (P(unreduced={"X"}), P("X"), [("reduce_scatter", ("X",))]),
     (P(), P(unreduced={"X"}), []),

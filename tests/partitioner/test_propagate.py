@@ -12,8 +12,9 @@ import pytest
 from building import Build, auto, explicit, literal
 
 from shardtrace.ir.errors import IndivisibleError
+from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.origins import origin_path
+from shardtrace.partitioner.origins import origin_path, vetoes
 from shardtrace.partitioner.pipeline import partition
 
 MESH = auto(4, 2, names="ab")
@@ -198,6 +199,60 @@ def test_the_origin_of_an_axis_is_a_path_to_an_annotation():
     assert [s.text for s in steps][-2:] == ["`sin` has it from `x`, dimension 0", "argument `x`"]
     assert [s.location.line for s in steps[:3]] == [3, 2, 1]
     assert origin_path(resolved, resolved.eqns[-1].outvars[0], 0, "a") == ()
+
+
+def test_what_held_an_axis_off_is_told_with_who_wanted_it():
+    b = Build(MESH)
+    x, y, z = (b.arg(8, 8, name=n, dtype=F32) for n in "xyz")
+    h = b.op("add", x, y)
+    fixed = b.op("mul", b.constrain(h, None, None), z)
+    odd = b.dot(b.slice(x, (0, 0), (7, 8)), z)
+    done = partition(b.program(fixed, odd), mesh=MESH, in_shardings=[A, NA, B],
+                     out_shardings=[None, None])
+    resolved = done.resolved
+    by_op = {e.op.name: e.outvars[0] for e in resolved.eqns}
+
+    def told(var):
+        return {(v.dim, v.axis, v.wanted.text, v.held) for v in vetoes(resolved, var)}
+
+    asked = "`with_sharding_constraint` asks for it so"
+    assert told(by_op["add"]) == {
+        (0, "a", "`add` would have it from `x`, dimension 0", asked),
+        (1, "a", "`add` would have it from `y`, dimension 1", asked)}
+    assert (0, "a", "`add` would have it from `x`, dimension 0", "argument `y` asks for it so") \
+        not in told(by_op["add"])
+    first, second = resolved.invars[:2]
+    assert (0, "a", "`add` would have it from `x`, dimension 0",
+            "dimension 1 of it is over a") in told(second)
+    assert [v.wanted.location.line for v in vetoes(resolved, second)] == [1]
+    assert any(v.held == "argument `x` asks for it so" or "over a" in v.held
+               for v in vetoes(resolved, first))
+    assert any("is not divisible by 4" in held for _, _, _, held in told(by_op["slice"]))
+
+
+@pytest.mark.parametrize("first, second, want", [
+    (0, 1, A), (1, 0, NA), (0, 0, A), (3, 2, NA)])
+def test_constraints_of_lower_priority_spread_to_what_is_left(first, second, want):
+    """The product of [8@a, 8] and [8, 8@a] can keep one of them."""
+    b = Build(MESH)
+
+    def constrain(x, spec, priority):
+        more = {"priority": priority} if priority else {}
+        return b.op("sharding_constraint", x, sharding=NamedSharding(MESH, spec), **more)
+
+    x, y = b.arg(8, 8, dtype=F32), b.arg(8, 8, dtype=F32)
+    h = b.dot(constrain(b.sin(x), A, first), constrain(b.sin(y), NA, second))
+    done = partition(b.program(b.sin(h)), mesh=MESH)
+    assert done.out_specs[0].entries == want.padded(2).entries
+
+
+def test_an_argument_waits_where_a_constraint_of_its_own_sharding_says_so():
+    b = Build(MESH)
+    x, y = b.arg(8, 8, dtype=F32), b.arg(8, 8, dtype=F32)
+    waiting = b.op("sharding_constraint", x, sharding=NamedSharding(MESH, A), priority=1)
+    done = partition(b.program(b.sin(b.dot(waiting, y))), mesh=MESH, in_shardings=[A, NA])
+    assert done.out_specs[0].entries == ((), ("a",))
+    assert done.in_specs[0].entries == (("a",), ())
 
 
 def test_axes_of_size_one_and_meshes_without_axes():

@@ -53,7 +53,7 @@ def test_scan_over_stacked_weights(carry, weights):
 
 def test_collectives_in_a_body_count_once_per_iteration():
     done = run(layers(), [P("x"), P(None, "y", None)])
-    assert all(r.count == 4 for r in collectives(done.local) if r.location.line <= 3)
+    assert all(r.count == 4 for r in collectives(done.local) if r.location.line <= 2)
     assert sum(r.total for r in collectives(done.local)) == sum(
         r.bytes * r.count for r in collectives(done.local))
 

@@ -131,7 +131,7 @@ def test_partial_manual_axes_are_major():
     (y,) = shard_map(b, lambda s, x: s.op("neg", x), [x], [P("x")], [P("x")], manual={"x"})
     assert y.aval.str_short() == "int32[8@(x,y),4]"
     done = run(b.program(y), lambda x: -x)
-    assert kinds(done) == [("ppermute", ("x", "y"))]
+    assert kinds(done) == [("retile", ("x", "y"))]
 
 
 def test_a_contraction_over_the_automatic_axis_inside_a_manual_region():

@@ -141,7 +141,7 @@ def test_a_value_of_another_dtype_is_cut_with_a_warning():
 # -- errors ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(("expression", "error", "text"), [
-    ("v[4:][0]", IndexError, "index is out of bounds for axis with size 0"),
+    ("v[4:][0]", IndexError, "index is out of bounds for axis 0 with size 0"),
     ("v[1.0]", TypeError, "Indexer must have integer or boolean type"),
     ("v['a']", TypeError, "JAX does not support string indexing"),
     ("v[0, 0]", IndexError, "Too many indices: array is 1-dimensional, but 2 were indexed"),

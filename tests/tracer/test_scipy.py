@@ -85,6 +85,12 @@ def test_factored_systems_are_solved(lower, b):
                                rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_reads_one_triangle(lower):
+    triangle = np.tril if lower else np.triu
+    np.testing.assert_array_equal(linalg.cholesky(triangle(S), lower), linalg.cholesky(S, lower))
+
+
 @pytest.mark.parametrize("trans", [0, 1, 2])
 @pytest.mark.parametrize("b", [B, B[:, 0]])
 def test_triangular_and_lu_systems_are_solved_transposed_or_not(trans, b):

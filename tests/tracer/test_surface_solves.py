@@ -381,3 +381,24 @@ def test_primitives_have_jax_s_names():
     assert lax.linalg.cholesky_p.name == "cholesky"
     with pytest.raises(AttributeError, match="has no attribute 'nothing_p'"):
         lax.nothing_p  # noqa: B018
+
+
+STRICT = [   # what numpy_dtype_promotion("strict") refuses, and what it does not
+    ("i + 1.0", False), ("i + 1", True), ("f + 1", True), ("f + 1.5", True), ("b + 1", False),
+    ("f * b", False), ("f + i", False), ("i ** 0.5", False), ("f ** 2", True),
+    ("jnp.power(f, i)", False), ("jnp.where(b, 1.0, i)", False), ("jnp.where(b, 1.0, f)", True),
+    ("jnp.percentile(i, 50)", True), ("jnp.maximum(b, 0)", False), ("f.at[0].add(1)", True),
+    ("i.at[0].set(True)", True), ("i.at[0].set(1.5)", False), ("jnp.mgrid[0:2, 0:1:3j]", True),
+]
+
+
+@pytest.mark.parametrize("text,accepted", STRICT)
+def test_strict_promotion_refuses_what_jax_refuses(text, accepted):
+    names = {"f": jnp.ones(3), "i": jnp.arange(3), "b": jnp.arange(3) > 1, "jnp": jnp}
+    with st.numpy_dtype_promotion("strict"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if accepted:
+            eval(text, names)
+        else:
+            with pytest.raises(TypePromotionError, match="jax_numpy_dtype_promotion=strict"):
+                eval(text, names)

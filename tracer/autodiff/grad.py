@@ -6,7 +6,7 @@ results their trees back; what happens in between is in differentiate.py.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ..staging import trace_to_program
 from ..tracer import typeof
 from .checks import (
     check_callable,
-    check_cotangents,
     check_linear_tangents,
     check_reverse_input,
     check_reverse_output,
@@ -37,8 +36,9 @@ from .differentiate import (
     pushed,
 )
 from .forward import Linear, Mask, zero_tangent
+from .pullback import VJP
 from .replay import Scalar, evaluate
-from .transpose import backward, zero_cotangent
+from .transpose import backward
 
 # -- forward ---------------------------------------------------------------------------------------
 
@@ -149,67 +149,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
         results = [finished(x) for x in outs[:point.count]]
         aux = point.auxiliary(outs) if has_aux else None
     pull = VJP(function_name(fun), linear, in_tree, point.out_tree, types,
-               [typeof(x) for x in results], moved, point.meshes)
+               [typeof(x) for x in results], moved, point.meshes, values)
     answer = tree.unflatten(point.out_tree, results), pull
     return (*answer, aux) if has_aux else answer
-
-
-class VJP:
-    """The transposed derivative of a function at a point."""
-
-    def __init__(self, name: str, linear: Linear, in_tree: Any, out_tree: Any,
-                 types: Sequence[ArrayType], out_types: Sequence[ArrayType], moved: Mask,
-                 meshes: Sequence[Any]) -> None:
-        self.name, self.linear, self.in_tree, self.out_tree = name, linear, in_tree, out_tree
-        self.types, self.out_types, self.moved, self.meshes = types, out_types, moved, meshes
-
-    def flattened(self) -> tuple[Sequence[Any], tuple[Any, ...]]:
-        """As a pytree: the residuals are its leaves, so that it can be kept for a derivative."""
-        linear = self.linear
-        return linear.residuals, (
-            self.name, linear.program, self.in_tree, self.out_tree, tuple(self.types),
-            tuple(self.out_types), tuple(self.moved), tuple(self.meshes))
-
-    @classmethod
-    def unflattened(cls, rest: tuple[Any, ...], residuals: Iterable[Any]) -> VJP:
-        name, program, *others = rest
-        return cls(name, Linear(program, tuple(residuals)), *others)
-
-    @property
-    def jaxpr(self) -> Any:
-        """The linear program that is transposed: residuals, then tangents."""
-        return self.linear.program
-
-    def __call__(self, out_ct: Any, *extra_args: Any) -> Any:
-        if extra_args:
-            raise TypeError(
-                f"The function returned by `jax.vjp` applied to {self.name} was called with "
-                f"{len(extra_args) + 1} arguments, but functions returned by `jax.vjp` must be "
-                "called with a single argument corresponding to the single value returned by the "
-                "function being differentiated (even if that returned value is a tuple or other "
-                "container).")
-        cts, given = tree.flatten(out_ct)
-        if given != self.out_tree:
-            raise ValueError(
-                "unexpected tree structure.\n\nThe argument to a VJP function returned by "
-                "`jax.vjp` must match the pytree structure of the differentiated function "
-                f"{self.name}.\n\nBut the tree structures differ: the result has {self.out_tree}, "
-                f"the argument {given}.")
-        check_cotangents(self.out_types, cts)
-        kept = [ct for ct, m in zip(cts, self.moved, strict=True) if m]
-        moving = [has_tangent(t.dtype) for t in self.types]
-        program, residuals = self.linear.program, self.linear.residuals
-        with named_meshes(self.meshes):
-            found = backward(program, [*residuals, *(None for m in moving if m)],
-                             flat_operands(kept))
-            rest = iter(found[len(residuals):])
-            back = [next(rest) if m else None for m in moving]
-            return tree.unflatten(self.in_tree, [
-                finished(zero_cotangent(t) if ct is None else ct)
-                for t, ct in zip(self.types, back, strict=True)])
-
-
-tree.register_pytree_node(VJP, VJP.flattened, VJP.unflattened)
 
 
 def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
@@ -252,12 +194,21 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
         check_scalar(value)
         for leaf in tree.leaves(value):
             check_reverse_output("grad", holomorphic, leaf)
-        with named_meshes(pull.meshes):
+        with named_meshes(pull._meshes):
             found = pull(tree.map(_one, value))
+        found = tuple([tree.map(_weak_as, g, x) for g, x in zip(found, moving, strict=True)])
         g = found[0] if isinstance(argnums, int) else found
         return ((value, *aux) if has_aux else value), g
 
     return value_and_grad_f
+
+
+def _weak_as(g: Any, x: Any) -> Any:
+    """A gradient, weakly typed if its argument is."""
+    t, own = typeof(x), typeof(g)
+    if not t.weak_type or own.weak_type or own.dtype != t.dtype:
+        return g
+    return OPS["convert_element_type"].bind(g, new_dtype=t.dtype, weak_type=True, sharding=None)
 
 
 def _one(x: Any) -> Any:

@@ -107,7 +107,10 @@ def _basis(values: Any) -> Any:
     count, start = sum(t.size for t in types), 0
     out = []
     for t in types:
-        rows = np.eye(count, t.size, -start, dtype=t.dtype).reshape(count, *t.shape)
+        rows: Any = np.eye(count, t.size, -start, dtype=t.dtype).reshape(count, *t.shape)
+        if t.weak_type:
+            rows = OPS["convert_element_type"].bind(rows, new_dtype=t.dtype, weak_type=True,
+                                                    sharding=None)
         out.append(_placed(rows, t, ((), *t.entries)))
         start += t.size
     return tree.unflatten(treedef, out)

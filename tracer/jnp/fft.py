@@ -22,6 +22,7 @@ from ..dtype_promotion import (
 from ..scalars import float_default
 from ..shape_arguments import canonical_axes
 from .complex_numbers import conj
+from .elementwise import real_dtype
 from .joining import concatenate
 from .ranges import arange
 from .rearrange import roll
@@ -51,7 +52,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
     if s is not None:
         s = tuple(n.__index__() for n in s)
         if any(n < 1 for n in s):
-            raise ValueError(f"Shape should be non-negative, got {s}")
+            raise ValueError(f"Shape should be positive. Got {s}")
         if axes is not None and len(s) != len(axes):
             raise ValueError("Shape and axes have different lengths.")
     if axes is None:
@@ -84,6 +85,8 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
             config = [(0, 0, 0)] * x.ndim
             config[d] = (0, n - have, 0)
             x = lax.pad(x, convert(0, x.dtype), config)
+    if not all(s):                                    # a Hermitian signal of one sample
+        return lax.full((*x.shape[:lead], *s), 0, real_dtype(x.dtype))
     out = _in_steps(x, kind, s)
     factor = _scale(norm, s, kind in ("ifft", "irfft"))
     if factor != 1.0:
@@ -152,7 +155,7 @@ def hfft(a, n=None, axis=-1, norm=None):
     x = conj(a)
     swapped = {None: "forward", "backward": "forward", "forward": "backward"}.get(norm, norm)
     size = 2 * (as_array(a).shape[axis] - 1) if n is None else n
-    return irfft(x, size, axis, swapped)
+    return irfft(x, size if n is not None or size > 0 else None, axis, swapped)
 
 
 def ihfft(a, n=None, axis=-1, norm=None):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.context import config
 from .. import lax
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, promote_dtypes
@@ -38,7 +39,8 @@ class _Grid:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
             return _range(key)
-        rows = promote_dtypes(*(_range(k) for k in key))
+        with config.override(jax_numpy_dtype_promotion="standard"):   # ranges have no other dtype
+            rows = promote_dtypes(*(_range(k) for k in key))
         out = meshgrid(*rows, indexing="ij", sparse=self.sparse)
         if self.sparse:
             return out

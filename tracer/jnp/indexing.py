@@ -72,7 +72,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
             i = wrap_negative(convert(i, np.dtype("int32")) if i.dtype.itemsize < 4 else i, n)
     shape = shape_of(i)
     if 0 in x.shape and 0 not in shape:
-        raise IndexError("cannot do a non-empty jnp.take() from an empty axis.")
+        raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
     rank = len(shape)
     index_vectors = lax.broadcast_in_dim(as_array(i), (*shape, 1), tuple(range(rank)))
     sizes = [1 if d == axis else m for d, m in enumerate(x.shape)]

@@ -25,6 +25,7 @@ from ..dtype_promotion import (
     promote_args_inexact,
     promote_args_numeric,
     promote_shapes,
+    result_dtype,
 )
 from ..scalars import BOOL, LEVEL, int_default
 from .elementwise import literal_like, real_dtype
@@ -74,6 +75,7 @@ def power(x1, x2, /):
             x1 = convert(x1, int_default())
         return integer_pow_p.bind(x1, y=exponent)
     own1, own2 = dtype_name(x1), dtype_name(x2)
+    result_dtype(x1, x2)                  # raises where strict promotion forbids the two
     if LEVEL[own1] >= 2 and LEVEL[own2] == 1 and isinstance(x2, Array):
         x1, x2 = promote_shapes("power", x1, x2)
         return pow_p.bind(x1, x2)

@@ -13,12 +13,13 @@ from .. import lax
 from ..auto_mode import in_auto_mode
 from ..broadcasting import select_of
 from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact, shape_of
+from ..dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
 from ..lax.creation import filled_as
 from ..out_sharding import canonicalize_sharding
 from ..scalars import LEVEL
 from ..shape_arguments import canonical_axes
 from . import reductions
+from .elementwise import divide
 from .logic import isnan
 from .reductions import to_shape
 from .shaping import ravel
@@ -50,6 +51,7 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if weights is not None and method != "inverted_cdf":
         raise NotImplementedError(f"{method} doesn't support weights. Only method 'inverted_cdf' "
                                   "supports weights.")
+    (a,) = promote_dtypes_inexact(a)
     a, q = promote_dtypes_inexact(a, q)
     if weights is not None:
         weights = _full_weights(weights, as_array(a), axis)
@@ -199,7 +201,7 @@ def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear"
     _unsupported("percentile", out, overwrite_input)
     check_arraylike("percentile", a, q)
     (q,) = promote_dtypes_inexact(q)
-    share = div_p.bind(as_array(q), convert(100, dtype_name(q)))
+    share = divide(q, 100)
     operands = [as_array(a), share] if weights is None else [as_array(a), share, as_array(weights)]
 
     def run(x: Any, y: Any, w: Any = None) -> Any:
@@ -214,7 +216,7 @@ def nanpercentile(a, q, axis=None, out=None, overwrite_input=False, method="line
     _unsupported("nanpercentile", out, overwrite_input)
     check_arraylike("nanpercentile", a, q)
     (q,) = promote_dtypes_inexact(q)
-    share = div_p.bind(as_array(q), convert(100, dtype_name(q)))
+    share = divide(q, 100)
     return _quantile("nanpercentile", a, share, axis, method, keepdims, weights, True)
 
 

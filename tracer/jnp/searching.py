@@ -33,6 +33,7 @@ from ..scalars import BOOL, int_default
 from ..shape_arguments import canonical_axis
 from ..tracer import Tracer, typeof
 from .elementwise import literal_like
+from .joining import concatenate
 from .logic import truth
 from .reductions import to_shape
 from .shaping import ravel
@@ -151,7 +152,8 @@ def choose(a, choices, out=None, mode="raise"):
         places = [lax.expand_dims(lax.iota(np.int32, size),
                                   tuple(i for i in range(len(shape)) if i != d))
                   for d, size in enumerate(shape)]
-        return lax.stack([as_array(c) for c in cases], 0)[(as_array(index), *places)]
+        together = concatenate([lax.expand_dims(as_array(c), (0,)) for c in cases])
+        return together[(as_array(index), *places)]
     which = convert(index, np.dtype("int32")) if n > 2 else convert(index, BOOL)
     return select_n_p.bind(which, *cases)
 
@@ -246,7 +248,9 @@ def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     n = min(mask.shape[0], x.shape[axis])
     if size is None:
         if isinstance(mask, Tracer):
-            _need_size("compress", mask)
+            rows = lax.slice_in_dim(x, 0, n, axis=axis)     # raises where that cuts into blocks
+            bool(lax.reduce_or(lax.slice_in_dim(truth(mask), n, None), (0,)))  # not known: raises
+            return rows
         (places,) = np.nonzero(np.asarray(mask))
         if len(places) and places[-1] >= x.shape[axis]:
             raise ValueError("condition contains entries that are out of bounds")

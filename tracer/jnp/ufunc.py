@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.context import config
 from .. import lax
 from ..dtype_promotion import check_arraylike, shape_of
 from ..shape_arguments import canonical_axes, canonical_axis
@@ -135,7 +136,8 @@ class ufunc:
         check_arraylike(f"{self.__name__}.outer", A, B)
         extra = len(shape_of(B))
         a = lax.expand_dims(A, tuple(range(len(shape_of(A)), len(shape_of(A)) + extra)))
-        return self._func(a, B)
+        with config.override(jax_numpy_rank_promotion="allow"):       # that is what outer is
+            return self._func(a, B)
 
     def at(self, a, indices, b=None, /, *, inplace=True):
         """`a` with the function applied to the elements at `indices`, repeated ones repeatedly."""

@@ -120,7 +120,8 @@ def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
     def run(value: Any, *values: Any) -> list[Any]:
         place = index(value)
         types = [typeof(x) for x in values]
-        bodies = [trace_body(b, in_tree, types) for b in branches]
+        bodies = [trace_body(b, in_tree, types) for b in branches] if what != "cond" else [
+            trace_body(b, in_tree, types) for b in reversed(branches)][::-1]    # true_fun first
         _check(what, names, branches, bodies)
         deciding = typeof(place).varying
         if any(deciding - t.varying for t in bodies[0].program.out_avals):

@@ -295,6 +295,9 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
             return leaf
         params = {"axis_name": axes, "axis_size": size, "all_gather_dimension": dim,
                   "tiled": tiled}
+        if to == "reduced" and not typeof(leaf).varying and not _vmapped(axes):
+            raise ValueError("all_gather_reduced only accepts inputs that are varying. Got "
+                             f"{typeof(leaf).str_short(True)}")
         leaf = _varying(leaf, axes)
         if _vmapped(axes):
             return ops.all_gather_p.bind(leaf, axis_index_groups=None, **params)

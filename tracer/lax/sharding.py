@@ -29,14 +29,39 @@ def with_sharding_constraint(x, shardings):
 
     Over a mesh whose axes are all Explicit it is an assertion about the type. Raises RuntimeError
     for a PartitionSpec without a context mesh, AssertionError where the assertion does not hold,
-    ValueError for axes that are not Auto. Source: JAX's function of the same name.
+    and ValueError for axes that are not Auto. Source: JAX's function of the same name.
+
+    >>> with st.set_mesh(st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Auto,))):
+    ...     st.jit(lambda a: st.lax.with_sharding_constraint(a, P("x")))(jnp.arange(16)).sharding.spec
+    P('x',)
     """
+    return prioritized_sharding_constraint(x, shardings, 0)
+
+
+def prioritized_sharding_constraint(x, shardings, priority):
+    """`with_sharding_constraint` whose axes spread through the program in the order of `priority`.
+
+    priority: 0, 1, 2, ...: constraints of lower numbers spread first, and those of higher ones only
+    to what is left open then (0: batch, 1: model, 2: what remains). On an argument that is given in
+    just this sharding it says when that one spreads. Raises ValueError for a priority that is no
+    such number. Source: Shardy's priorities (github.com/openxla/shardy, docs/propagation.md).
+
+    >>> from shardtrace.experimental import prioritized_sharding_constraint
+    >>> with st.set_mesh(st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Auto,))):
+    ...     st.jit(lambda a: prioritized_sharding_constraint(a, P("x"), 1))(
+    ...         jnp.arange(16)).sharding.spec
+    P('x',)
+    """
+    if not isinstance(priority, int) or isinstance(priority, bool) or priority < 0:
+        fail(ValueError, f"a sharding constraint has priority {priority!r}; it is one of 0, 1, "
+             "2, ...", code="priority", help="0 spreads first, higher numbers later")
     leaves, treedef = tree.flatten(x)
     wanted = tree.broadcast_prefix(shardings, x, _is_leaf, "shardings")
-    return tree.unflatten(treedef, [_constrain(v, s) for v, s in zip(leaves, wanted, strict=True)])
+    return tree.unflatten(treedef, [_constrain(v, s, priority)
+                                    for v, s in zip(leaves, wanted, strict=True)])
 
 
-def _constrain(x: Any, sharding: Any) -> Any:
+def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
     if not _is_leaf(sharding):
         raise TypeError("shardings leaf specifications are expected to be PartitionSpec instances "
                         f"or None, but got {sharding}")
@@ -84,6 +109,8 @@ def _constrain(x: Any, sharding: Any) -> Any:
         return x
     if current_builder() is None and isinstance(STATE.interpreter, type(None)):
         return _eager(x, given)
+    if priority:
+        return sharding_constraint_p.bind(x, sharding=sharding, priority=priority)
     return sharding_constraint_p.bind(x, sharding=sharding)
 
 

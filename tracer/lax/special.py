@@ -1,6 +1,9 @@
 """Special functions of several operands: gamma, beta and zeta families."""
 from __future__ import annotations
 
+import numpy as np
+
+from ...ir.dtypes import issubdtype
 from ...ir.ops.random_gamma import random_gamma_grad_p
 from ...ir.ops.special import (
     igamma_grad_a_p,
@@ -10,12 +13,13 @@ from ...ir.ops.special import (
     regularized_incomplete_beta_p,
     zeta_p,
 )
-from ..dtype_promotion import promote_dtypes
+from ..dtype_promotion import dtype_name, promote_dtypes
 
 
 def betainc(a, b, x):
     """Regularized incomplete beta integral."""
-    a, b, x = promote_dtypes(a, b, x)
+    if not issubdtype(dtype_name(b), np.integer) and not issubdtype(dtype_name(b), np.bool_):
+        a, b, x = promote_dtypes(a, b, x)
     return regularized_incomplete_beta_p.bind(a, b, x)
 
 

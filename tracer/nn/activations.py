@@ -8,7 +8,7 @@ import numpy as np
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
 from ..constants import as_array
-from ..dtype_promotion import check_arraylike, promote_args_inexact, shape_of
+from ..dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
 from ..jnp.elementwise import (
     absolute,
     add_function,
@@ -77,7 +77,8 @@ def softplus(x):
 
 def sparse_plus(x):
     """0 below -1, x above 1, and (x + 1)**2 / 4 between."""
-    (x,) = promote_args_inexact("sparse_plus", x)
+    check_arraylike("sparse_plus", x)
+    x = as_array(x)
     middle = divide(power(add_function(x, 1.0), 2), 4)
     inner = choose_where(greater_equal(x, 1.0), x, middle)
     return choose_where(less_equal(x, -1.0), 0.0, inner)
@@ -90,7 +91,8 @@ def sparse_sigmoid(x):
 
 def soft_sign(x):
     """x / (|x| + 1)."""
-    (x,) = promote_args_inexact("soft_sign", x)
+    check_arraylike("soft_sign", x)
+    x = as_array(x)
     return divide(x, add_function(absolute(x), 1))
 
 
@@ -107,19 +109,22 @@ def swish(x):
 
 def mish(x):
     """x * tanh(softplus(x))."""
-    (x,) = promote_args_inexact("mish", x)
+    check_arraylike("mish", x)
+    x = as_array(x)
     return multiply_function(x, tanh(softplus(x)))
 
 
 def log_sigmoid(x):
     """log(sigmoid(x)), without underflow."""
-    (x,) = promote_args_inexact("log_sigmoid", x)
+    check_arraylike("log_sigmoid", x)
+    x = as_array(x)
     return negative_function(softplus(negative_function(x)))
 
 
 def elu(x, alpha=1.0):
     """x above 0, alpha (exp(x) - 1) below."""
-    (x,) = promote_args_inexact("elu", x)
+    check_arraylike("elu", x)
+    x = as_array(x)
     positive, safe = greater(x, 0), choose_where(greater(x, 0), 0.0, x)
     return choose_where(positive, x, multiply_function(alpha, expm1(safe)))
 
@@ -133,7 +138,8 @@ def selu(x):
 
 def celu(x, alpha=1.0):
     """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
-    (x,) = promote_args_inexact("celu", x)
+    check_arraylike("celu", x)
+    x = as_array(x)
     low = expm1(divide(minimum_function(x, 0.0), alpha))
     return add_function(maximum_function(x, 0.0), multiply_function(alpha, low))
 
@@ -143,9 +149,10 @@ def gelu(x, approximate=True):
     (x,) = promote_args_inexact("gelu", x)
     if approximate:
         inner = multiply_function(0.044715, power(x, 3))
-        inner = multiply_function(float(np.sqrt(2 / np.pi)), add_function(x, inner))
+        factor = np.asarray(np.sqrt(2 / np.pi), dtype_name(x))[()]     # strong: so is the result
+        inner = multiply_function(factor, add_function(x, inner))
         return multiply_function(x, multiply_function(0.5, add_function(1.0, tanh(inner))))
-    scaled = multiply_function(negative_function(x), float(np.sqrt(0.5)))
+    scaled = multiply_function(negative_function(x), np.asarray(np.sqrt(0.5), dtype_name(x))[()])
     return multiply_function(multiply_function(0.5, x), lax.erfc(scaled))
 
 
@@ -180,7 +187,8 @@ def hard_sigmoid(x):
 
 def hard_silu(x):
     """x * hard_sigmoid(x)."""
-    (x,) = promote_args_inexact("hard_silu", x)
+    check_arraylike("hard_silu", x)
+    x = as_array(x)
     return multiply_function(x, hard_sigmoid(x))
 
 

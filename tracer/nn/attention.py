@@ -1,6 +1,6 @@
 """Scaled dot-product attention with grouped heads, masks, causal and local windows.
 
-Two einsums and a softmax in float32 between them. Query heads that share a key head form groups.
+Two products and a softmax in float32 between them. Query heads that share a key head form groups.
 Source: Vaswani et al., "Attention is all you need" (2017); Ainslie et al., "GQA" (2023).
 """
 from __future__ import annotations
@@ -64,7 +64,10 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     group = heads // groups_of
     grouped = reshape(query, (batch, t, groups_of, group, size))
     dtype = promote_types(query.dtype, _F32)
-    scores = einsum("btkgh,bskh->bkgts", grouped, key, preferred_element_type=dtype)
+    # The query first, as the order of operands decides what is split.
+    scores = lax.dot_general(grouped, key, (((4,), (3,)), ((0, 2), (0, 2))),
+                             preferred_element_type=dtype)
+    scores = lax.transpose(scores, (0, 1, 3, 2, 4))
     scores = multiply_function(scores, convert(scale, scores.dtype))
     if bias is not None:
         scores = convert(add_function(scores, _grouped(bias, groups_of, group)), scores.dtype)

@@ -57,7 +57,7 @@ def softmax(x, axis=-1, where=None):
 def log_softmax(x, axis=-1, where=None):
     """log(softmax(x)), without underflow; elements left out by `where` give -inf."""
     check_arraylike("log_softmax", x)
-    (x,) = promote_args_inexact("log_softmax", x)
+    x = as_array(x)
     top = _greatest(x, axis, where)
     masked = x if where is None else choose_where(where, x, -np.inf)
     shifted = subtract_function(masked, lax.stop_gradient(top))

@@ -29,6 +29,8 @@ from .uniform import plain_uniform, randint, raw_bits, uniform
 def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: Shape, axis: int,
                        replace: bool, mode: str | None) -> Array:
     dtype = logits.dtype
+    if not issubdtype(dtype, np.floating):
+        raise ValueError(f"dtype argument to `gumbel` must be a float dtype, got {dtype}")
     mode = gumbel_mode(mode)
     front = shape[:len(shape) - len(batch_shape)]
     axis -= logits.ndim                             # counted from the end: front dims may be added

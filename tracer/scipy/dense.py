@@ -18,9 +18,10 @@ from .special import where
 
 
 def cholesky(a, lower=False, overwrite_a=False, check_finite=True):
-    """The factor with a = L L^H (lower) or a = U^H U."""
+    """The factor with a = L L^H (lower) or a = U^H U; only that triangle of a is read."""
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
-    factor = lax.linalg.cholesky(a if lower else jnp.conj(jnp.matrix_transpose(a)))
+    factor = lax.linalg.cholesky(a if lower else jnp.conj(jnp.matrix_transpose(a)),
+                                 symmetrize_input=False)
     return factor if lower else jnp.conj(jnp.matrix_transpose(factor))
 
 
@@ -34,7 +35,7 @@ def cho_solve(c_and_lower, b, overwrite_b=False, check_finite=True):
 
     >>> import shardtrace.numpy as jnp
     >>> from shardtrace.scipy.linalg import cho_factor, cho_solve
-    >>> print(cho_solve(cho_factor(2.0 * jnp.eye(2)), jnp.array([2.0, 4.0])))
+    >>> print(cho_solve(cho_factor(4.0 * jnp.eye(2)), jnp.array([4.0, 8.0])))
     [1. 2.]
     """
     c, lower = c_and_lower

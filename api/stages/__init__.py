@@ -1,0 +1,6 @@
+"""What a jitted function is before it runs: `jit(f).trace(x).lower().compile()`."""
+from shardtrace.driver.jit import Jitted as Wrapped
+from shardtrace.driver.stage_info import ArgInfo
+from shardtrace.driver.stages import Compiled, Lowered, Traced
+
+__all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]

@@ -1,0 +1,214 @@
+"""Programs in JAX's notation: `{ lambda ; a:f32[2]. let b:f32[2] = sin a in (b,) }`.
+
+For reading beside JAX's own output. The text that can be read back is that of print.py. Functions
+that are called more than once, and long ones, stand in front: `let f = {...} in`. Layout is that of
+Wadler ("A prettier printer"): what is put in a group stands on one line if that fits.
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .ops.call import jit_p
+from .program import Atom, Equation, Literal, Program, Var
+
+WIDTH = 80
+_LONG = 10                       # equations of a function that stands in front, called once or not
+
+
+def lambda_text(program: Program, *, print_shapes: bool = True, source_info: bool = False) -> str:
+    """The program in JAX's notation.
+
+    print_shapes: with the types of variables. source_info: with the source line of each equation.
+    """
+    return _Printer(print_shapes, source_info).text(program)
+
+
+# -- documents: text, Break, Nest, Group, or a list of documents -----------------------------------
+
+class _Break(str):
+    """A line break; in a group that fits, the text itself."""
+
+
+class _Nest(list):
+    """What is inside is moved to the right by two where lines break."""
+
+
+class _Group(list):
+    """What is inside breaks everywhere or nowhere."""
+
+
+_SPACE, _NOTHING = _Break(" "), _Break("")
+
+
+def _joined(separator: Any, docs: Sequence[Any]) -> list[Any]:
+    out: list[Any] = []
+    for i, doc in enumerate(docs):
+        out += [separator, doc] if i else [doc]
+    return out
+
+
+def _flat_width(doc: Any, limit: int) -> int:
+    """Its width on one line, or something above `limit`."""
+    width, todo = 0, [doc]
+    while todo and width <= limit:
+        part = todo.pop()
+        if isinstance(part, str):
+            width += len(part) if "\n" not in part else limit + 1
+        else:
+            todo.extend(reversed(part))
+    return width
+
+
+def _rendered(doc: Any, width: int) -> str:
+    out: list[str] = []
+    column = 0
+    todo: list[tuple[int, bool, Any]] = [(0, True, doc)]
+    while todo:
+        indent, broken, part = todo.pop()
+        if isinstance(part, _Break) and broken:
+            out.append("\n" + " " * indent)
+            column = indent
+        elif isinstance(part, str):
+            out.append(part)
+            column = len(part) - part.rfind("\n") - 1 + (0 if "\n" in part else column)
+        else:
+            if isinstance(part, _Group):
+                broken = broken and _flat_width(list(part), width - column) > width - column
+            inner = indent + 2 if isinstance(part, _Nest) else indent
+            todo.extend((inner, broken, p) for p in reversed(part))
+    return "\n".join(line.rstrip() if not line.strip() else line
+                     for line in "".join(out).split("\n"))
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+class _Printer:
+    def __init__(self, print_shapes: bool, source_info: bool) -> None:
+        self.print_shapes, self.source_info = print_shapes, source_info
+        self.names: dict[Var, str] = {}
+        self.count = 0
+        self.in_front: dict[int, str] = {}      # id of a program -> what it is called
+
+    def text(self, program: Program) -> str:
+        shared = self._shared(program)
+        docs = []
+        for inner in shared:
+            docs += [f"let {self.in_front[id(inner)]} = ", self.program(inner), " in\n"]
+        return _rendered([*docs, self.program(program)], WIDTH)
+
+    def _shared(self, program: Program) -> list[Program]:
+        """Functions that stand in front, callers first; they are given their names."""
+        calls: dict[int, int] = {}
+        found: list[Program] = []
+        todo, seen = [program], set()
+        while todo:
+            outer = todo.pop(0)
+            if id(outer) in seen:
+                continue
+            seen.add(id(outer))
+            for eqn, _, inner in outer.subprograms():
+                todo.append(inner)
+                if eqn.op is jit_p:
+                    calls[id(inner)] = calls.get(id(inner), 0) + 1
+                    if calls[id(inner)] == 1:
+                        found.append(inner)
+        found = [p for p in found if calls[id(p)] > 1 or len(p.eqns) > _LONG]
+        taken: dict[str, int] = {}
+        for p in found:
+            name = re.sub(r"\W", "", p.name) or "f"
+            number = taken[name] = taken.get(name, -1) + 1
+            self.in_front[id(p)] = f"{name}{number}" if number else name
+        return found
+
+    def program(self, program: Program) -> Any:
+        params = " ".join([self.bound(v) for v in program.constvars])
+        head = f"{{ lambda {params}; {' '.join([self.bound(v) for v in program.invars])}. let"
+        eqns = [self.equation(eqn) for eqn in program.eqns]
+        results = ", ".join([self.atom(v) for v in program.outvars])
+        comma = "," if len(program.outvars) == 1 else ""
+        return _Group([_Nest([head, _Nest([_SPACE, *_joined(_Break("; "), eqns)]), _SPACE,
+                              f"in ({results}{comma})"]), " }"])
+
+    def equation(self, eqn: Equation) -> Any:
+        inner = eqn.params.get("jaxpr")
+        if eqn.op is jit_p and isinstance(inner, Program) and id(inner) not in self.in_front:
+            bound = [self.bound(v) for v in eqn.outvars]
+            self._call_alike(eqn, inner)
+        else:
+            bound = [self.bound(v) for v in eqn.outvars]
+        params = [_Group([f"{name}=", self.value(value)]) for name, value in _shown(eqn)]
+        doc: list[Any] = [" ".join(bound), " = " if bound else "", eqn.op.name]
+        if params:
+            doc.append(_Group([_Nest(["[", _NOTHING, *_joined(_SPACE, params)]), _NOTHING, "]"]))
+        if eqn.invars:
+            operands = [self.atom(a) for a in eqn.invars]
+            doc += [" ", _Nest([_Group(_joined(_SPACE, operands))])]
+        if self.source_info and str(eqn.location):
+            doc.append(f" # {eqn.location}")
+        return doc
+
+    def _call_alike(self, eqn: Equation, inner: Program) -> None:
+        """Parameters and results of a function that is printed once, called as outside of it."""
+        given: set[str] = set()
+        for v, a in zip(inner.invars, eqn.invars, strict=True):
+            name = None if isinstance(a, Literal) else self.names.get(a)
+            if name is not None and name not in given:
+                given.add(name)
+                self.names[v] = name
+        for v, out in zip(inner.outvars, eqn.outvars, strict=True):
+            if isinstance(v, Var) and v not in self.names and v not in inner.invars:
+                self.names[v] = self.names[out]
+
+    def bound(self, var: Var) -> str:
+        name = self.names.get(var)
+        if name is None:
+            name = self.names[var] = _letters(self.count)
+            self.count += 1
+        return f"{name}:{var.aval.str_short(True)}" if self.print_shapes else name
+
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, Literal):
+            value = np.asarray(atom.val)[()]
+            return f"{value}:{atom.aval.str_short(True)}" if self.print_shapes else str(value)
+        if atom not in self.names:
+            self.bound(atom)
+        return self.names[atom]
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, Program):
+            return self.in_front.get(id(value)) or self.program(value)
+        if isinstance(value, tuple) and any(isinstance(v, Program) for v in value):
+            return _Group([_Nest(["(", _NOTHING, *_joined(_SPACE, [self.value(v) for v in value])]),
+                           _NOTHING, ")"])
+        return str(value)
+
+
+def _shown(eqn: Equation) -> list[tuple[str, Any]]:
+    """The params that are shown, by name: as in JAX, those of common ops that say something."""
+    params = eqn.params
+    if eqn.op is jit_p:
+        return [("name", params["name"]), ("jaxpr", params["jaxpr"])]
+    if eqn.op.name == "cond":
+        return [("branches", params["branches"])]
+    pairs = sorted(params.items())
+    if eqn.op.name == "dot_general":
+        contracting, batch = params["dimension_numbers"]
+        numbers = tuple([tuple(map(list, pair)) for pair in (contracting, batch)])
+        return [(k, numbers if k == "dimension_numbers" else v) for k, v in pairs if v is not None]
+    if eqn.op.name == "broadcast_in_dim":
+        return [(k, v) for k, v in pairs if k == "broadcast_dimensions" and v]
+    if eqn.op.name == "convert_element_type":
+        return [(k, v) for k, v in pairs if v is not None]
+    return pairs
+
+
+def _letters(n: int) -> str:
+    text = ""
+    while n or not text:
+        n, digit = divmod(n, 26)
+        text = chr(ord("a") + digit) + text
+    return text

@@ -1,0 +1,51 @@
+"""Concatenations of slices stay what they were: weak types, values that vary, derivatives."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+def split(kind=AxisType.Auto):
+    mesh = st.make_mesh((4, 2), ("a", "b"), axis_types=(kind,) * 2)
+    return mesh, st.device_put(X, NamedSharding(mesh, P("a")))
+
+
+@pytest.mark.parametrize("before", [
+    lambda a: lax.full((8, 2), -7.0),                     # weak, and one value throughout
+    lambda a: lax.slice_in_dim(a, 2, 4, axis=1),          # weak, a slice
+    lambda a: jnp.zeros((8, 2)),                          # strong
+])
+def test_pieces_of_weak_type_are_shifted(before):
+    _, x = split()
+
+    def f(x):
+        a = lax.exp(lax.full((8, 8), -1.0))
+        assert a.weak_type
+        return jnp.concatenate([before(a), lax.slice_in_dim(a, 0, 6, axis=1)], axis=1) + x
+
+    np.testing.assert_allclose(st.jit(f)(x), f(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("axis_names", [{"a"}, {"a", "b"}])
+def test_values_that_vary_are_shifted_in_shard_map(kind, axis_names):
+    mesh, x = split(kind)
+
+    def body(x):
+        return jnp.concatenate([x[:, 2:4], jnp.zeros((len(x), 1)), x[:, :5]], axis=1)
+
+    f = st.shard_map(body, mesh=mesh, in_specs=P("a"), out_specs=P("a"), axis_names=axis_names)
+    expected = np.concatenate([X[:, 2:4], np.zeros((8, 1)), X[:, :5]], axis=1)
+    with st.set_mesh(mesh):
+        np.testing.assert_array_equal(st.jit(f)(x), expected)
+        slope = st.jit(st.grad(lambda x: jnp.sum(f(x) ** 2)))(x)
+    uses = np.array([1, 1, 2, 2, 1, 0, 0, 0])
+    np.testing.assert_array_equal(slope, 2 * X * uses)

@@ -1,0 +1,86 @@
+"""Arithmetic on slices that no mesh divides: done on whole rows, and right at their ends."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import config, lax
+from shardtrace import numpy as jnp
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+ROW = 16 * 4            # bytes of a row
+
+
+def grid(kind=AxisType.Auto):
+    return st.make_mesh((2, 4), ("x", "y"), axis_types=(kind, kind))
+
+
+def neighbours(a):
+    return a[1:] - a[:-1]
+
+
+# function, bytes received with 64 rows over all 8 devices
+CASES = {
+    "padded behind": (lambda a: jnp.pad(neighbours(a), ((0, 1), (0, 0))), ROW),
+    "padded in front": (lambda a: jnp.pad(neighbours(a), ((1, 0), (0, 0))), 2 * ROW),
+    "padded with a value": (lambda a: jnp.pad(neighbours(a), ((0, 1), (0, 0)),
+                                              constant_values=7.0), ROW),
+    "mean of squares": (lambda a: (neighbours(a) ** 2).mean(), ROW + 7),
+    "maximum": (lambda a: jnp.abs(a[2:] - a[:-2]).max(), 2 * ROW + 7),
+    "minimum of positive": (lambda a: (a[1:] * a[1:] + a[:-1] * a[:-1] + 1).min(), ROW + 7),
+    "product": (lambda a: (neighbours(a) * 0 + 1.01).prod(), None),
+    "all": (lambda a: (a[1:] != a[:-1]).all(), None),
+    "any": (lambda a: (a[1:] == a[:-1]).any(), None),
+    "second difference": (lambda a: (a[2:] - 2 * a[1:-1] + a[:-2]).sum(), None),
+    "columns first": (lambda a: (neighbours(a) ** 2).sum(1).max(), ROW + 7),
+    "in front of it": (lambda a: jnp.concatenate([jnp.zeros((1, 16), a.dtype), neighbours(a)]),
+                       2 * ROW),
+    "gradient": (lambda a: st.grad(lambda a: (neighbours(a) ** 2).sum())(a), 2 * ROW),
+    "with a row": (lambda a: ((a[1:] - jnp.arange(16.0)) * 3 + 1).sum(), ROW + 7),
+    "with positions": (lambda a: (a[1:] * lax.broadcasted_iota(np.float32, (63, 16), 0)).sum(),
+                       ROW + 7),
+    "selected": (lambda a: jnp.where(a[1:] > a[:-1], a[1:], -1).sum(0), None),
+    "quotient": (lambda a: (a[1:] / a[:-1]).sum(), ROW + 7),
+    "in a loop": (lambda a: lax.scan(
+        lambda c, _: (c + jnp.pad(neighbours(c), ((0, 1), (0, 0))), None), a, None, length=3)[0],
+        3 * ROW),
+    "columns": (lambda a: ((a[:, 1:] - a[:, :-1]) ** 2).mean(), 7),
+    # what is seen outside stays as it is
+    "the difference itself": (neighbours, None),
+    "seen as well": (lambda a: (neighbours(a), neighbours(a).sum()), None),
+    "of two sizes": (lambda a: neighbours(a)[1:].sum() + (a[2:] * 2).max(), None),
+    "in reverse": (lambda a: neighbours(a)[::-1].sum(0), None),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_one_device(name):
+    f, received = CASES[name]
+    value = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    want = st.tree.leaves(st.jit(f)(value))
+    for spec in (P(("x", "y")), P("y"), P("x", "y"), P()):
+        x = st.device_put(value, NamedSharding(grid(), spec))
+        for executor in ("simulated", "per_device"):
+            with config.override(shardtrace_executor=executor):
+                for got, one in zip(st.tree.leaves(st.jit(f)(x)), want, strict=True):
+                    np.testing.assert_allclose(np.asarray(got), np.asarray(one), rtol=2e-4,
+                                               atol=1e-4)
+        if received is not None and spec == P(("x", "y")):
+            compiled = st.jit(f).lower(x).compile()
+            assert sum(c.total for c in compiled.collectives()) == received
+
+
+def test_integers_and_nothing_but_one_slice():
+    value = np.arange(64, dtype=np.int32).reshape(16, 4)
+    x = st.device_put(value, NamedSharding(grid(), P("y")))
+    for f in (lambda a: (a[3:] // (a[:-3] + 1)).max(), lambda a: a[1:].sum(),
+              lambda a: (a[:-1] | 1).min(0)):
+        np.testing.assert_array_equal(np.asarray(st.jit(f)(x)), f(value))
+
+
+def test_explicit_programs_are_left_alone():
+    x = st.device_put(np.ones((64, 16), np.float32), NamedSharding(grid(AxisType.Explicit), P("x")))
+    lowered = st.jit(lambda a: (a[2:] - a[:-2]).sum()).lower(x)
+    assert "roll" not in lowered.compile().as_text()

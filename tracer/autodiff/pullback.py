@@ -1,0 +1,135 @@
+"""What `vjp` returns: the transposed derivative of a function at a point, a pytree of residuals.
+
+A residual that is one of the arguments themselves stands in `args_res`, where it can be replaced
+(by a copy that was kept elsewhere, say); what the function computed is in `opaque_residuals`.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...ir.ops.derivatives import has_tangent
+from ...ir.types import ArrayType
+from .. import tree
+from ..tracer import Tracer
+from .checks import check_cotangents
+from .differentiate import finished, flat_operands, named_meshes
+from .forward import Linear, Mask
+from .transpose import backward, zero_cotangent
+
+
+class NotNeeded:
+    """In `args_res`, stands for an argument that the derivative does not look at."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "NotNeeded()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is NotNeeded
+
+    def __hash__(self) -> int:
+        return hash(NotNeeded)
+
+
+tree.register_pytree_node(NotNeeded, lambda _: ((), None), lambda *_: NotNeeded())
+
+
+class VJP:
+    """The transposed derivative of a function at a point: a function of the result's cotangent.
+
+    args_res: for each argument the residuals that are its leaves, NotNeeded() for other leaves.
+    opaque_residuals: the other residuals. Both are lists, read when it is called, and its children
+    as a pytree. jaxpr: the linear program that is transposed: residuals, then tangents.
+
+    >>> y, pull = st.vjp(lambda a, b: a * jnp.sin(b), jnp.ones(2), jnp.zeros(2))
+    >>> pull.args_res, len(pull.opaque_residuals)
+    ([Array([1., 1.], dtype=float32), NotNeeded()], 2)
+    >>> pull(jnp.ones(2))
+    (Array([0., 0.], dtype=float32), Array([1., 1.], dtype=float32))
+    """
+
+    def __init__(self, name: str, linear: Linear, in_tree: Any, out_tree: Any,
+                 types: Sequence[ArrayType], out_types: Sequence[ArrayType], moved: Mask,
+                 meshes: Sequence[Any], arguments: Sequence[Any] = ()) -> None:
+        """arguments: the leaves at which the derivative was taken."""
+        self._name, self.jaxpr = name, linear.program
+        self.in_tree, self.out_tree = in_tree, out_tree
+        self._types, self._out_types = tuple(types), tuple(out_types)
+        self._moved, self._meshes = tuple(moved), tuple(meshes)
+        places: list[int] = []                  # of each residual: an argument's leaf, or -1
+        for r in linear.residuals:
+            places.append(next((i for i, x in enumerate(arguments)
+                                if i not in places and _same(r, x)), -1))
+        self._places = tuple(places)
+        leaves: list[Any] = [NotNeeded()] * in_tree.num_leaves
+        for place, r in zip(places, linear.residuals, strict=True):
+            if place >= 0:
+                leaves[place] = r
+        self.args_res: list[Any] = list(tree.unflatten(in_tree, leaves))
+        self.opaque_residuals: list[Any] = [
+            r for place, r in zip(places, linear.residuals, strict=True) if place < 0]
+
+    # -- as a pytree ---------------------------------------------------------------------------
+    def _flattened(self) -> tuple[Any, tuple[Any, ...]]:
+        return (self.args_res, self.opaque_residuals), (
+            self._name, self.jaxpr, self.in_tree, self.out_tree, self._types, self._out_types,
+            self._moved, self._meshes, self._places)
+
+    @classmethod
+    def _unflattened(cls, rest: tuple[Any, ...], children: Iterable[Any]) -> VJP:
+        self = object.__new__(cls)
+        (self._name, self.jaxpr, self.in_tree, self.out_tree, self._types, self._out_types,
+         self._moved, self._meshes, self._places) = rest
+        self.args_res, self.opaque_residuals = children
+        return self
+
+    # -- use -----------------------------------------------------------------------------------
+    def _residuals(self) -> list[Any]:
+        """The values of the residuals, in the order of the program's parameters."""
+        leaves = tree.leaves(self.args_res, is_leaf=lambda x: type(x) is NotNeeded)
+        rest = iter(self.opaque_residuals)
+        return [leaves[place] if place >= 0 else next(rest) for place in self._places]
+
+    def __call__(self, out_ct: Any, *extra_args: Any) -> Any:
+        if extra_args:
+            raise TypeError(
+                f"The function returned by `jax.vjp` applied to {self._name} was called with "
+                f"{len(extra_args) + 1} arguments, but functions returned by `jax.vjp` must be "
+                "called with a single argument corresponding to the single value returned by the "
+                "function being differentiated (even if that returned value is a tuple or other "
+                "container).")
+        cts, given = tree.flatten(out_ct)
+        if given != self.out_tree:
+            raise ValueError(
+                "unexpected tree structure.\n\nThe argument to a VJP function returned by "
+                "`jax.vjp` must match the pytree structure of the differentiated function "
+                f"{self._name}.\n\nBut the tree structures differ: the result has {self.out_tree}, "
+                f"the argument {given}.")
+        check_cotangents(self._out_types, cts)
+        kept = [ct for ct, m in zip(cts, self._moved, strict=True) if m]
+        moving = [has_tangent(t.dtype) for t in self._types]
+        program, residuals = self.jaxpr, flat_operands(self._residuals())
+        with named_meshes(self._meshes):
+            found = backward(program, [*residuals, *(None for m in moving if m)],
+                             flat_operands(kept))
+            rest = iter(found[len(residuals):])
+            back = [next(rest) if m else None for m in moving]
+            return tree.unflatten(self.in_tree, [
+                finished(zero_cotangent(t) if ct is None else ct)
+                for t, ct in zip(self._types, back, strict=True)])
+
+    def __repr__(self) -> str:
+        return (f"VJP(of {self._name}, in_tree={self.in_tree}, out_tree={self.out_tree}, "
+                f"args_res={self.args_res}, opaque_residuals={self.opaque_residuals})")
+
+
+def _same(residual: Any, argument: Any) -> bool:
+    if residual is argument:
+        return True
+    return (isinstance(residual, Tracer) and isinstance(argument, Tracer)
+            and residual.builder is argument.builder and residual.variable is argument.variable)
+
+
+tree.register_pytree_node(VJP, VJP._flattened, VJP._unflattened)
