@@ -202,7 +202,7 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
       Explicit axis is around.
     pending: for unreduced/reduced operands: "none" (unreduced is an error, reduced must agree and
       is kept), "keep" (both kept: structural ops), "carry"
-      (the same, and on meshes that mix axis types too), "indexed" or "iterated" (neither is accepted,
+      (the same, and on meshes that mix axis types too), "indexed" or "iterated" (neither is taken,
       with JAX's error about looking into a spec), or (op, types, params, unreduced, reduced) ->
       (unreduced, reduced) axis sets of the result.
     resize(params, operand_shapes, result_shapes) -> params for the same op on blocks of these

@@ -38,8 +38,8 @@ class Factor:
     blocked: sharding must not flow along it, whatever its kind.
     offset, reach, stride, valid: of a halo factor; result position p reads `reach` source rows from
     p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
-    all; operator "ring": the first row follows on the last). Without a reach there is no exchange of
-    this form, and the factor may not stay split.
+    all; operator "ring": the first row follows on the last). Without a reach there is no exchange
+    of this form, and the factor may not stay split.
     """
     name: str
     size: int

@@ -18,7 +18,7 @@ from .factors import RuleInfo, rule_info
 from .layouts import Held, Layouts
 from .origins import Origins
 
-MOST_OUTCOMES = 4       # of one equation in one state
+MOST_OUTCOMES = 5       # of one equation in one state
 WANTED = 3              # layouts that readers would like a value in, besides its own
 HELD = 4                # layouts of one value that are remembered
 PASSED_ON = 1e-4        # bytes that passing on a sum counts: it is not done for nothing

@@ -135,7 +135,8 @@ def test_layout(case):
 
 def test_long_functions_stand_in_front():
     text = st.make_jaxpr(lambda x: long(x))(X).pretty_print()
-    assert text.startswith("let long = { lambda ; a:f32[4,4]. let\n    b:f32[4,4] = add a 1.0:f32[]")
+    assert text.startswith("let long = { lambda ; a:f32[4,4]. let\n"
+                           "    b:f32[4,4] = add a 1.0:f32[]")
     assert text.endswith(
         "\n{ lambda ; m:f32[4,4]. let n:f32[4,4] = jit[name=long jaxpr=long] m in (n,) }")
 

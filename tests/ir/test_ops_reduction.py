@@ -128,7 +128,7 @@ def test_only_summed_axes_can_stay_pending() -> None:
 ])
 def test_only_sums_take_pending_operands(name: str, params: Any) -> None:
     for pending in (U, R):
-        with pytest.raises(ValueError, match="dangerous when PartitionSpec has non-empty") as caught:
+        with pytest.raises(ValueError, match="dangerous when PartitionSpec has non-") as caught:
             results(name, typed(pending), **params)
         assert f"`{name}` has no rule for a value that is unreduced" in str(caught.value)
 

@@ -32,7 +32,8 @@ def with_sharding_constraint(x, shardings):
     and ValueError for axes that are not Auto. Source: JAX's function of the same name.
 
     >>> with st.set_mesh(st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Auto,))):
-    ...     st.jit(lambda a: st.lax.with_sharding_constraint(a, P("x")))(jnp.arange(16)).sharding.spec
+    ...     st.jit(lambda a: st.lax.with_sharding_constraint(a, P("x")))(
+    ...         jnp.arange(16)).sharding.spec
     P('x',)
     """
     return prioritized_sharding_constraint(x, shardings, 0)
