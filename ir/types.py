@@ -406,7 +406,7 @@ def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
                 "Axes mentioned in `manual_axis_type` field of ShapedArray should be of type "
                 f"`Manual`. Got axes {_set_text(state_axes)} on mesh {sharding.mesh}")
         if not manual.varying <= sharding.mesh.shape.keys():       # there are parts of axes
-            whole = axis_set(manual.varying, sharding.mesh)
+            whole = axis_set(manual.varying, sharding.mesh.abstract_mesh)
             if whole != manual.varying:
                 return array_type(shape, dtype, bool(weak_type), sharding, ManualState(
                     whole, manual.unreduced, manual.reduced), memory_space)
