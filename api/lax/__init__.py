@@ -4,13 +4,11 @@ from shardtrace.tracer import lax as _lax
 from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root
 from shardtrace.tracer.lax import *  # noqa: F403
 from shardtrace.tracer.lax.conversion import converted as _convert_element_type  # noqa: F401
+from shardtrace.tracer.lax.manual_axes import axis_index, axis_size, pcast
 from shardtrace.tracer.lax.parallel import (
     all_gather,
     all_to_all,
-    axis_index,
-    axis_size,
     pbroadcast,
-    pcast,
     pmax,
     pmean,
     pmin,
@@ -19,8 +17,8 @@ from shardtrace.tracer.lax.parallel import (
     psum,
     psum_scatter,
     pswapaxes,
-    ragged_all_to_all,
 )
+from shardtrace.tracer.lax.ragged_exchange import ragged_all_to_all
 from shardtrace.tracer.primitives import primitives_of as _primitives_of
 
 from shardtrace.lax import linalg  # isort: skip - in place of the module that it is made of

@@ -30,7 +30,7 @@ from ..jnp.elementwise import (
 )
 from ..jnp.logic import equal
 from ..jnp.searching import choose_where
-from ..lax.parallel import axis_index, axis_size
+from ..lax.manual_axes import axis_index, axis_size
 from ..lax.reduction import extreme
 from ..scalars import LEVEL, float_default
 from ..shape_arguments import canonical_axis
