@@ -75,11 +75,16 @@ def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
 
 def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
                   results: Sequence[Shape]) -> dict[str, Any]:
-    """Only dimensions taken whole are split: there, the limit is the block's size."""
+    """Only dimensions taken whole are split: there, the limit is the block's size.
+
+    The stride is 1 there; a dimension of size 1 may have had any.
+    """
     whole = [n == m for n, m in zip(operands[0], results[0], strict=True)]
+    steps = params["strides"]
     return {**params, "limit_indices": tuple(
         n if w else stop for n, w, stop
-        in zip(operands[0], whole, params["limit_indices"], strict=True))}
+        in zip(operands[0], whole, params["limit_indices"], strict=True)),
+        "strides": steps and tuple(1 if w else step for w, step in zip(whole, steps, strict=True))}
 
 
 def _slice_localize(context: LocalizeContext) -> list[Any]:

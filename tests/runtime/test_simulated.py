@@ -148,6 +148,16 @@ def test_a_maximum_over_a_split_dimension_and_devices_is_one_maximum(local, run_
     np.testing.assert_array_equal(out.data, arguments[0].data.max(1))
 
 
+def test_a_slice_of_one_row_per_device_may_have_any_stride(local, run_both):
+    b = local(X=4)
+    x = b.arg((4, 5), (("X",), ()))
+    out = b.emit("slice", x, start_indices=(0, 1), limit_indices=(1, 5), strides=(3, 2))
+    program = b.program((out, (("X",), ())))
+    arguments = b.values()
+    (got,) = run_both(program, b.mesh, arguments)
+    np.testing.assert_array_equal(got.data, arguments[0].data[:, 1::2])
+
+
 def test_a_constant_block_is_lengthened_rather_than_stacked(local, run_both):
     b = local(X=4)
     x = b.arg((8, 5), (("X",), ()))
