@@ -56,6 +56,7 @@ class Changed(Jitted):
                          base.inline, base.keep_unused, base._device, base._options)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
         self._arg_specs, self._result_specs = arg_specs(changes), result_specs(changes)
+        self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments, those that are to be passed otherwise with their new shardings."""

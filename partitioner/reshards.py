@@ -152,9 +152,31 @@ class _Chooser:
         before = [self.produced[a] for a, sums in zip(operands, choice.sums, strict=True)
                   if sums and isinstance(a, Var) and a in self.produced]
         own = choice.pending.difference(*choice.sums) or not before
+        if not before and not choice.pending:
+            asked = self.asked_at(eqn.outvars[k])
+            if asked is None:
+                before = self.passed_on(eqn, choice.layouts[info.operands + k], k, operands)
+                own = not before
         reason = result_reason(eqn, info, choice, k, eqn.outvars[k]) if own else ""
         where = before[0][0] if before else eqn.location
+        if not before and not choice.pending and asked is not None:
+            where = asked
         return where, joined([*(why for _, why in before), reason])
+
+    def asked_at(self, var: Var) -> Location | None:
+        """Where the user constrains a value, if he does."""
+        if self.origins is None:
+            return None
+        root = self.origins.solution.graph.asked.get(self.origins.tensors.get(var, -1))
+        return root.location if root is not None and root.location.line else None
+
+    def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
+                  ) -> list[tuple[Location, str]]:
+        """What made an operand differ from its type, where result k differs in the same axes."""
+        axes = _differing(made, eqn.outvars[k].aval.entries)
+        return [self.produced[a] for a, was in zip(operands, eqn.invars, strict=True)
+                if isinstance(a, Var) and a in self.produced
+                and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
 
     def reason(self, eqn: Equation, info: RuleInfo, i: int, choice: Choice, source: Var) -> str:
         """Why operand i of an equation is moved."""
@@ -219,6 +241,21 @@ class _Chooser:
                 for p, i in slot.inputs}
 
 
+def _differing(one: Entries, other: Entries) -> set[str]:
+    """Axes that two layouts of a value (perhaps of other rank) put elsewhere."""
+    if len(one) != len(other):
+        return set()
+    return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}
+
+
+def _taken(eqn: Equation) -> bool:
+    """Does a reshard, which has a place, gather or sum?"""
+    before, after = eqn.invars[0].aval, eqn.outvars[0].aval
+    return bool(eqn.location.line) and bool(
+        {a for e in before.entries for a in e} - {a for e in after.entries for a in e}
+        or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
+
+
 # -- folding ---------------------------------------------------------------------------------------
 
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
@@ -247,7 +284,9 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
                 source = first.invars[0]
                 out[place[first]] = None
                 reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
-                eqn = eqn.replace(invars=(source,), reason=reasons)
+                # to blame is the one that takes axes away
+                where = first.location if _taken(first) else eqn.location
+                eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
                 operand = source
             if operand.aval is result.aval:
                 same[result] = operand

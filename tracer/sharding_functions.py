@@ -19,6 +19,7 @@ from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, parse_axis, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
+from .call_places import bind_where_called
 from .out_sharding import canonicalize_sharding
 from .staging import current_builder, record_mesh, trace_to_program
 from .tracer import typeof
@@ -86,7 +87,7 @@ def _target(sharding: Any) -> NamedSharding:
 
 
 def _reshard_one(x: Any, target: NamedSharding) -> Any:
-    return OPS["reshard"].bind(x, dst_sharding=_full_rank(target, typeof(x)))
+    return bind_where_called(OPS["reshard"], x, dst_sharding=_full_rank(target, typeof(x)))
 
 
 def _full_rank(sharding: NamedSharding, aval: ArrayType) -> NamedSharding:

@@ -12,6 +12,7 @@ from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from .. import tree
+from ..call_places import bind_where_called
 from ..constants import as_array, put_on_device
 from ..staging import current_builder, record_mesh
 from ..tracer import typeof
@@ -111,8 +112,8 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
     if current_builder() is None and isinstance(STATE.interpreter, type(None)):
         return _eager(x, given)
     if priority:
-        return sharding_constraint_p.bind(x, sharding=sharding, priority=priority)
-    return sharding_constraint_p.bind(x, sharding=sharding)
+        return bind_where_called(sharding_constraint_p, x, sharding=sharding, priority=priority)
+    return bind_where_called(sharding_constraint_p, x, sharding=sharding)
 
 
 def _in_region(sharding: NamedSharding, context: AbstractMesh) -> NamedSharding:
