@@ -108,6 +108,13 @@ simple("parallel branches of a layer", LINE, "a + jnp.tanh(a @ b) @ c + jnp.sin(
 simple("gradient of a parameter used twice", LINE,
        "jax.grad(lambda w: jnp.tanh(b @ w).sum() + jnp.sin(c @ w).sum())(a)", ((128, 128), ()),
        ((256, 128), ("x",)), ((256, 128), ("x",)), out=(), best=114688)
+simple("gated layer, tensor and sequence parallel", LINE, "(jax.nn.silu(a @ b) * (a @ c)) @ d",
+       ((512, 256), ("x",)), ((256, 1024), (None, "x")), ((256, 1024), (None, "x")),
+       ((1024, 256), ("x", None)), out=("x",), best=917504)
+simple("rows times a table of one-hot rows", LINE, "jax.nn.one_hot(b, 1024) @ a",
+       ((1024, 64), ("x",)), ((512,), ("x",), "int32"), out=("x",), best=44800)
+simple("experts over one axis, rows of each over it too", LINE, "jnp.einsum('ecd,edf->ecf', a, b)",
+       ((8, 32, 64), (None, "x")), ((8, 64, 128), ("x",)), out=(None, "x"), best=21504)
 simple("matmul in 3d", CUBE, "a @ b", ((64, 64), ("x", "y")), ((64, 64), ("y", "z")),
        out=("x", "z"), best=4096)
 simple("gram matrix over one axis", LINE, "a.T @ a", ((256, 128), ("x",)), out=("x",), best=57344)
@@ -184,6 +191,10 @@ simple("three-point stencil", LINE,
        "jnp.concatenate([a[1:], jnp.zeros((1, 128))])", ((64, 128), ("x",)), out=("x",), best=1024)
 simple("difference of neighbours", LINE, "jnp.pad(a[1:] - a[:-1], ((0, 1), (0, 0)))",
        ((64, 128), ("x",)), out=("x",), best=512)
+simple("mean square difference of neighbours", LINE, "((a[1:] - a[:-1]) ** 2).mean()",
+       ((64, 128), ("x",)), out=(), best=519)
+simple("cumsum along sharded rows, whole", LINE, "jnp.cumsum(a, 0)", ((64, 128), ("x",)), out=(),
+       best=28672)
 simple("pad four rows each side", LINE, "jnp.pad(a, ((4, 4), (0, 0)))", ((64, 96), ("x",)),
        out=("x",), best=1536)
 simple("first half resharded", LINE, "a[:64]", ((128, 64), ("x",)), out=("x",), best=2048)
@@ -191,7 +202,7 @@ simple("concatenate along the sharded dimension", LINE, "jnp.concatenate([a, b])
        ((64, 128), ("x",)), ((64, 128), ("x",)), out=("x",), best=8192)
 simple("flip", LINE, "a[::-1]", ((64, 128), ("x",)), out=("x",), best=4096)
 simple("repeat", LINE, "jnp.repeat(a, 4, 0)", ((64, 128), ("x",)), out=("x",), best=0)
-simple("split a fused projection in 2", GRID, "jnp.split(a @ b, 2, 1)", ((256, 64), ("x",)),
+simple("split a fused projection in 2", GRID, "tuple(jnp.split(a @ b, 2, 1))", ((256, 64), ("x",)),
        ((64, 1024), (None, "y")), out=(("x", "y"), ("x", "y")))
 simple("convolution 3x3, rows sharded", LINE,
        "lax.conv_general_dilated(a, b, (1, 1), 'SAME', "

@@ -79,7 +79,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     sets = eqn.op.linear_sets(len(types), types, eqn.params)
     if not sets:
         return ()
-    constant = tuple([_nonzero_constant(a) for a in eqn.invars])
+    constant = tuple([is_nonzero_constant(a) for a in eqn.invars])
     return tuple([tuple(s) for s in sets if _exact(eqn, types, frozenset(s), constant)])
 
 
@@ -90,14 +90,14 @@ def passed(eqn: Equation, earlier: Sequence[ArrayType | None], memo: dict) -> Pa
     them may be. memo: answers by op, types and params.
     """
     types = tuple(a.aval for a in eqn.invars)
-    constant = tuple(_nonzero_constant(a) for a in eqn.invars)
+    constant = tuple(is_nonzero_constant(a) for a in eqn.invars)
     key = (eqn.op, types, tuple(earlier), constant, params_key(eqn.params))
     if key not in memo:
         memo[key] = _first_that_works(eqn, types, tuple(earlier), constant)
     return memo[key]
 
 
-def _nonzero_constant(atom: Atom) -> bool:
+def is_nonzero_constant(atom: Atom) -> bool:
     """A number that one may divide a sum by, term for term."""
     if not isinstance(atom, Literal) or atom.aval.dtype.kind not in "iufc":
         return False

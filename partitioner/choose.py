@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ..ir.mesh import AbstractMesh
 from ..ir.rule import PASS
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, project, tensor_entries
-from .prices import EXCHANGE, halo_plan, inside
-from .redistribute import plan
+from .prices import EXCHANGE, block_elements, halo_plan, inside
+from .redistribute import least_received, plan
 
 Pending = frozenset[str]
 Layout = tuple[Entries, Pending]
@@ -55,26 +55,6 @@ class Choice:
     received: int = 0
 
 
-def choices(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
-            itemsizes: Sequence[int], hints: Sequence[Sequence[Entries]], sums: Sequence[Pending]
-            ) -> list[Choice]:
-    """All legal choices that layouts in play suggest; the first gathers everything.
-
-    hints: for each operand, then each result, layouts that it is to be had in. sums: per operand,
-    axes over which it is taken as an unfinished sum and the equation passes it on.
-    """
-    kept = _NOT_PENDING.union(*sums)
-    parts = [project(dims, info.factors, entries, mesh.axis_size)[:2]
-             for dims, layouts in zip(info.maps, hints, strict=True)
-             for entries in dict.fromkeys(layouts)]
-    found = []
-    for axes_of in _candidates(mesh, info, parts, kept):
-        layouts = _layouts(mesh, info, shapes, axes_of)
-        if layouts is not None:
-            found.append(_choice(mesh, info, shapes, itemsizes, axes_of, layouts, tuple(sums)))
-    return found
-
-
 def choose(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site]) -> Choice:
     """The cheapest choice for an equation by itself, which finishes all sums.
 
@@ -92,93 +72,152 @@ def choose(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site]) -> Choice:
                 total += bridge(mesh, site.shape, site.itemsize, here, (target, choice.sums[i]))
         return total
 
-    found = choices(mesh, info, [s.shape for s in sites], [s.itemsize for s in sites],
-                    [(s.entries,) for s in sites], [_NOT_PENDING] * info.operands)
+    info_parts: dict[Part, None] = {}
+    for dims, site in zip(info.maps, sites, strict=True):
+        axes, overflow, _ = project(dims, info.factors, site.entries, mesh.axis_size)
+        info_parts[tuple(sorted((f, a) for f, a in axes.items() if a)), overflow] = None
+    sums = (_NOT_PENDING,) * info.operands
+    shapes, sizes = [s.shape for s in sites], [s.itemsize for s in sites]
+    found = [choice for axes_of in candidates(mesh, info, tuple(info_parts), _NOT_PENDING)
+             if (choice := legal_choice(mesh, info, shapes, sizes, axes_of, sums)) is not None]
     return min(found, key=price)
 
 
 def bridge(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
            ) -> float:
-    """The price of bringing a value from one layout to another."""
+    """The price of bringing a value from one layout to another; no plan is made for it.
+
+    Of a sum it may be a little too high, since it is finished straight to where it is wanted.
+    """
     if source == target:
         return 0.0
-    steps = plan(mesh, shape, source[0], target[0], source[1], target[1])
-    return steps.received * itemsize + EXCHANGE * steps.exchanges
+    if source[1] == target[1]:
+        received: float = least_received(mesh, shape, source[0], target[0])
+        return received * itemsize + EXCHANGE * (received > 0)
+    received, exchanges = _finished(mesh, shape, source, target)
+    return received * itemsize + EXCHANGE * exchanges
+
+
+def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
+              ) -> tuple[float, int]:
+    """Elements received, and exchanges, where a sum is finished, or a value becomes one."""
+    size = mesh.axis_size
+    finish, have = source[1] - target[1], source[0]
+    if target[1] - source[1]:               # a value becomes a sum
+        steps = plan(mesh, shape, have, target[0], source[1], target[1])
+        return steps.received, steps.exchanges
+    used = {a for axes in have for a in axes}
+    # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
+    cut = [want if want[:len(own)] == own and used.isdisjoint(want[len(own):]) else own
+           for own, want in zip(have, target[0], strict=True)]
+    placed = {a for axes in cut for a in axes}
+    homes = {a: d for d, axes in enumerate(target[0]) for a in axes}
+    summed = 1
+    for a in mesh.sort_axes(finish - placed):
+        first = homes.get(a, -1)
+        for d in sorted(range(len(shape)), key=lambda d: d != first):
+            if shape[d] % math.prod(map(size, (*cut[d], a))) == 0:
+                cut[d] += (a,)
+                break
+        else:
+            summed *= size(a)
+    scattered = math.prod(map(size, finish)) // summed
+    local = block_elements(mesh, shape, tuple(cut))
+    moved = least_received(mesh, shape, tuple(cut), target[0])
+    received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
+    return received, (scattered > 1) + (summed > 1) + (moved > 0)
 
 
 # -- enumeration -----------------------------------------------------------------------------------
 
-def _layouts(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
-             axes_of: Mapping[int, Axes]) -> tuple[Entries, ...] | None:
-    out = []
+Part = tuple[tuple[tuple[int, Axes], ...], Axes]    # axes of factors, and overflow, of one layout
+
+
+def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
+                 itemsizes: Sequence[int], axes_of: dict[int, Axes], sums: tuple[Pending, ...]
+                 ) -> Choice | None:
+    """The choice that splits factors so; None where blocks would be strided or do not fit.
+
+    sums: per operand, axes over which it is taken as an unfinished sum and the equation passes it
+    on.
+    """
+    layouts = []
     for dims, shape in zip(info.maps, shapes, strict=True):
         entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
         if entries is None:
             return None
-        out.append(entries)
+        layouts.append(entries)
     if info.has_halos and any(
             info.factors[f].reach and halo_plan(mesh, info, shapes, f, axes) is None
             for f, axes in axes_of.items() if axes):
         return None
-    return tuple(out)
-
-
-def _choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
-            itemsizes: Sequence[int], axes_of: dict[int, Axes], layouts: tuple[Entries, ...],
-            sums: tuple[Pending, ...]) -> Choice:
     pending, finish = set(_NOT_PENDING.union(*sums)), []
-    for f, axes in sorted(axes_of.items()):
+    for f, axes in axes_of.items():
         factor = info.factors[f]
-        if axes and factor.leaves_sum:
+        if factor.kind == PASS or not axes:
+            continue
+        if factor.leaves_sum:
             pending.update(axes)
-        elif axes and factor.reducer:
+        elif factor.reducer:
             finish.append((factor.reducer, axes))
     price = inside(mesh, info, shapes, itemsizes, axes_of, layouts, finish)
-    return Choice(axes_of, layouts, sums, frozenset(pending), tuple(finish), *price)
+    return Choice(axes_of, tuple(layouts), sums, frozenset(pending), tuple(finish), *price)
 
 
-Part = tuple[Mapping[int, Axes], Axes]          # axes of factors, and overflow, of one layout
+def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[Part], kept: Pending
+               ) -> Iterator[dict[int, Axes]]:
+    """One factor or none for every axis in play; axes of a factor in an order some tensor has.
 
-
-def _candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[Part], kept: Pending
-                ) -> Iterator[dict[int, Axes]]:
-    """One factor or none for every axis in play; axes of a factor in an order some tensor has."""
+    The first splits nothing. kept: axes over which operands are unfinished sums.
+    """
     where: dict[str, set[int]] = {}
     for found, overflow in parts:
-        for f, axes in found.items():
+        for f, axes in found:
             for a in axes:
                 where.setdefault(a, set()).add(f)
         for a in overflow:
             where.setdefault(a, set())
-    passing = [f for f, factor in enumerate(info.factors)
-               if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
-    for factors in where.values():
-        if any(info.factors[f].kind != PASS for f in factors):
-            factors.update(passing)     # work along the factor while another dimension is split
+    yield {}
+    if not where:
+        return
+    if info.has_other_kinds:
+        passing = [f for f, factor in enumerate(info.factors)
+                   if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
+        for factors in where.values():
+            if any([info.factors[f].kind != PASS for f in factors]):
+                factors.update(passing)     # work along the factor while another dimension is split
     axes = [a for a in mesh.sort_axes(where) if a not in kept]
-    options: list[list[int]] = [[*sorted(f for f in where[a] if info.split_ok[f]), -1]
+    options: list[list[int]] = [[*sorted([f for f in where[a] if info.split_ok[f]]), -1]
                                 for a in axes]
     while math.prod(map(len, options)) > _MOST_CANDIDATES:
         longest = max(options, key=len)
         if len(longest) == 1:
             break
         del longest[-2 if len(longest) > 2 else -1]      # drop a factor, at last "no factor"
-    yield {}
+    seen: dict[int, list[Axes]] = {}
+    for found, _ in parts:
+        for f, order in found:
+            seen.setdefault(f, []).append(order)
     for picks in itertools.product(*options):
         sets: dict[int, list[str]] = {}
         for a, f in zip(axes, picks, strict=True):
             if f >= 0:
                 sets.setdefault(f, []).append(a)
-        if sets:
-            orders = [_orders(f, members, parts) for f, members in sorted(sets.items())]
-            for combination in itertools.product(*orders):
-                yield dict(zip(sorted(sets), combination, strict=True))
+        if not sets:
+            continue
+        if all([len(members) == 1 for members in sets.values()]):
+            yield {f: tuple(sets[f]) for f in sorted(sets)}
+            continue
+        orders = [_orders(members, seen.get(f, ())) for f, members in sorted(sets.items())]
+        for combination in itertools.product(*orders):
+            yield dict(zip(sorted(sets), combination, strict=True))
 
 
-def _orders(f: int, members: list[str], parts: Sequence[Part]) -> list[Axes]:
+def _orders(members: list[str], seen: Sequence[Axes]) -> list[Axes]:
     """Orders of these axes on a factor: those that tensors have, else one that extends one."""
-    seen = [found[f] for found, _ in parts if found.get(f)]
-    exact = list(dict.fromkeys(s for s in seen if set(s) == set(members)))
+    if len(members) == 1:
+        return [(members[0],)]
+    exact = list(dict.fromkeys([s for s in seen if set(s) == set(members)]))
     if exact:
         return exact[:2]
     heads = [s for s in seen if set(s) <= set(members)]

@@ -1,31 +1,43 @@
-"""Layouts as numbers, and what it costs to bring a value from one to another.
+"""Layouts, kinds of values and prices as whole numbers.
 
-A layout is where a value's dimensions are split, and the axes over which it is an unfinished sum. A
-program has few of them, so they are told apart by number and every price is computed once.
+A layout is where a value's dimensions are split, and the axes over which it is an unfinished sum; a
+kind is a shape and the bytes of an element. A program has few of either, so they are told apart by
+number and every price between two layouts is computed once. Prices are whole numbers of `UNIT`s of
+a byte: sums of them are exact, so that two programs that cost the same are known to.
 """
 from __future__ import annotations
 
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
-from ..ir.types import ArrayType, Entries
+from ..ir.types import ArrayType, Entries, Shape
 from .choose import Layout, bridge
 
-Held = tuple[int, ...]          # numbers of the layouts that a value is held in
+Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
+UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
 
 
 class Layouts:
-    """Layouts as numbers, and the prices between them; shared by a program and those inside it."""
+    """The numbers of one mesh, and the prices between them; shared by a program and those inside.
+
+    memo: answers about equations, by what they depend on.
+    """
+
+    __slots__ = ("gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers", "prices",
+                 "shapes", "table")
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
         self.numbers: dict[Layout, int] = {}
-        self.homes: dict[ArrayType, int] = {}
         self.table: list[Layout] = []
-        self.prices: dict[tuple, float] = {}
-        self.gaps: dict[tuple, float] = {}
-        self.memo: dict[tuple, Any] = {}        # answers about equations, by what they depend on
+        self.homes: dict[ArrayType, int] = {}
+        self.kinds: dict[tuple[Shape, int], int] = {}
+        self.kinds_of: dict[ArrayType, int] = {}
+        self.shapes: list[tuple[Shape, int]] = []
+        self.prices: dict[tuple[int, int, int], int] = {}
+        self.gaps: dict[tuple[int, Held, Held], int] = {}
+        self.memo: dict[Any, Any] = {}
 
     def number(self, entries: Entries, pending: frozenset[str] = _EMPTY) -> int:
         layout = (entries, pending)
@@ -42,29 +54,42 @@ class Layouts:
             n = self.homes[aval] = self.number(aval.entries, aval.sharding.spec.unreduced)
         return n
 
-    def price(self, aval: ArrayType, source: int, target: int) -> float:
+    def kind(self, aval: ArrayType) -> int:
+        """The number of a type's shape and size of an element."""
+        n = self.kinds_of.get(aval)
+        if n is None:
+            key = aval.shape, aval.dtype.itemsize
+            n = self.kinds.get(key)
+            if n is None:
+                n = self.kinds[key] = len(self.shapes)
+                self.shapes.append(key)
+            self.kinds_of[aval] = n
+        return n
+
+    def price(self, kind: int, source: int, target: int) -> int:
         if source == target:
-            return 0.0
-        key = (aval.shape, aval.dtype.itemsize, source, target)
+            return 0
+        key = (kind, source, target)
         found = self.prices.get(key)
         if found is None:
-            found = self.prices[key] = bridge(self.mesh, aval.shape, aval.dtype.itemsize,
-                                              self.table[source], self.table[target])
+            table = self.table
+            price = bridge(self.mesh, *self.shapes[kind], table[source], table[target])
+            found = self.prices[key] = round(price * UNIT)
         return found
 
-    def nearest(self, aval: ArrayType, held: Held, target: int) -> tuple[float, int]:
+    def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
         """(price, layout) of the cheapest source among those held."""
         if target in held:
-            return 0.0, target
+            return 0, target
         if len(held) == 1:
-            return self.price(aval, held[0], target), held[0]
-        price, _, best = min((self.price(aval, h, target), k, h) for k, h in enumerate(held))
+            return self.price(kind, held[0], target), held[0]
+        price, _, best = min([(self.price(kind, h, target), k, h) for k, h in enumerate(held)])
         return price, best
 
-    def gap(self, aval: ArrayType, have: Held, want: Held) -> float:
+    def gap(self, kind: int, have: Held, want: Held) -> int:
         """The price of holding a value in all of `want` if it is held so."""
-        key = (aval, have, want)
+        key = (kind, have, want)
         found = self.gaps.get(key)
         if found is None:
-            found = self.gaps[key] = sum(self.nearest(aval, have, n)[0] for n in want)
+            found = self.gaps[key] = sum([self.nearest(kind, have, n)[0] for n in want])
         return found

@@ -3,34 +3,31 @@
 A value whose layout nobody pinned need not have the one that propagation gave it: it has what its
 equation leaves, and each reader brings it to what it needs. The cheapest such program is looked for
 by dynamic programming along the dataflow. Going backward, values collect the layouts that their
-readers would like; going forward, the programs up to an equation are *states*, told apart only by
-the layouts that live values are held in. Of states that hold all alike the cheapest is kept, of
-those that differ the most promising few: as soon as all agree on a value, it is no longer part of
-them. So chains, forks and joins are decided together, in time linear in equations.
-
-States are compared by their price so far and that of bringing what they hold to the layouts that
-propagation found, where every value can be had.
+readers would like; going forward, values that may be held in several ways form clusters
+(clusters.py), each with the ways of holding its values and their prices. What does not conflict,
+and is not near a conflict, is decided at once; chains, forks and joins of what does are decided
+together, in time linear in equations.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
-from ..ir.ops.sharding import reshard_p
 from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
+from .clusters import MADE, READ, Content, Effort, Reading, step
 from .layouts import Held, Layouts
 from .origins import Origins
-from .outcomes import HELD, WANTED, Outcomes, Task
+from .outcomes import WANTED, outcomes, wishes
+from .tasks import Member, Outcome, Task, Tasks
 
-# States kept side by side: so many by their price with the whole price of bringing what they hold
-# to where propagation has it, with half of it, and without.
-KEPT = ((1.0, 6), (0.5, 4), (0.0, 2))
-COMPARED = 24           # states that the most promising are taken from, cheapest first
-DIFFERENT = 24          # values that states may differ in
+# By the number of equations, up to which; short programs are searched more widely.
+EFFORTS = ((64, Effort((8, 6, 4), 48, 8, 96)), (400, Effort((6, 4, 2), 24, 5, 48)),
+           (math.inf, Effort((6, 4, 2), 24, 4, 48)))
 
 
-def _repeats(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
+def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
     """`seeds`, and of what is computed from them alone: results are as invariant as operands."""
     found = dict(seeds)
     if found:
@@ -71,13 +68,32 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
     return found
 
 
-class _State:
-    __slots__ = ("held", "path", "price")
+# What led to a row: (what led to the rows before, number of a part of an equation, its choice).
+Path = tuple
 
-    def __init__(self, price: float, held: dict[Var, Held], path: tuple | None) -> None:
-        self.price = price
-        self.held = held              # of values in which states differ
-        self.path = path              # (path before, number of an equation, its choice)
+
+class _Cluster:
+    """A cluster of this program: which variables its table is about, and what led to its rows."""
+
+    __slots__ = ("content", "paths", "variables")
+
+    def __init__(self, content: Content, variables: list[Var], paths: list[Path]) -> None:
+        self.content, self.variables, self.paths = content, variables, paths
+
+
+class _Part:
+    """A part of an equation: the distinct variables that it reads and its results; see Member."""
+
+    __slots__ = ("made", "member", "read", "task")
+
+    def __init__(self, eqn: Equation, member: Member) -> None:
+        self.member, self.task = member, member.task
+        if len(member.operands) == len(eqn.invars):
+            operands, self.made = eqn.invars, eqn.outvars
+        else:
+            operands = [eqn.invars[i] for i in member.operands]
+            self.made = [eqn.outvars[k] for k in member.results]
+        self.read = tuple(dict.fromkeys([a for a in operands if isinstance(a, Var)]))
 
 
 class Planner:
@@ -91,213 +107,180 @@ class Planner:
         self.waits = waits
         self.layouts = layouts
         self.program = program
-        self.steps = Outcomes(layouts, origins)
-        self.repeats = _repeats(program, repeats)
-        self.tasks: list[Task | None] = [self.steps.task(eqn) for eqn in program.eqns]
+        self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
+        self.repeats = repeats_of(program, repeats)
+        tasks = Tasks(layouts, origins)
+        self.members = [tasks.of(eqn) for eqn in program.eqns]
+        self.parts = [_Part(eqn, member) for eqn, members in
+                      zip(program.eqns, self.members, strict=True) for member in members]
         self.last: dict[Var, int] = {}
-        for k, eqn in enumerate(program.eqns):
-            for atom in eqn.invars:
-                if isinstance(atom, Var):
-                    self.last[atom] = k
+        for k, part in enumerate(self.parts):
+            for v in part.read:
+                self.last[v] = k
         for atom in program.outvars:
             if isinstance(atom, Var):
-                self.last[atom] = len(program.eqns)
+                self.last[atom] = len(self.parts)
         self.wanted: dict[Var, list[int]] = {}
+        self.base: dict[Var, Held] = {}             # values that are decided
+        self.clusters: dict[Var, _Cluster] = {}     # values that are not
+        self.found: list[Choice | None] = [None] * len(self.parts)
 
     def run(self) -> list[Choice | None]:
         """The choice of every equation; None where there is none to make."""
         self._wish()
-        return self._search()
+        self._search()
+        if len(self.parts) == len(self.members):
+            return self.found
+        found, at = [], 0
+        for eqn, members in zip(self.program.eqns, self.members, strict=True):
+            found.append(self.found[at] if len(members) == 1 else
+                         _merged(eqn, members, self.found[at:at + len(members)]))
+            at += len(members)
+        return found
 
     # -- backward: what readers would like -----------------------------------------------------
 
     def _wish(self) -> None:
-        for eqn, task in zip(reversed(self.program.eqns), reversed(self.tasks), strict=True):
-            if task is None:
-                if eqn.op is reshard_p and isinstance(eqn.invars[0], Var):
-                    self._add(eqn.invars[0], self.layouts.of(eqn.outvars[0].aval))
+        wanted, layouts = self.wanted, self.layouts
+        for part in reversed(self.parts):
+            task = part.task
+            results: tuple[Held, ...] = ()
+            if wanted:
+                results = tuple([tuple(wanted.get(v, ())) for v in part.made])
+            if task.settled is not None and not any(results):
                 continue
-            results = tuple([tuple(self.wanted.get(v, ())) for v in eqn.outvars])
-            for atom, wishes in zip(eqn.invars, self.steps.wishes(task, results), strict=True):
-                if wishes and isinstance(atom, Var):
-                    for layout in wishes:
-                        self._add(atom, layout)
+            wished = wishes(layouts, task, results or ((),) * len(part.made))
+            for v, home, some in zip(part.read, task.var_homes, wished, strict=True):
+                for n in some:
+                    if n != home:
+                        mine = wanted.setdefault(v, [])
+                        if n not in mine and len(mine) < WANTED:
+                            mine.append(n)
 
-    def _add(self, var: Var, layout: int) -> None:
-        if layout != self.layouts.of(var.aval):
-            wanted = self.wanted.setdefault(var, [])
-            if layout not in wanted and len(wanted) < WANTED:
-                wanted.append(layout)
+    # -- forward: clusters -----------------------------------------------------------------------
 
-    # -- forward: states -------------------------------------------------------------------------
-
-    def _search(self) -> list[Choice | None]:
-        layouts, eqns = self.layouts, self.program.eqns
-        base: dict[Var, Held] = {}                  # what all states hold alike
+    def _search(self) -> None:
+        layouts, base, clusters, last = self.layouts, self.base, self.clusters, self.last
+        most = self.effort.outcomes
         for v in (*self.program.invars, *self.program.constvars):
             base[v] = (layouts.of(v.aval),)
-        states = [_State(0.0, {}, None)]
-        for k, (eqn, task) in enumerate(zip(eqns, self.tasks, strict=True)):
-            read = tuple(dict.fromkeys([a for a in eqn.invars if isinstance(a, Var)]))
-            ending = [v for v in read if self.last[v] == k]
-            if task is None:
-                fixed = self._fixed(eqn)
-                self._bring(states, base, fixed)
-                for v in eqn.outvars:
-                    base[v] = (layouts.of(v.aval),)
-                if len(states) > 1 and ending:
-                    states = self._settled(states, base, ending)
-                for v in ending:
-                    base.pop(v, None)
-                continue
-            if eqn.op.effect:
-                self._bring(states, base, self._fixed(eqn))
-            wanted = tuple([tuple(self.wanted.get(v, ())) for v in eqn.outvars])
+        for k, part in enumerate(self.parts):
+            task, read, made = part.task, part.read, part.made
+            wanted: tuple[Held, ...] = ()
+            if self.wanted:
+                wanted = tuple([tuple(self.wanted.get(v, ())) for v in made])
             repeats = tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
-            new: list[_State] = []
-            for state in states:
-                held = tuple([state.held.get(v) or base[v] for v in read])
-                if eqn.op.effect:
-                    held = tuple([(self.layouts.of(v.aval),) for v in read])
-                outcomes = self.steps.outcomes(task, held, wanted, repeats)
-                if len(states) == 1 == len(outcomes):
-                    only = outcomes[0]
-                    state.price += only.price
-                    state.path = (state.path, k, only.choice)
-                    for v, now in zip(read, only.operands, strict=True):
-                        base[v] = now
-                    for v, n in zip(eqn.outvars, only.results, strict=True):
-                        base[v] = (n,)
-                    new.append(state)
-                    continue
-                for outcome in outcomes:
-                    mine = dict(state.held)
-                    for v, now in zip(read, outcome.operands, strict=True):
-                        mine[v] = now
-                    for v, n in zip(eqn.outvars, outcome.results, strict=True):
-                        mine[v] = (n,)
-                    new.append(_State(state.price + outcome.price, mine,
-                                      (state.path, k, outcome.choice)))
-            states = self._settled(new, base, ending) if len(new) > 1 or new[0].held else new
-            for v in ending:
-                base.pop(v, None)
-            for v in eqn.outvars:
-                if v not in self.last:
-                    base.pop(v, None)
-        best = min(states, key=lambda s: s.price + self._leaving(s, base))
-        found: list[Choice | None] = [None] * len(eqns)
-        path = best.path
-        while path is not None:
-            path, k, choice = path
-            found[k] = choice
-        return found
-
-    def _fixed(self, eqn: Equation) -> list[tuple[Var, int]]:
-        """What an equation without a choice needs."""
-        if eqn.op is reshard_p:
-            x = eqn.invars[0]
-            return [(x, self.layouts.of(eqn.outvars[0].aval))] if isinstance(x, Var) else []
-        return [(a, self.layouts.of(a.aval)) for a in dict.fromkeys(eqn.invars)
-                if isinstance(a, Var)]
-
-    def _bring(self, states: list[_State], base: dict[Var, Held],
-               needs: Sequence[tuple[Var, int]]) -> None:
-        for state in states:
-            mine = base if len(states) == 1 else state.held
-            for v, need in needs:
-                held = mine.get(v) or base[v]
-                if need not in held:
-                    price = self.layouts.nearest(v.aval, held, need)[0]
-                    state.price += price / self.repeats.get(v, 1)
-                    mine[v] = (*held, need)[-HELD:]
-
-    def _leaving(self, state: _State, base: dict[Var, Held]) -> float:
-        total = 0.0
-        seen: set[Var] = set()
-        for k, v in enumerate(self.program.outvars):
-            if isinstance(v, Var) and v not in seen:
-                seen.add(v)
-                held = state.held.get(v) or base[v]
-                price, source = self.layouts.nearest(v.aval, held, self.layouts.of(v.aval))
-                if price and k in self.waits and self.layouts.table[source][1]:
-                    price /= self.waits[k]
-                total += price
-        return total
-
-    def _settled(self, states: list[_State], base: dict[Var, Held], ending: Sequence[Var]
-                 ) -> list[_State]:
-        """The states that go on; what all of them hold alike moves to `base`."""
-        differing: dict[Var, None] = {}
-        for state in states:
-            for v in ending:
-                state.held.pop(v, None)
-            for v in state.held:
-                differing[v] = None
-        for v in ending:
-            base.pop(v, None)
-        keys = [v for v in differing if v in self.last]
-        cheapest: dict[tuple, _State] = {}
-        for state in states:
-            row = tuple([state.held.get(v) or base[v] for v in keys])
-            other = cheapest.get(row)
-            if other is None or state.price < other.price:
-                cheapest[row] = state
-        ranked = self._promising(keys, cheapest)
-        count = len(ranked)
-        while True:
-            ranked = ranked[:count]
-            same = [all(r[0][c] == ranked[0][0][c] for r in ranked) for c in range(len(keys))]
-            if len(keys) - sum(same) <= DIFFERENT or count == 1:
-                break
-            count //= 2
-        for c, v in enumerate(keys):
-            if same[c]:
-                base[v] = ranked[0][0][c]
-        out = []
-        for row, state in ranked:
-            state.held = {v: held for v, held, alike in zip(keys, row, same, strict=True)
-                          if not alike}
-            out.append(state)
-        return out
-
-    def _promising(self, keys: Sequence[Var], cheapest: Mapping[tuple, _State]
-                   ) -> list[tuple[tuple, _State]]:
-        """The states to go on with, the most promising first."""
-        found = self._undominated(keys, sorted(cheapest.items(), key=lambda item: item[1].price))
-        if len(found) == 1:
-            return found
-        gaps = []
-        for row, _ in found:
-            gaps.append(sum([self.layouts.gap(v.aval, held, (self.layouts.of(v.aval),))
-                             for v, held in zip(keys, row, strict=True)]))
-        chosen: dict[int, None] = {}
-        for weight, count in KEPT:
-            order = sorted(range(len(found)),
-                           key=lambda i: found[i][1].price + weight * gaps[i])
-            for i in order:
-                if count and i not in chosen:
-                    chosen[i] = None
-                    count -= 1
-        return [found[i] for i in chosen]
-
-    def _undominated(self, keys: Sequence[Var], found: list[tuple[tuple, _State]]
-                     ) -> list[tuple[tuple, _State]]:
-        """Without states that are as dear as it is to come to them from a cheaper one."""
-        gap = self.layouts.gap
-        types = [v.aval for v in keys]
-        out: list[tuple[tuple, _State]] = []
-        for row, state in found:
-            for other, cheaper in out:
-                left = state.price - cheaper.price
-                for aval, held, have in zip(types, row, other):  # noqa: B905 (speed)
-                    if held is not have and held != have:
-                        left -= gap(aval, have, held)
-                        if left < 0:
-                            break
+            only: Outcome | None = None
+            if not clusters or clusters.keys().isdisjoint(read):
+                held = tuple([base[v] for v in read])
+                if task.settled is not None and not any(wanted) and held == task.alone:
+                    only = task.settled
                 else:
-                    break
+                    found = outcomes(layouts, task, held, wanted or ((),) * len(made), repeats,
+                                     most)
+                    if len(found) == 1:
+                        only = found[0]
+            if only is not None:
+                self.found[k] = only.choice
+                for v, now in zip(read, only.operands, strict=True):
+                    if last[v] == k:
+                        del base[v]
+                    else:
+                        base[v] = now
+                for v, n in zip(made, only.results, strict=True):
+                    if v in last:
+                        base[v] = (n,)
             else:
-                out.append((row, state))
-                if len(out) == COMPARED:
-                    break
-        return out
+                self._step(k, task, read, made, wanted or ((),) * len(made), repeats)
+        self._leave()
+
+    def _step(self, k: int, task: Task, read: Sequence[Var], made: Sequence[Var],
+              wanted: tuple[Held, ...], repeats: tuple[int, ...]) -> None:
+        base, last = self.base, self.last
+        joined: list[_Cluster] = []
+        sources: list[tuple[int, Held | int]] = []
+        for v in read:
+            cluster = self.clusters.get(v)
+            if cluster is None:
+                sources.append((READ, base[v]))
+                continue
+            if cluster not in joined:
+                joined.append(cluster)
+            sources.append((joined.index(cluster), cluster.variables.index(v)))
+        ends = [last[v] == k for v in read]
+        reading = Reading(tuple([c.content for c in joined]), tuple(sources), tuple(ends),
+                          tuple([v not in last for v in made]), wanted, repeats, self.effort)
+        key = (task, reading)
+        after = self.layouts.memo.get(key)
+        if after is None:
+            after = self.layouts.memo[key] = step(self.layouts, task, reading)
+        for v, end in zip(read, ends, strict=True):
+            self.clusters.pop(v, None)
+            if end:
+                base.pop(v, None)
+
+        def variable(source: tuple[int, int]) -> Var:
+            c, place = source
+            return (read[place] if c == READ else made[place] if c == MADE
+                    else joined[c].variables[place])
+
+        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows, strict=True)]), k, choice)
+                 for rows, choice in zip(after.parents, after.choices, strict=True)]
+        for source, held in after.agreed:
+            v = variable(source)
+            self.clusters.pop(v, None)
+            base[v] = held
+        if after.content is None:
+            self._take(paths[0])
+            return
+        variables = [variable(source) for source in after.values]
+        cluster = _Cluster(after.content, variables, paths)
+        for v in variables:
+            base.pop(v, None)
+            self.clusters[v] = cluster
+
+    def _take(self, path: Path) -> None:
+        """Note the choices that led to a row."""
+        stack = [path]
+        while stack:
+            before, k, choice = stack.pop()
+            self.found[k] = choice
+            stack.extend(before)
+
+    def _leave(self) -> None:
+        """Decide what is left, by what it costs to bring results to where they must be."""
+        results: dict[Var, int] = {}
+        for k, v in enumerate(self.program.outvars):
+            if isinstance(v, Var):
+                results.setdefault(v, k)
+        for cluster in dict.fromkeys(self.clusters.values()):
+            content = cluster.content
+            best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
+                [self._leaving(results[v], kind, home, held) for v, kind, home, held in
+                 zip(cluster.variables, content.kinds, content.homes, content.rows[i],
+                     strict=True)]))
+            self._take(cluster.paths[best])
+
+    def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
+        price, source = self.layouts.nearest(kind, held, home)
+        if price and result in self.waits and self.layouts.table[source][1]:
+            price //= self.waits[result]
+        return price
+
+
+def _merged(eqn: Equation, members: Sequence[Member], choices: Sequence[Choice | None]
+            ) -> Choice | None:
+    """The choices of an equation's parts as one."""
+    count = len(eqn.invars)
+    axes_of: dict = {}
+    layouts: list = [()] * (count + len(eqn.outvars))
+    price = 0.0
+    for member, choice in zip(members, choices, strict=True):
+        if choice is None:
+            return None
+        axes_of.update(choice.axes_of)
+        for i, entries in zip((*member.operands, *(count + k for k in member.results)),
+                              choice.layouts, strict=True):
+            layouts[i] = entries
+        price += choice.price
+    return Choice(axes_of, tuple(layouts), (frozenset(),) * count, frozenset(), (), price)

@@ -10,9 +10,16 @@ from .choose import Choice
 from .factors import Axes, RuleInfo
 
 
+_MOST = 8
+
+
 def joined(reasons: Sequence[str]) -> str:
     """One text for a reshard that exists for several reasons."""
-    return "; ".join(dict.fromkeys(filter(None, reasons)))
+    parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
+    shown = parts[:_MOST]
+    if len(parts) > len(shown):
+        shown.append(f"and {len(parts) - len(shown)} more")
+    return "; ".join(shown)
 
 
 def _over(axes: Axes) -> str:

@@ -86,6 +86,15 @@ def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
     return _plan(mesh, shape, source, target, source_pending, target_pending)
 
 
+def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
+    """The elements that a plan between two layouts receives, without looking for the plan.
+
+    Nothing is pending; plans reach this bound, but for parts of axes without common parts.
+    """
+    return 0 if source == target else _bound(mesh, _divided(mesh, shape, source, target), source,
+                                             target)
+
+
 @functools.lru_cache(maxsize=16384)
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:

@@ -15,13 +15,13 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import ArrayType, Entries
 from .choose import Choice
-from .factors import RuleInfo
+from .factors import RuleInfo, rule_info
 from .layouts import Layouts
 from .lookahead import Planner, carried_sums
 from .origins import KEY, Origins
-from .outcomes import Task
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
+from .tasks import Member
 from .resolve import reshard_equation, typed
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
@@ -54,9 +54,9 @@ class _Chooser:
 
     def run(self) -> Program:
         program, plan = self.program, self.planner.run()
-        for eqn, task, choice in zip(program.eqns, self.planner.tasks, plan, strict=True):
-            if task is not None and choice is not None:
-                self.chosen(eqn, task, choice)
+        for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
+            if choice is not None:
+                self.chosen(eqn, members, choice)
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
@@ -84,7 +84,8 @@ class _Chooser:
         if need in held:
             return held[need]
         number = self.layouts.number
-        _, best = self.layouts.nearest(v.aval, tuple([number(*f) for f in held]), number(*need))
+        _, best = self.layouts.nearest(
+            self.layouts.kind(v.aval), tuple([number(*f) for f in held]), number(*need))
         return held[self.layouts.table[best]]
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,
@@ -110,8 +111,12 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def chosen(self, eqn: Equation, task: Task, choice: Choice) -> None:
-        info, count = task.info, task.info.operands
+    def chosen(self, eqn: Equation, members: Sequence[Member], choice: Choice) -> None:
+        pinned = {k for m in members for k, p in zip(m.results, m.task.pinned, strict=True) if p}
+        count = len(eqn.invars)
+        info = members[0].task.table.info if len(members) == 1 else rule_info(eqn.op.factor_rule(
+            tuple([a.aval.shape for a in eqn.invars]),
+            tuple([v.aval.shape for v in eqn.outvars]), eqn.params))
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
             if isinstance(atom, Var):
@@ -132,7 +137,7 @@ class _Chooser:
                 result = Var(typed(var.aval, self.mesh, *made), var.name)
                 self.env[var] = result
                 self.produced[result] = self.cause(eqn, info, choice, k, operands)
-                if task.pinned[k]:
+                if k in pinned:
                     after.append((var, result))
             results.append(result)
         if operands != list(eqn.invars) or results != list(eqn.outvars):

@@ -1,0 +1,232 @@
+"""Clusters: decisions that hang together, and what an equation makes of them.
+
+Where programs up to an equation differ only in what some live values are held in, these values form
+a *cluster*: a table with a row for each way of holding them, and its price above that of the
+cheapest. Values in different clusters are decided independently. An equation joins the clusters
+that it reads, gives its results, and ends what nothing reads any more; rows that are as dear as it
+is to come to them from a cheaper one are dropped, and as soon as all rows agree on a value, or one
+row is left, that is decided.
+
+Tables are interned and say nothing about which variables they are about, so what an equation makes
+of them is found out once for all layers of a kind. After variable elimination in graphical models
+(Dechter, Bucket elimination, 1999).
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .choose import Choice
+from .layouts import Held, Layouts
+from .outcomes import outcomes
+from .tasks import Task
+
+Row = tuple[Held, ...]
+
+
+class Effort(NamedTuple):
+    """How widely is searched.
+
+    kept: rows side by side: so many by their price with the whole price of bringing what they hold
+    to where propagation has it, with half of it, and without. compared: cheapest rows that these
+    are taken from. outcomes: of one equation for one row. joined: rows of clusters that are joined.
+    """
+    kept: tuple[int, int, int]
+    compared: int
+    outcomes: int
+    joined: int
+
+
+_WEIGHTS = (2, 1, 0)            # halves of the price of bringing back what rows hold
+_WIDEST = 24                    # values of a cluster
+
+
+class Content:
+    """The table of a cluster. kinds, homes: of its values. prices: above that of the first row."""
+
+    __slots__ = ("homes", "kinds", "prices", "rows", "steps")
+
+    def __init__(self, kinds: tuple[int, ...], homes: Held, rows: tuple[Row, ...],
+                 prices: tuple[int, ...]) -> None:
+        self.kinds, self.homes, self.rows, self.prices = kinds, homes, rows, prices
+
+
+class Step(NamedTuple):
+    """What an equation makes of clusters.
+
+    content: of the cluster that it leaves; None where all is decided. values: where those of it
+    come from, and agreed: (from where, held) of what all rows hold alike; both as (cluster, place)
+    of an old cluster, (READ, number of a variable) or (MADE, number of a result). parents: per row
+    the rows of the old clusters that it comes from. choices: per row.
+    """
+    content: Content | None
+    values: tuple[tuple[int, int], ...]
+    agreed: tuple[tuple[tuple[int, int], Held], ...]
+    parents: tuple[tuple[int, ...], ...]
+    choices: tuple[Choice | None, ...]
+
+
+READ, MADE = -1, -2
+
+
+class Reading(NamedTuple):
+    """How an equation meets clusters; what a step depends on besides the task.
+
+    sources: per variable that it reads, its (cluster, place), or (READ, what it is held in).
+    ends: per variable, whether nothing reads it later. unread: per result, whether nothing does.
+    """
+    contents: tuple[Content, ...]
+    sources: tuple[tuple[int, Held | int], ...]
+    ends: tuple[bool, ...]
+    unread: tuple[bool, ...]
+    wanted: tuple[Held, ...]
+    repeats: tuple[int, ...]
+    effort: Effort
+
+
+def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
+    """The clusters that an equation reads, after it."""
+    contents, sources, effort = reading.contents, reading.sources, reading.effort
+    read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
+    # the values that live on: those of the clusters that are not read, then operands and results
+    values: list[tuple[int, int]] = []
+    kinds: list[int] = []
+    homes: list[int] = []
+    kept: list[tuple[int, int]] = []
+    for c, content in enumerate(contents):
+        for place, (kind, home) in enumerate(zip(content.kinds, content.homes, strict=True)):
+            if (c, place) not in read_at:
+                kept.append((c, place))
+                values.append((c, place))
+                kinds.append(kind)
+                homes.append(home)
+    living = [i for i, ends in enumerate(reading.ends) if not ends]
+    for i in living:
+        c, place = sources[i]
+        values.append((c, place) if c >= 0 else (READ, i))     # type: ignore[arg-type]
+        kinds.append(task.var_kinds[i])
+        homes.append(task.var_homes[i])
+    made = [k for k, unread in enumerate(reading.unread) if not unread]
+    count = len(task.places)
+    for k in made:
+        values.append((MADE, k))
+        kinds.append(task.kinds[count + k])
+        homes.append(task.homes[count + k])
+
+    found: dict[Row, tuple[int, tuple[int, ...], Choice | None]] = {}
+    fixed = [None if c >= 0 else held for c, held in sources]
+    for price, parents in _joined(layouts, contents, effort.joined):
+        held = tuple([contents[c].rows[parents[c]][place] if own is None else own  # type: ignore
+                      for (c, place), own in zip(sources, fixed, strict=True)])
+        stay = [contents[c].rows[parents[c]][place] for c, place in kept]
+        for o in outcomes(layouts, task, held, reading.wanted, reading.repeats, effort.outcomes):
+            row = (*stay, *[o.operands[i] for i in living], *[(o.results[k],) for k in made])
+            total = price + o.price
+            other = found.get(row)
+            if other is None or total < other[0]:
+                found[row] = total, parents, o.choice
+    return _settled(layouts, values, tuple(kinds), tuple(homes), found, effort)
+
+
+def _joined(layouts: Layouts, contents: Sequence[Content], most: int
+            ) -> list[tuple[int, tuple[int, ...]]]:
+    """(price, row of each) of clusters taken together, the most promising first."""
+    if len(contents) == 1:
+        return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
+    found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+    for content in contents:
+        gaps = [_gap(layouts, content.kinds, content.homes, row) for row in content.rows]
+        found = [(price + more, gap + gaps[i], (*parents, i)) for price, gap, parents in found
+                 for i, more in enumerate(content.prices)]
+        if len(found) > most:
+            found.sort(key=lambda f: 2 * f[0] + f[1])
+            del found[most:]
+    return [(price, parents) for price, _, parents in found]
+
+
+def _gap(layouts: Layouts, kinds: Sequence[int], homes: Held, row: Row) -> int:
+    """The price of bringing what a row holds to where propagation has it."""
+    total = 0
+    for kind, home, held in zip(kinds, homes, row, strict=True):
+        if home not in held:
+            total += layouts.nearest(kind, held, home)[0]
+    return total
+
+
+def _settled(layouts: Layouts, values: Sequence[tuple[int, int]], kinds: tuple[int, ...],
+             homes: Held, found: dict[Row, tuple[int, tuple[int, ...], Choice | None]],
+             effort: Effort) -> Step:
+    """What goes on of these rows, and what all of them agree on."""
+    ranked = _promising(layouts, kinds, homes, found, effort)
+    while True:
+        first = ranked[0]
+        differ = [c for c in range(len(values)) if any([r[c] != first[c] for r in ranked])]
+        if len(differ) <= _WIDEST:
+            break
+        del ranked[len(ranked) // 2:]
+    agreed = tuple([(v, first[c]) for c, v in enumerate(values) if c not in differ])
+    entries = [found[row] for row in ranked]
+    content = None
+    if len(ranked) > 1:
+        least = entries[0][0]
+        content = _content(layouts, tuple([kinds[c] for c in differ]),
+                           tuple([homes[c] for c in differ]),
+                           tuple([tuple([row[c] for c in differ]) for row in ranked]),
+                           tuple([price - least for price, _, _ in entries]))
+    return Step(content, tuple([values[c] for c in differ]), agreed,
+                tuple([parents for _, parents, _ in entries]),
+                tuple([choice for _, _, choice in entries]))
+
+
+def _content(layouts: Layouts, kinds: tuple[int, ...], homes: Held, rows: tuple[Row, ...],
+             prices: tuple[int, ...]) -> Content:
+    key = ("content", kinds, homes, rows, prices)
+    content = layouts.memo.get(key)
+    if content is None:
+        content = layouts.memo[key] = Content(kinds, homes, rows, prices)
+    return content
+
+
+def _promising(layouts: Layouts, kinds: tuple[int, ...], homes: Held, found: dict[Row, tuple],
+               effort: Effort) -> list[Row]:
+    """The rows to go on with, the cheapest first."""
+    order = sorted(found.items(), key=lambda item: item[1][0])
+    rows = _undominated(layouts, kinds, [(row, entry[0]) for row, entry in order],
+                        effort.compared)
+    if len(rows) <= effort.kept[2]:
+        return [row for row, _ in rows]
+    gaps = [_gap(layouts, kinds, homes, row) for row, _ in rows]
+    chosen: set[int] = set()
+    for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
+        ranks = [2 * price + weight * gap for (_, price), gap in zip(rows, gaps, strict=True)]
+        for i in sorted(range(len(rows)), key=ranks.__getitem__):
+            if not count:
+                break
+            if i not in chosen:
+                chosen.add(i)
+                count -= 1
+    return [rows[i][0] for i in sorted(chosen)]
+
+
+def _undominated(layouts: Layouts, kinds: tuple[int, ...], found: list[tuple[Row, int]], most: int
+                 ) -> list[tuple[Row, int]]:
+    """Without rows that are as dear as it is to come to them from a cheaper one."""
+    gaps = layouts.gaps
+    gap = layouts.gap
+    out: list[tuple[Row, int]] = []
+    for row, price in found:
+        for other, cheaper in out:
+            left = price - cheaper
+            for kind, held, have in zip(kinds, row, other):  # noqa: B905 (speed)
+                if held is not have and held != have:
+                    step = gaps.get((kind, have, held))
+                    left -= gap(kind, have, held) if step is None else step
+                    if left < 0:
+                        break
+            else:
+                break
+        else:
+            out.append((row, price))
+            if len(out) == most:
+                break
+    return out

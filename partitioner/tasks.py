@@ -1,0 +1,304 @@
+"""Tasks: what there is to decide about an equation, and the ways of running it.
+
+Equations that agree in rule, shapes, layouts and in what may be moved are one task, so repeated
+layers share all that is found out about the first. A task whose layouts agree as propagation left
+them, and that moves and sums nothing then, is *settled*: while its operands are where propagation
+has them, and no reader would like a result elsewhere, nothing needs to be looked for.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..ir.op import params_key
+from ..ir.ops.sharding import reshard_p
+from ..ir.program import Equation, Literal, Var
+from ..ir.rule import PASS, FactorRule
+from ..ir.types import ArrayType
+from .alternatives import is_nonzero_constant, sums_through
+from .choose import Choice, Part, candidates, legal_choice
+from .factors import Axes, RuleInfo, project, rule_info
+from .layouts import UNIT, Held, Layouts
+from .origins import Origins
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+class Option:
+    """A choice in numbers. needs: per operand the layout that it is taken in; results: the layouts
+    that come out. price: in `UNIT`s.
+    """
+
+    __slots__ = ("choice", "needs", "price", "results")
+
+    def __init__(self, choice: Choice, needs: Held, results: Held) -> None:
+        self.choice, self.needs, self.results = choice, needs, results
+        self.price = round(choice.price * UNIT)
+
+
+class Table:
+    """The options of one rule for values of certain kinds."""
+
+    __slots__ = ("found", "info", "kinds", "layouts", "options", "parts")
+
+    def __init__(self, layouts: Layouts, info: RuleInfo, kinds: tuple[int, ...]) -> None:
+        self.layouts, self.info, self.kinds = layouts, info, kinds
+        self.parts: dict[tuple[int, int], Part] = {}
+        self.options: dict[tuple, Option | None] = {}
+        self.found: dict[tuple, list[Option]] = {}
+
+    def part(self, tensor: int, layout: int) -> Part:
+        """The axes that a layout of a tensor gives to the factors."""
+        key = tensor, layout
+        found = self.parts.get(key)
+        if found is None:
+            info = self.info
+            axes, overflow, _ = project(info.maps[tensor], info.factors,
+                                        self.layouts.table[layout][0], self.layouts.mesh.axis_size)
+            found = self.parts[key] = (tuple(sorted([(f, a) for f, a in axes.items() if a])),
+                                       overflow)
+        return found
+
+    def suggested(self, hints: Sequence[Held], sums: tuple[frozenset[str], ...]) -> list[Option]:
+        """All legal options that these layouts of the tensors suggest; the first gathers all."""
+        seen: dict[Part, None] = {}
+        for i, layouts in enumerate(hints):
+            for n in layouts:
+                seen[self.part(i, n)] = None
+        key = tuple(seen), sums
+        found = self.found.get(key)
+        if found is None:
+            kept = _EMPTY.union(*sums)
+            tried = [self.option(axes_of, sums) for axes_of in
+                     candidates(self.layouts.mesh, self.info, key[0], kept)]
+            found = self.found[key] = [option for option in tried if option is not None]
+        return found
+
+    def option(self, axes_of: dict[int, Axes], sums: tuple[frozenset[str], ...]) -> Option | None:
+        key = (*axes_of.items(), sums)
+        try:
+            return self.options[key]
+        except KeyError:
+            pass
+        layouts = self.layouts
+        shapes, sizes = zip(*[layouts.shapes[k] for k in self.kinds], strict=True)
+        choice = legal_choice(layouts.mesh, self.info, shapes, sizes, axes_of, sums)
+        option = None
+        if choice is not None:
+            count = self.info.operands
+            needs = tuple(map(layouts.number, choice.layouts, sums))
+            option = Option(choice, needs, tuple(
+                [layouts.number(entries, choice.pending) for entries in choice.layouts[count:]]))
+        self.options[key] = option
+        return option
+
+
+class Outcome(NamedTuple):
+    """An option where its variables were held in something: its price with that of bringing them
+    to it, what they are held in then, and what the results are. choice: None where there is none.
+    """
+    price: int
+    choice: Choice | None
+    operands: tuple[Held, ...]
+    results: Held
+
+
+class Task:
+    """What is to be decided about one equation, or a part of it that shares no dimension with the
+    rest; one per case, told apart by identity.
+
+    places: position of each operand among the distinct variables, -1 for literals. sums: per
+    operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
+    which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
+    variable the layout that it is taken in in any case, or (); without a table there are no other
+    options.
+    """
+
+    __slots__ = ("alone", "homes", "kinds", "linear", "needs", "outcomes", "pinned", "places",
+                 "settled", "sums", "table", "var_homes", "var_kinds", "wishes")
+
+    def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
+                 places: tuple[int, ...], sums: tuple[frozenset[str], ...],
+                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held) -> None:
+        self.table, self.kinds, self.homes = table, kinds, homes
+        self.places, self.sums, self.linear = places, sums, linear
+        self.pinned, self.needs = pinned, needs
+        first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
+        self.var_kinds = tuple([kinds[first[p]] for p in range(len(first))])
+        self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
+        self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.outcomes: dict[tuple, tuple[Outcome, ...]] = {}
+        self.wishes: dict[tuple, tuple[Held, ...]] = {}
+        self.settled: Outcome | None = self._settled() if table is not None else None
+
+    def _settled(self) -> Outcome | None:
+        """The option that moves nothing, all values being where propagation has them."""
+        table = self.table
+        assert table is not None
+        info, layouts, count = table.info, table.layouts, len(self.places)
+        if self.needs or any(self.sums) or any(layouts.table[n][1] for n in self.homes):
+            return None
+        axes_of: dict[int, Axes] = {}
+        for i in range(count, len(self.homes)):
+            axes, overflow = table.part(i, self.homes[i])
+            if overflow:
+                return None
+            for f, names in axes:
+                if axes_of.setdefault(f, names) != names or info.factors[f].kind != PASS:
+                    return None
+        for i in range(count):
+            axes, overflow = table.part(i, self.homes[i])
+            if overflow or any(names != axes_of.get(f, ())[:len(names)] for f, names in axes):
+                return None
+        used = [a for names in axes_of.values() for a in names]
+        if len(set(used)) != len(used) or not all(info.split_ok[f] for f in axes_of):
+            return None
+        option = table.option(dict(sorted(axes_of.items())), self.sums)
+        if option is None or option.choice.received or option.results != self.homes[count:]:
+            return None
+        held = [(n,) for n in self.var_homes]
+        for place, need, kind in zip(self.places, option.needs, self.kinds, strict=False):
+            if place >= 0 and need not in held[place]:
+                if layouts.nearest(kind, held[place], need)[0]:
+                    return None
+                held[place] = (*held[place], need)
+        return Outcome(option.price, option.choice, tuple(held), option.results)
+
+
+def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
+    """Per operand the axes over which the equation passes its sum on, as the types say."""
+    if len(types) != operands + 1:           # which result is pending over what is not said
+        return (_EMPTY,) * operands
+    wanted = types[-1].sharding.spec.unreduced
+    return tuple([t.sharding.spec.unreduced & wanted for t in types[:operands]])
+
+
+class Member(NamedTuple):
+    """A part of an equation: its task, and which of the operands and results belong to it."""
+    task: Task
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+class Tasks:
+    """Makes the tasks of equations. origins: None where all values stay as typed."""
+
+    def __init__(self, layouts: Layouts, origins: Origins | None) -> None:
+        self.layouts = layouts
+        self.origins = origins
+
+    def of(self, eqn: Equation) -> tuple[Member, ...]:
+        """The parts of an equation; one for most."""
+        op = eqn.op
+        seen: dict[Var, int] = {}
+        places, avals, constant = [], [], []
+        for a in eqn.invars:
+            avals.append(a.aval)
+            if isinstance(a, Literal):
+                places.append(-1)
+                constant.append(is_nonzero_constant(a))
+            else:
+                places.append(seen.setdefault(a, len(seen)))
+        origins = self.origins
+        free = [origins is not None and origins.is_free(v) for v in eqn.outvars]
+        avals += [v.aval for v in eqn.outvars]
+        nested = bool(op.subprograms)
+        key = (op, None if nested else params_key(eqn.params), *avals, *places, *free, *constant)
+        found = self.layouts.memo.get(key)
+        if found is None:
+            found = self.layouts.memo[key] = self._members(eqn, tuple(avals), places, free)
+        return found
+
+    def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: Sequence[int],
+                 free: Sequence[bool]) -> tuple[Member, ...]:
+        count, op = len(places), eqn.op
+        whole = tuple(range(count)), tuple(range(len(free)))
+        if op is reshard_p or op.subprograms:
+            # a reshard takes its operand as its result is
+            taken = types[count:] if op is reshard_p else types[:count]
+            return (Member(self._task(None, types, places, (), (), (True,) * len(free), taken),
+                           *whole),)
+        rule = op.factor_rule(tuple([t.shape for t in types[:count]]),
+                              tuple([t.shape for t in types[count:]]), eqn.params)
+        sums = declared_sums(types, count)
+        waiting = bool(op.effect) or any(t.sharding.spec.unreduced for t in types)
+        pinned = tuple([waiting or not f for f in free])
+        linear = () if all(pinned) else sums_through(eqn)
+        groups = [whole]
+        if len(free) > 1 and not waiting:
+            groups = groups_of(rule)
+        return tuple([Member(self._task(
+            rule if len(groups) == 1 else part_of(rule, operands, results),
+            [*(types[i] for i in operands), *(types[count + k] for k in results)],
+            _renumbered([places[i] for i in operands]), tuple([sums[i] for i in operands]),
+            linear, tuple([pinned[k] for k in results]),
+            [types[i] for i in operands] if op.effect else ()),
+            operands, results) for operands, results in groups])
+
+    def _task(self, rule: FactorRule | None, types: Sequence[ArrayType], places: Sequence[int],
+              sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
+              pinned: tuple[bool, ...], taken: Sequence[ArrayType]) -> Task:
+        """taken: the types that operands are taken in in any case."""
+        layouts = self.layouts
+        kinds = tuple(map(layouts.kind, types))
+        homes = tuple(map(layouts.of, types))
+        needs = {p: layouts.of(t) for p, t in zip(places, taken, strict=False) if p >= 0}
+        table = None
+        if rule is not None:
+            info = rule_info(rule)
+            table = layouts.memo.get((info, kinds))
+            if table is None:
+                table = layouts.memo[info, kinds] = Table(layouts, info, kinds)
+        key = (table, kinds, homes, tuple(places), sums, linear, pinned, tuple(needs.values()))
+        found = layouts.memo.get(key)
+        if found is None:
+            found = layouts.memo[key] = Task(*key)
+        return found
+
+
+def _renumbered(places: Sequence[int]) -> tuple[int, ...]:
+    seen: dict[int, int] = {}
+    return tuple([p if p < 0 else seen.setdefault(p, len(seen)) for p in places])
+
+
+def groups_of(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(operands, results) that share no factor with others; one group unless all factors pass."""
+    found = rule.memo.get("groups")
+    if found is None:
+        found = rule.memo["groups"] = _groups(rule)
+    return found
+
+
+def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    count = len(rule.operands)
+    maps = rule.operands + rule.results
+    whole = [(tuple(range(count)), tuple(range(len(rule.results))))]
+    if any(f.kind != PASS for f in rule.factors):
+        return whole
+    leader = list(range(len(maps)))
+    first: dict[int, int] = {}
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = i = leader[leader[i]]
+        return i
+
+    for i, dims in enumerate(maps):
+        for f in {f for d in dims for f in d}:
+            leader[find(i)] = find(first.setdefault(f, i))
+    groups: dict[int, tuple[list[int], list[int]]] = {}
+    for i in range(len(maps)):
+        group = groups.setdefault(find(i), ([], []))
+        group[i >= count].append(i - count if i >= count else i)
+    return [(tuple(a), tuple(b)) for a, b in groups.values()]
+
+
+def part_of(rule: FactorRule, operands: tuple[int, ...], results: tuple[int, ...]) -> FactorRule:
+    """The rule of these operands and results alone; factors keep their numbers."""
+    key = ("part", operands, results)
+    found = rule.memo.get(key)
+    if found is None:
+        found = rule.memo[key] = FactorRule(tuple([rule.operands[i] for i in operands]),
+                                            tuple([rule.results[k] for k in results]),
+                                            rule.factors)
+    return found
