@@ -353,6 +353,8 @@ class Jitted:
         leaves, in_tree = tree.flatten((args, kwargs))
         for asked, where in ((self._in_shardings, "in_shardings"),
                              (self._out_shardings, "out_shardings")):
+            if asked is None:
+                continue
             for sharding in tree.leaves(asked, is_sharding):
                 resolved(sharding, where, self._api)       # raises where there is no mesh for it
         program, out_tree, captured = self._trace(leaves, in_tree, static)
@@ -456,8 +458,10 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     if device is not None or backend is not None:
         device = checked_device(device, backend, in_shardings, out_shardings)
         out_shardings = in_shardings = SingleDeviceSharding(device)
-    check_asked(in_shardings, "in_shardings")
-    check_asked(out_shardings, "out_shardings")
+    if in_shardings is not None:
+        check_asked(in_shardings, "in_shardings")
+    if out_shardings is not None:
+        check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
     return Jitted(fun, in_shardings, out_shardings, arguments, inline, keep_unused, device,
                   compiler_options)

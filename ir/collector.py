@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
 class _Pauses:
@@ -24,17 +22,19 @@ class _Pauses:
 _pauses = _Pauses()
 
 
-@contextmanager
-def collector_paused() -> Iterator[None]:
+class collector_paused:
     """Keep the collector off within a `with` block, and then as it was before."""
-    with _pauses.lock:
-        if _pauses.count == 0:
-            _pauses.enabled = gc.isenabled()
-            gc.disable()
-        _pauses.count += 1
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        with _pauses.lock:
+            if _pauses.count == 0:
+                _pauses.enabled = gc.isenabled()
+                gc.disable()
+            _pauses.count += 1
+
+    def __exit__(self, *exc: object) -> None:
         with _pauses.lock:
             _pauses.count -= 1
             if _pauses.count == 0 and _pauses.enabled:

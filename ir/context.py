@@ -203,9 +203,10 @@ class Config:
         return self.__getattr__(name)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
-        name = self._known(name)
+        if name not in self._values:
+            name = self._known(name)
         overrides = STATE.overrides
         return overrides[name] if name in overrides else self._values[name]
 
@@ -253,15 +254,19 @@ def jit_disabled() -> bool:
     return config._values["jax_disable_jit"]
 
 
-@contextlib.contextmanager
-def abstract_mesh_context(mesh: AbstractMesh):
+class abstract_mesh_context:
     """Make `mesh` the context mesh that types see, within a `with` block."""
-    saved = STATE.abstract_mesh
-    STATE.abstract_mesh = mesh
-    try:
-        yield
-    finally:
-        STATE.abstract_mesh = saved
+
+    __slots__ = ("mesh", "saved")
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+
+    def __enter__(self) -> None:
+        self.saved, STATE.abstract_mesh = STATE.abstract_mesh, self.mesh
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.abstract_mesh = self.saved
 
 
 @contextlib.contextmanager
@@ -275,15 +280,19 @@ def mesh_context(mesh: Mesh):
         STATE.mesh, STATE.abstract_mesh = saved, saved_abstract
 
 
-@contextlib.contextmanager
-def interpreter_context(interpreter: Any):
+class interpreter_context:
     """Let `interpreter` execute every `op.bind` of this thread within a `with` block."""
-    saved = STATE.interpreter
-    STATE.interpreter = interpreter
-    try:
-        yield
-    finally:
-        STATE.interpreter = saved
+
+    __slots__ = ("interpreter", "saved")
+
+    def __init__(self, interpreter: Any) -> None:
+        self.interpreter = interpreter
+
+    def __enter__(self) -> None:
+        self.saved, STATE.interpreter = STATE.interpreter, self.interpreter
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.interpreter = self.saved
 
 
 def enable_x64(new_val: bool = True) -> Any:

@@ -14,7 +14,7 @@ from .diagnostic import fail
 from .errors import ShardingTypeError
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, empty_abstract_mesh
-from .op import Op, params_key
+from .op import Op, inference_key
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import spec_from_entries
 from .types import NOT_MANUAL, ArrayType, Entries, ManualState, Shape, array_type, unsharded
@@ -26,7 +26,7 @@ _ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
           context: AbstractMesh = empty_abstract_mesh) -> tuple[ArrayType, ...]:
     """Result types of `op` on operands of these types, under the context mesh `context`."""
-    key = (types, params_key(params), context)
+    key = inference_key(types, params, context)
     found = op.infer_cache.get(key)
     if found is None:
         found = _infer(op, types, params, context)

@@ -56,8 +56,10 @@ class Location:
 
     def under(self, transform: str) -> Location:
         """The same place, for an equation that `transform` made out of the user's one."""
-        name = f"{transform}({self.transform})" if self.transform else transform
-        return Location(self._code, self._lasti, self.scope, span=self._span, transform=name)
+        new = Location(self._code, self._lasti, self.scope)
+        new._span = self._span
+        new.transform = f"{transform}({self.transform})" if self.transform else transform
+        return new
 
     def within(self, scope: str) -> Location:
         """The same place, `scope` being around it."""
@@ -180,12 +182,22 @@ def is_ours(module_name: str) -> bool:
     return module_name.partition(".")[0] == PACKAGE
 
 
+class _Between(dict[str, bool]):
+    """`is_between` of module names, worked out once for each: every capture asks several times."""
+
+    def __missing__(self, name: str) -> bool:
+        found = self[name] = is_between(name)
+        return found
+
+
+_between = _Between()
+
+
 def capture() -> Location:
     """The innermost frame that is the user's, as an unresolved location."""
     frame = sys._getframe(1)
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if name.partition(".")[0] not in _BETWEEN:
+        if not _between[frame.f_globals.get("__name__", "")]:
             return Location(frame.f_code, frame.f_lasti, SCOPES.path)
         frame = frame.f_back
     return UNKNOWN

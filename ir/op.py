@@ -169,6 +169,11 @@ def _op_named(name: str) -> Op:
     return OPS[name]
 
 
+def inference_key(types: tuple[ArrayType, ...], params: dict[str, Any], context: Any) -> tuple:
+    """The key of `Op.infer_cache` (written out where equations are recorded, to save the call)."""
+    return (types, context, *params.items())
+
+
 def params_key(params: dict[str, Any]) -> tuple:
     """A hashable key of params; raises TypeError if a value is not hashable."""
     return tuple(params.items())
@@ -245,7 +250,13 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
     return op
 
 
-@dataclass(frozen=True)
 class LinearOperand:
     """Stands in a transpose rule for the operand whose cotangent is wanted."""
-    aval: ArrayType
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: ArrayType) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"LinearOperand({self.aval})"

@@ -7,7 +7,7 @@ import numpy as np
 
 from .array import Array
 from .context import x64_enabled
-from .dtypes import canonicalize_dtype, dtype_of
+from .dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
 from .types import ArrayType, array_type
 
 
@@ -31,6 +31,10 @@ def typeof(x: Any) -> ArrayType:
 
 
 _SCALARS: dict[Any, ArrayType] = {}
+NUMPY_SCALARS: dict[type, ArrayType] = {
+    d.type: array_type((), d) for d in ALL_DTYPES
+    if isinstance(d, np.dtype) and canonicalize_dtype(d) == d}
+"""The type of numpy scalars, by their class, where it does not depend on whether x64 is on."""
 
 
 def type_of_constant(x: Any) -> ArrayType:
@@ -46,7 +50,13 @@ def type_of_constant(x: Any) -> ArrayType:
         if kind is int:
             check_int_fits(x, found.dtype)
         return found
-    if isinstance(x, (np.ndarray, np.generic)):
+    if isinstance(x, np.generic):
+        key = (x.dtype, x64_enabled())
+        found = _SCALARS.get(key)
+        if found is None:
+            found = _SCALARS[key] = array_type((), canonicalize_dtype(x.dtype, key[1]))
+        return found
+    if isinstance(x, np.ndarray):
         return array_type(x.shape, canonicalize_dtype(x.dtype, x64_enabled()))
     if isinstance(x, (bool, int, float, complex)):
         return type_of_constant(kind.__mro__[1](x) if kind.__mro__[1] is not object else x)

@@ -46,8 +46,9 @@ def as_array(x: Any) -> Array:
 
 def unwrapped(x: Any) -> Any:
     """What `__jax_array__` gives, if `x` has that protocol and is no array itself."""
-    convert = None if isinstance(x, (Array, np.ndarray, np.generic)) else getattr(
-        x, "__jax_array__", None)
+    if isinstance(x, (Array, np.ndarray, np.generic)):
+        return x
+    convert = getattr(x, "__jax_array__", None)
     return x if convert is None else convert()
 
 

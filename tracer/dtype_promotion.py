@@ -76,7 +76,7 @@ def shape_of(x: Any) -> Shape:
 def check_arraylike(function: str, *args: Any) -> None:
     """Raise JAX's TypeError for lists, None and other objects that are no operands."""
     for position, arg in enumerate(args):
-        if not is_array_like(arg):
+        if not isinstance(arg, Array) and not is_array_like(arg):
             raise TypeError(f"{function} requires ndarray or scalar arguments, got {type(arg)} "
                             f"at position {position}.")
 
@@ -121,6 +121,12 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
 
 def result_dtype(*args: Any) -> tuple[Any, bool]:
     """`(dtype, weak)` of an operation on these operands."""
+    if len(args) == 2:
+        x, y = args
+        if isinstance(x, Array) and isinstance(y, Array):
+            a, b = x.aval, y.aval
+            if a.dtype is b.dtype and not a.weak_type and not b.weak_type:
+                return a.dtype, False
     pairs = [dtype_and_weak(a) for a in args]
     if config.jax_numpy_dtype_promotion == "strict":
         _check_strict(pairs)
@@ -255,6 +261,8 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
                 rx, ry = len(ax.shape), len(ay.shape)
                 if rx == ry or not rx or not ry:
                     return x, y
+                x, y = promote_shapes(function, x, y)
+                return x, y
     elif level is None and isinstance(y, Array):
         level = PYTHON_LEVEL.get(kx)
         if level is not None:

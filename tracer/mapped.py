@@ -17,7 +17,7 @@ from ..ir.context import STATE
 from ..ir.infer import infer
 from ..ir.location import UNKNOWN, Location, capture
 from ..ir.mesh import Mesh
-from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op
+from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op, inference_key
 from ..ir.program import Atom, Var
 from ..ir.types import ArrayType
 from .batching import MappedAxis, batch_op, element_type, uses_axis
@@ -65,7 +65,7 @@ class VmapBuilder(Builder):
             return [Tracer(self, self.atom(x)) for x in out] if self.casting else out
         context = STATE.abstract_mesh
         types = op.infer_cache.get(
-            (tuple(v.aval for v in variables), tuple(params.items()), context))
+            inference_key(tuple([v.aval for v in variables]), params, context))
         if types is None:
             variables = self._cast(op, variables)
             types = infer(op, tuple(v.aval for v in variables), params, context)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import ContextDecorator, contextmanager
+from contextlib import ContextDecorator
 from typing import Any
 
 from ..ir.location import SCOPES
@@ -64,12 +64,17 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return wrapped
 
 
-@contextmanager
-def named_scopes(path: str = ""):
+class named_scopes:
     """Within the block the scopes are exactly `path`: a program that is called from several places
     knows its own ones only."""
-    saved, SCOPES.path = SCOPES.path, path
-    try:
-        yield
-    finally:
-        SCOPES.path = saved
+
+    __slots__ = ("path", "saved")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        self.saved, SCOPES.path = SCOPES.path, self.path
+
+    def __exit__(self, *exc: Any) -> None:
+        SCOPES.path = self.saved

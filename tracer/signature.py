@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ..ir.array import Array
 from ..ir.diagnostic import fail
+from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.types import ArrayType
 from . import tree
 
 
@@ -30,15 +36,13 @@ class Arguments:
 
     def __init__(self, f: Callable[..., Any], static_argnums: Any, static_argnames: Any,
                  donate_argnums: Any, donate_argnames: Any) -> None:
-        self.name = getattr(f, "__name__", type(f).__name__)
-        try:
-            self.signature: inspect.Signature | None = inspect.signature(f)
-        except (ValueError, TypeError):
-            self.signature = None
+        self._f = f
         self.static_nums, self.static_names = self._resolve(
             static_argnums, static_argnames, "static")
         self.donate_nums, self.donate_names = self._resolve(
             donate_argnums, donate_argnames, "donate")
+        if not (self.static_nums or self.static_names or self.donate_nums or self.donate_names):
+            return
         both = set(self.static_nums) & set(self.donate_nums)
         if both:
             raise ValueError(f"static_argnums and donate_argnums cannot intersect. "
@@ -51,6 +55,8 @@ class Arguments:
 
     def _resolve(self, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], frozenset[str]]:
         given_nums, given_names = as_tuple(nums), as_tuple(names)
+        if not given_nums and not given_names:
+            return (), frozenset()
         if self.signature is None:
             return given_nums, frozenset(given_names)
         parameters = list(self.signature.parameters.values())
@@ -126,7 +132,18 @@ class Arguments:
         return flags
 
     @functools.cached_property
+    def signature(self) -> inspect.Signature | None:
+        """Of the function; None where it has none that can be told."""
+        try:
+            return inspect.signature(self._f)
+        except (ValueError, TypeError):
+            return None
+
+    @functools.cached_property
     def positional_names(self) -> tuple[str, ...]:
+        f = self._f
+        if _is_plain(f) and not self.static_nums:
+            return f.__code__.co_varnames[:f.__code__.co_argcount]
         if self.signature is None:
             return ()
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -136,6 +153,10 @@ class Arguments:
     @functools.cached_property
     def rest_name(self) -> str:
         """What the function calls the positional arguments that have no name of their own."""
+        f = self._f
+        if _is_plain(f) and f.__code__.co_flags & inspect.CO_VARARGS:
+            code = f.__code__
+            return code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
         parameters = self.signature.parameters.values() if self.signature is not None else ()
         return next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
 
@@ -153,6 +174,10 @@ class Arguments:
 
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """A path for every leaf: `x`, `params['w']`, `args[2]`."""
+        if not kwargs:
+            found = self._plain_names(args)
+            if found is not None:
+                return found
         out = []
         for (first, second, *rest), _ in tree.flatten_with_path((tuple(args), kwargs))[0]:
             if first.idx == 0:
@@ -164,3 +189,39 @@ class Arguments:
                     base = f"{self.keywords_name}[{base!r}]"
             out.append(base + tree.keystr(rest))
         return tuple(out)
+
+    def _plain_names(self, args: Sequence[Any]) -> tuple[str, ...] | None:
+        """The same for arguments that are arrays, or dicts, lists and tuples of such; else None."""
+        out: list[str] = []
+        names = self.positional_names
+        for i, x in enumerate(args):
+            base = names[i] if i < len(names) else f"{self.rest_name}[{i - len(names)}]"
+            if not _enter_names(base, x, out):
+                return None
+        return tuple(out)
+
+
+def _is_plain(f: Any) -> bool:
+    """Whether a function's code tells its parameters, so that no signature need be made."""
+    return type(f) is types.FunctionType and not hasattr(f, "__wrapped__") \
+        and not hasattr(f, "__signature__")
+
+
+def _enter_names(path: str, x: Any, out: list[str]) -> bool:
+    """Append the path of every leaf of x; False where x holds a container of another kind."""
+    if isinstance(x, (Array, np.ndarray, np.generic, ArrayType, ShapeDtypeStruct)):
+        out.append(path)
+        return True
+    kind = type(x)
+    if kind in (float, int, bool, complex):
+        out.append(path)
+        return True
+    if kind is list or kind is tuple:
+        return all([_enter_names(f"{path}[{i}]", item, out) for i, item in enumerate(x)])
+    if kind is dict:
+        try:
+            keys = sorted(x)
+        except TypeError:
+            return False
+        return all([_enter_names(f"{path}[{k!r}]", x[k], out) for k in keys])
+    return x is None

@@ -10,7 +10,7 @@ Only the outermost program has constants.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..ir.location import Location, capture
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.typeof import NUMPY_SCALARS
 from ..ir.types import NOT_MANUAL, ArrayType
 from . import leaks
 from .tracer import Tracer, type_of_constant, typeof
@@ -60,39 +61,86 @@ class Builder:
     # -- the interpreter ---------------------------------------------------------------------
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
         """Record one equation; tracers of its results."""
-        atoms: list[Atom] = []
-        types: list[ArrayType] = []
-        for x in operands:
-            atom = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
-            atoms.append(atom)
-            types.append(atom.aval)
-        context = STATE.abstract_mesh
-        key = (tuple(types), tuple(params.items()), context)
-        results = op.infer_cache.get(key)
+        atoms: tuple[Atom, ...]
+        count = len(operands)
+        if count == 2:                  # most equations by far have one or two operands
+            x, y = operands
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            b = y.variable if type(y) is Tracer and y.builder is self else self.atom(y)
+            atoms, types = (a, b), (a.aval, b.aval)
+        elif count == 1:
+            x = operands[0]
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            atoms, types = (a,), (a.aval,)
+        else:
+            atoms = tuple([x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+                           for x in operands])
+            types = tuple([a.aval for a in atoms])
+        state = STATE
+        context = state.abstract_mesh
+        results = op.infer_cache.get((types, context, *params.items()))     # inference_key
         if results is None:
-            atoms = cast_operands(self, op, atoms)
-            results = infer(op, tuple(a.aval for a in atoms), params, context)
-        outvars = [Var(t) for t in results]
-        eqn = Equation(op, atoms, outvars, params, self.location or capture())
+            atoms = tuple(cast_operands(self, op, list(atoms)))
+            results = infer(op, tuple([a.aval for a in atoms]), params, context)
+        location = self.location or capture()
+        if len(results) == 1:
+            var = Var(results[0])
+            eqn = Equation(op, atoms, (var,), params, location)
+            tracers = [Tracer(self, var)]
+        else:
+            outvars = tuple([Var(t) for t in results])
+            eqn = Equation(op, atoms, outvars, params, location)
+            tracers = [Tracer(self, v) for v in outvars]
         self.eqns.append(eqn)
-        if STATE.on_equation:
-            for observer in STATE.on_equation:
+        if state.on_equation:
+            for observer in state.on_equation:
                 observer(eqn)
+        return tracers
+
+    def repeat(self, eqn: Equation, env: Mapping[Var, Any], location: Location
+               ) -> list[Tracer] | None:
+        """Record an equation of another program: `env` has its variables' values. Nothing has to
+        be inferred where the operands have the types that they have there; None where they differ.
+        """
+        op = eqn.op
+        if op.effect:
+            return None
+        atoms = []
+        for v in eqn.invars:
+            if isinstance(v, Literal):
+                atoms.append(v)
+                continue
+            x = env[v]
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            if a.aval is not v.aval:
+                return None
+            atoms.append(a)
+        outvars = tuple([Var(v.aval) for v in eqn.outvars])
+        new = Equation(op, tuple(atoms), outvars, eqn.params, location)
+        self.eqns.append(new)
+        for observer in STATE.on_equation:
+            observer(new)
         return [Tracer(self, v) for v in outvars]
 
     # -- operands ----------------------------------------------------------------------------
     def atom(self, x: Any) -> Atom:
         """The variable or literal that stands for `x` in this program."""
+        kind = type(x)
+        aval = NUMPY_SCALARS.get(kind)
+        if aval is not None:
+            return Literal(x, aval)
         if isinstance(x, Tracer):
             if x.builder is self:
                 return x.variable
             if not self._encloses(x.builder):
                 self._leaked(x)
             return self._capture(x)
-        kind = type(x)
         if kind in (int, float, bool, complex):
             aval = type_of_constant(x)
             return Literal(aval.dtype.type(x), aval)
+        if isinstance(x, np.generic):
+            aval = type_of_constant(x)
+            return Literal(x if x.dtype == aval.dtype else aval.dtype.type(x), aval)
         if isinstance(x, Array):
             aval = x.aval
             if not aval.shape and not aval.mesh.axis_names and isinstance(aval.dtype, np.dtype):

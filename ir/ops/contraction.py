@@ -276,26 +276,43 @@ def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers
     swapped: `x` is the right operand. The result is typed with the operand's sharding, so a sum
     over devices that the derivative needs is made here, or left pending for a reduced operand.
     """
+    mesh, rank = type_of(ct).sharding.mesh, len(type_of(y).shape)
+    key = ("dot cotangent", rank, swapped, numbers, mesh)
+    plan = x.memo.get(key)
+    if plan is None:
+        plan = x.memo[key] = _cotangent_plan(mesh, x, rank, swapped, numbers)
+    dimension_numbers, wanted, permutation = plan
+    params["out_sharding"] = wanted
+    out = dot_general_p.bind(ct, y, dimension_numbers=dimension_numbers, **params)
+    if permutation is not None:
+        out = call("transpose", out, permutation=permutation)
+    return convert(out, x.dtype)
+
+
+def _cotangent_plan(mesh: Any, x: ArrayType, rank: int, swapped: bool, numbers: DotNumbers
+                    ) -> tuple[DotNumbers, NamedSharding | None, tuple[int, ...] | None]:
+    """Dimension numbers and sharding of the product that gives a cotangent, and the permutation
+    after it (None where there is none).
+
+    mesh: of the given cotangent. rank: of the other operand.
+    """
     (xc, yc), (xb, yb) = numbers
     x_free = free_dims(x.ndim, xc, xb)
-    y_free = free_dims(type_of(y).ndim, yc, yb)
+    y_free = free_dims(rank, yc, yb)
     nb, nx, ny = len(xb), len(x_free), len(y_free)
     batch = tuple(range(nb))
     of_y = tuple(range(nb, nb + ny)) if swapped else tuple(range(nb + nx, nb + nx + ny))
     by_y = tuple(xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__))
     order = (*xb, *x_free, *by_y)
     wanted = cotangent_sharding(x)
-    mesh = type_of(ct).mesh
     if wanted is None and mesh.explicit_axes:      # x knew of no mesh: its cotangent is whole
         wanted = named_sharding_abstract(mesh, spec_from_entries(((),) * x.ndim))
     if wanted is not None:
         parts = wanted.spec.partitions
         wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))
-    out = dot_general_p.bind(ct, y, dimension_numbers=((of_y, y_free), (batch, tuple(yb))),
-                             **{**params, "out_sharding": wanted})
-    if order != tuple(range(len(order))):
-        out = call("transpose", out, permutation=permutation_inverse(order))
-    return convert(out, x.dtype)
+    permuted = order != tuple(range(len(order)))
+    return (((of_y, y_free), (batch, tuple(yb))), wanted,
+            permutation_inverse(order) if permuted else None)
 
 
 def _transpose(ct: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotNumbers,

@@ -7,8 +7,9 @@ other. Any module of `ir/ops` may use these functions.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -136,6 +137,14 @@ def reduce_sum(x: Any, axes: Sequence[int]) -> Any:
 
 def cotangent_type(operand: ArrayType) -> ArrayType:
     """The type of the cotangent of a value: unreduced and reduced change places."""
+    found = operand.memo.get("cotangent")
+    if found is None:
+        found = operand.memo["cotangent"] = _cotangent_type(operand)
+    return operand if found is False else found
+
+
+def _cotangent_type(operand: ArrayType) -> ArrayType | Literal[False]:
+    """As `cotangent_type`; False for the type itself, which must not hold itself alive."""
     spec, manual = operand.sharding.spec, operand.manual
     changes: dict[str, Any] = {}
     if spec.unreduced or spec.reduced:
@@ -145,7 +154,7 @@ def cotangent_type(operand: ArrayType) -> ArrayType:
         changes["manual"] = ManualState(manual.varying, manual.reduced, manual.unreduced)
     if operand.weak_type:
         changes["weak_type"] = False
-    return operand.update(**changes) if changes else operand
+    return operand.update(**changes) if changes else False
 
 
 def unbroadcast(operand: ArrayType, ct: Any) -> Any:
@@ -155,6 +164,8 @@ def unbroadcast(operand: ArrayType, ct: Any) -> Any:
     an Explicit mesh, the sharding of the answer are those of the operand's cotangent.
     """
     t, want = type_of(ct), cotangent_type(operand)
+    if t is want:
+        return ct
     if t.shape != want.shape:
         repeated = [d for d in range(t.ndim) if not want.shape or want.shape[d] != t.shape[d]]
         ct = reduce_sum(ct, repeated)
@@ -223,6 +234,7 @@ def _results(op: Op, out: Any) -> list[Any]:
     return list(out) if op.multiple_results else [out]
 
 
+@functools.lru_cache(maxsize=256)
 def has_tangent(dtype: Any) -> bool:
     """Whether values of this dtype have tangents: floats and complex numbers do."""
     return tangent_dtype(dtype) == dtype

@@ -16,8 +16,9 @@ import numpy as np
 
 from ...ir.context import STATE, interpreter_context
 from ...ir.dtypes import float0
+from ...ir.location import Location
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
-from ...ir.ops.derivatives import full_like, has_tangent, push_forward
+from ...ir.ops.derivatives import add_any, full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging import Builder, collector_paused
@@ -33,7 +34,7 @@ Mask = tuple[bool, ...]
 def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
     """Results of an op and their tangents (None where zero), in the current interpreter."""
-    if all(t is None for t in tangents):
+    if all([t is None for t in tangents]):
         results = process(op, operands, params)
         return results, [None] * len(results)
     rule = CALLS.get(op.name)
@@ -41,8 +42,36 @@ def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[
         outs, out_tangents = rule.jvp(operands, tangents, params)
     else:
         outs, out_tangents = push_forward(op, operands, tangents, params)
-    return outs, [t if t is not None and has_tangent(typeof(x).dtype) else None
-                  for x, t in zip(outs, out_tangents, strict=True)]
+    return outs, _with_tangents(outs, out_tangents)
+
+
+def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    return [t if t is not None and has_tangent(typeof(x).dtype) else None
+            for x, t in zip(outs, tangents, strict=True)]
+
+
+def _push_repeated(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any], repeat: Any,
+                   location: Location) -> tuple[list[Any], list[Any]] | None:
+    """As `push`, for an op whose derivative is a sum of terms: the equation itself is repeated,
+    not inferred again. None for other ops, and where it cannot be."""
+    op = eqn.op
+    rule = op.jvp
+    if type(rule) is not tuple or op.name in CALLS:
+        return None
+    results = repeat(eqn, env, location)
+    if results is None:
+        return None
+    out, total = results[0], None
+    operands = [Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+    for partial, g in zip(rule, tangents, strict=True):
+        if g is None or partial is None:
+            continue
+        term = partial(g, out, *operands, **eqn.params)
+        if term is not None:
+            total = term if total is None else add_any(total, term)
+    if total is not None and not has_tangent(out.aval.dtype):
+        total = None
+    return results, [total]
 
 
 def zero_tangent(x: Any) -> Any:
@@ -74,37 +103,47 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
     of parameters, where not zero. wanted: the results whose tangents are asked for. builders: the
     ones that record, for locations.
     """
-    moves = _dependent(program.eqns, set(tangents))
-    needed = {a for a in wanted if isinstance(a, Var)} & moves
+    eqns = program.eqns
+    moves = _dependent(eqns, set(tangents))
+    known: Any = tangents             # looked up by literals too, which it never holds
+    needed = moves.intersection(wanted)
     through: set[int] = set()
-    for i in range(len(program.eqns) - 1, -1, -1):
-        eqn = program.eqns[i]
+    for i in range(len(eqns) - 1, -1, -1):
+        eqn = eqns[i]
         if not needed.isdisjoint(eqn.outvars) and eqn.op.jvp != "zero":
             through.add(i)
-            needed.update(a for a in eqn.invars if isinstance(a, Var) and a in moves)
-        elif eqn.op.effect in ("host", "io") and any(a in moves for a in eqn.invars):
+            needed.update(moves.intersection(eqn.invars))
+        elif eqn.op.effect in ("host", "io") and not moves.isdisjoint(eqn.invars):
             through.add(i)                # its derivative is refused, used or not
-    live = {id(e) for e in live_equations(program.eqns, program.outvars)}
+    live = {id(e) for e in live_equations(eqns, program.outvars)}
+    here: Any = STATE.interpreter
+    repeat = here.repeat if type(here) in (Builder, Forward) else None
     with Replay("jvp", *builders) as at:
         at.name_meshes(program)
-        for i, eqn in enumerate(program.eqns):
-            if id(eqn) not in live and i not in through:
+        for i, eqn in enumerate(eqns):
+            alive = id(eqn) in live
+            if not alive and i not in through:
                 continue
-            given = ([tangents.get(a) if isinstance(a, Var) else None for a in eqn.invars]
-                     if i in through else ())
-            at(eqn)
-            if all(t is None for t in given):
-                if id(eqn) not in live:
+            if i not in through or known.keys().isdisjoint(eqn.invars):
+                if not alive or eqn.outvars and all([v in env for v in eqn.outvars]):
                     continue
-                if not eqn.outvars or not all(v in env for v in eqn.outvars):
-                    for b in at.builders:
-                        b.location = eqn.location
+                results = None
+                if repeat is not None:
+                    results = repeat(eqn, env, eqn.location)
+                if results is None:
+                    at(eqn)
+                    at.exactly(eqn.location)
                     results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
-                    env.update(zip(eqn.outvars, results, strict=True))
+                env.update(zip(eqn.outvars, results, strict=True))
                 continue
-            outs, out_tangents = push(eqn.op, [operand(a, env) for a in eqn.invars], given,
-                                      eqn.params)
-            for v, x, t in zip(eqn.outvars, outs, out_tangents, strict=True):
+            location = at(eqn)
+            given = list(map(known.get, eqn.invars))
+            pushed = None
+            if repeat is not None:
+                pushed = _push_repeated(eqn, env, given, repeat, location)
+            if pushed is None:
+                pushed = push(eqn.op, [operand(a, env) for a in eqn.invars], given, eqn.params)
+            for v, x, t in zip(eqn.outvars, *pushed, strict=True):
                 env[v] = x
                 if t is not None:
                     tangents[v] = t
@@ -113,7 +152,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
 def _dependent(eqns: Sequence[Equation], found: set[Var]) -> set[Var]:
     found = set(found)
     for eqn in eqns:
-        if not found.isdisjoint(a for a in eqn.invars if isinstance(a, Var)):
+        if not found.isdisjoint(eqn.invars):
             found.update(eqn.outvars)
     return found
 
@@ -220,16 +259,30 @@ class Forward:
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         linear = self.linear
-        if any(isinstance(x, Tracer) and x.builder is linear for x in operands):
-            rule = CALLS.get(op.name)
-            if rule is not None and rule.split is not None:
-                return rule.split(self, operands, params)
-            return linear.process(op, operands, params)
-        STATE.interpreter = self.outer
+        for x in operands:
+            if type(x) is Tracer and x.builder is linear:
+                if op.subprograms:
+                    rule = CALLS.get(op.name)
+                    if rule is not None and rule.split is not None:
+                        return rule.split(self, operands, params)
+                return linear.process(op, operands, params)
+        outer = self.outer
+        STATE.interpreter = outer
         try:
-            return (self.outer or DEFAULT_INTERPRETER[0]).process(op, operands, params)
+            return (outer or DEFAULT_INTERPRETER[0]).process(op, operands, params)
         finally:
             STATE.interpreter = self
+
+    def repeat(self, eqn: Equation, env: dict[Var, Any], location: Location) -> list[Any] | None:
+        """As `Builder.repeat`: in the builder around it, or in the linear program. None where the
+        equation has to be processed."""
+        linear, outer = self.linear, self.outer
+        for a in eqn.invars:
+            if not isinstance(a, Literal):
+                x = env[a]
+                if type(x) is Tracer and x.builder is linear:
+                    return None if eqn.op.subprograms else linear.repeat(eqn, env, location)
+        return outer.repeat(eqn, env, location) if type(outer) is Builder else None
 
     def constant(self, x: Any) -> Any:
         """What `jnp` functions make of a number or a numpy array within a rule."""
@@ -245,7 +298,11 @@ class Forward:
         with Replay("", self) as at:
             at.name_meshes(program)
             for eqn in live_equations(program.eqns, program.outvars):
-                if eqn.outvars and all(v in env for v in eqn.outvars):
+                if eqn.outvars and all([v in env for v in eqn.outvars]):
+                    continue
+                tracers = self.repeat(eqn, env, eqn.location)
+                if tracers is not None:
+                    env.update(zip(eqn.outvars, tracers, strict=True))
                     continue
                 at(eqn)
                 results = self.process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)

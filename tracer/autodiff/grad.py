@@ -36,7 +36,7 @@ from .differentiate import (
     pushed,
 )
 from .forward import Linear, Mask, zero_tangent
-from .pullback import VJP
+from .pullback import VJP, pulled_back
 from .replay import Scalar, evaluate
 from .transpose import backward
 
@@ -188,25 +188,36 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
     @functools.wraps(fun, updated=())
     def value_and_grad_f(*args: Any, **kwargs: Any) -> Any:
         partial, moving = by_argnums(fun, argnums, args, kwargs)
-        for leaf in tree.leaves(moving):
+        flat, in_tree = tree.flatten(tuple(moving))
+        for leaf in flat:
             check_reverse_input("grad", holomorphic, allow_int, leaf)
-        value, pull, *aux = vjp(partial, *moving, has_aux=has_aux)
+        values = flat_operands(flat)
+        point = differentiable(partial, values, in_tree, has_aux=has_aux)
+        types = [typeof(x) for x in values]
+        outs, linear, moved = linearized(point, [has_tangent(t.dtype) for t in types])
+        with named_meshes(point.meshes):
+            results = [finished(x) for x in outs[:point.count]]
+            aux = point.auxiliary(outs) if has_aux else None
+        value = tree.unflatten(point.out_tree, results)
         check_scalar(value)
-        for leaf in tree.leaves(value):
+        for leaf in results:
             check_reverse_output("grad", holomorphic, leaf)
-        with named_meshes(pull._meshes):
-            found = pull(tree.map(_one, value))
-        found = tuple([tree.map(_weak_as, g, x) for g, x in zip(found, moving, strict=True)])
-        g = found[0] if isinstance(argnums, int) else found
-        return ((value, *aux) if has_aux else value), g
+        with named_meshes(point.meshes):
+            found = pulled_back(linear, types, moved, [_one(x) for x in results])
+        g = tree.unflatten(in_tree, [_weak_as(g, t) for g, t in zip(found, types, strict=True)])
+        if isinstance(argnums, int):
+            (g,) = g
+        return ((value, aux) if has_aux else value), g
 
     return value_and_grad_f
 
 
-def _weak_as(g: Any, x: Any) -> Any:
-    """A gradient, weakly typed if its argument is."""
-    t, own = typeof(x), typeof(g)
-    if not t.weak_type or own.weak_type or own.dtype != t.dtype:
+def _weak_as(g: Any, t: ArrayType) -> Any:
+    """A gradient, weakly typed if its argument, of type t, is."""
+    if not t.weak_type:
+        return g
+    own = typeof(g)
+    if own.weak_type or own.dtype != t.dtype:
         return g
     return OPS["convert_element_type"].bind(g, new_dtype=t.dtype, weak_type=True, sharding=None)
 

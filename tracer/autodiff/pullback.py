@@ -58,10 +58,14 @@ class VJP:
         self.in_tree, self.out_tree = in_tree, out_tree
         self._types, self._out_types = tuple(types), tuple(out_types)
         self._moved, self._meshes = tuple(moved), tuple(meshes)
-        places: list[int] = []                  # of each residual: an argument's leaf, or -1
+        # Of each residual: an argument's leaf that is the same value, each leaf taken once; or -1.
+        where: dict[int, list[int]] = {}
+        for i in range(len(arguments) - 1, -1, -1):
+            where.setdefault(_identity(arguments[i]), []).append(i)
+        places: list[int] = []
         for r in linear.residuals:
-            places.append(next((i for i, x in enumerate(arguments)
-                                if i not in places and _same(r, x)), -1))
+            found = where.get(_identity(r))
+            places.append(found.pop() if found else -1)
         self._places = tuple(places)
         leaves: list[Any] = [NotNeeded()] * in_tree.num_leaves
         for place, r in zip(places, linear.residuals, strict=True):
@@ -108,28 +112,35 @@ class VJP:
                 f"{self._name}.\n\nBut the tree structures differ: the result has {self.out_tree}, "
                 f"the argument {given}.")
         check_cotangents(self._out_types, cts)
-        kept = [ct for ct, m in zip(cts, self._moved, strict=True) if m]
-        moving = [has_tangent(t.dtype) for t in self._types]
-        program, residuals = self.jaxpr, flat_operands(self._residuals())
         with named_meshes(self._meshes):
-            found = backward(program, [*residuals, *(None for m in moving if m)],
-                             flat_operands(kept))
-            rest = iter(found[len(residuals):])
-            back = [next(rest) if m else None for m in moving]
-            return tree.unflatten(self.in_tree, [
-                finished(zero_cotangent(t) if ct is None else ct)
-                for t, ct in zip(self._types, back, strict=True)])
+            return tree.unflatten(self.in_tree, pulled_back(
+                Linear(self.jaxpr, tuple(self._residuals())), self._types, self._moved, cts))
 
     def __repr__(self) -> str:
         return (f"VJP(of {self._name}, in_tree={self.in_tree}, out_tree={self.out_tree}, "
                 f"args_res={self.args_res}, opaque_residuals={self.opaque_residuals})")
 
 
-def _same(residual: Any, argument: Any) -> bool:
-    if residual is argument:
-        return True
-    return (isinstance(residual, Tracer) and isinstance(argument, Tracer)
-            and residual.builder is argument.builder and residual.variable is argument.variable)
+def pulled_back(linear: Linear, types: Sequence[ArrayType], moved: Mask, cts: Sequence[Any]
+                ) -> list[Any]:
+    """Cotangents of arguments of these types, from those of the results of their linear map.
+
+    moved: which results depend on the arguments.
+    """
+    kept = [ct for ct, m in zip(cts, moved, strict=True) if m]
+    residuals = flat_operands(linear.residuals)
+    moving = [has_tangent(t.dtype) for t in types]
+    found = backward(linear.program, [*residuals, *(None for m in moving if m)],
+                     flat_operands(kept))
+    rest = iter(found[len(residuals):])
+    back = [next(rest) if m else None for m in moving]
+    return [finished(zero_cotangent(t) if ct is None else ct)
+            for t, ct in zip(types, back, strict=True)]
+
+
+def _identity(x: Any) -> int:
+    """The same for two objects where they are one value: a variable has many tracers."""
+    return id(x.variable) if isinstance(x, Tracer) else id(x)
 
 
 tree.register_pytree_node(VJP, VJP._flattened, VJP._unflattened)

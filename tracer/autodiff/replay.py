@@ -12,6 +12,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import STATE, interpreter_context
+from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -94,11 +95,13 @@ def process(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any
 
 def equation_context(eqn: Equation, context: AbstractMesh) -> AbstractMesh:
     """The context mesh that an equation was traced under."""
-    if not eqn.outvars:
+    outvars = eqn.outvars
+    if not outvars:
         return context
-    for v in eqn.outvars:
-        if v.aval.mesh.axis_names:
-            return v.aval.mesh
+    for v in outvars:
+        mesh = v.aval.sharding.mesh
+        if mesh is not empty_abstract_mesh and mesh.axis_names:
+            return mesh  # type: ignore[return-value]
     return empty_abstract_mesh if not eqn.op.subprograms else context
 
 
@@ -110,10 +113,11 @@ class Replay:
                 at(eqn)
     """
 
-    __slots__ = ("builders", "context", "locations", "word")
+    __slots__ = ("builders", "context", "last", "locations", "under", "word")
 
     def __init__(self, word: str, *builders: Any) -> None:
         self.word = word
+        self.last = self.under = UNKNOWN      # the location seen last, and with the word
         flat = [b for x in builders for b in getattr(x, "builders", (x,))]
         self.builders = [b for b in flat if isinstance(b, Builder)]
 
@@ -122,12 +126,26 @@ class Replay:
         self.locations = [b.location for b in self.builders]
         return self
 
-    def __call__(self, eqn: Equation) -> None:
+    def __call__(self, eqn: Equation) -> Location:
+        """The location that equations made of this one have."""
         STATE.abstract_mesh = equation_context(eqn, self.context)
+        location = eqn.location
         if self.builders:
-            location = eqn.location.under(self.word) if self.word else eqn.location
+            if location is self.last:
+                return self.under             # equations made of one have one location
+            self.last = location
+            if self.word:
+                location = location.under(self.word)
+            self.under = location
             for b in self.builders:
                 b.location = location
+        return location
+
+    def exactly(self, location: Location) -> None:
+        """Set a location as it is, for equations that no transformation made."""
+        self.last = self.under = UNKNOWN
+        for b in self.builders:
+            b.location = location
 
     def name_meshes(self, program: Program) -> None:
         """Tell the builders which concrete meshes the program names."""
@@ -160,12 +178,14 @@ class user_code:
 
 def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Equation]:
     """The equations that the results depend on, and those that the host sees, in order."""
-    wanted = {a for a in outvars if isinstance(a, Var)}
+    wanted = set(outvars)              # literals among them do no harm
     kept: list[Equation] = []
     for eqn in reversed(eqns):
-        if not eqn.outvars or not wanted.isdisjoint(eqn.outvars) or eqn.effects:
+        outs, op = eqn.outvars, eqn.op
+        if (outs[0] in wanted if len(outs) == 1 else not outs or not wanted.isdisjoint(outs)) or (
+                (op.effect or op.subprograms) and eqn.effects):
             kept.append(eqn)
-            wanted.update(a for a in eqn.invars if isinstance(a, Var))
+            wanted.update(eqn.invars)
     kept.reverse()
     return kept
 
@@ -174,9 +194,17 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "") -> list[An
     """The results of a program on these values, in the current interpreter."""
     env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
     env.update(program.consts)
-    with Replay(word, STATE.interpreter) as at:
+    interpreter = STATE.interpreter
+    repeat = interpreter.repeat if type(interpreter) is Builder else None
+    with Replay(word, interpreter) as at:
         at.name_meshes(program)
         for eqn in live_equations(program.eqns, program.outvars):
+            if repeat is not None:
+                location = eqn.location.under(word) if word else eqn.location
+                tracers = repeat(eqn, env, location)
+                if tracers is not None:
+                    env.update(zip(eqn.outvars, tracers, strict=True))
+                    continue
             at(eqn)
             results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
             env.update(zip(eqn.outvars, results, strict=True))

@@ -41,11 +41,11 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
         _compute_others(program, visited, linear, env, at)
         found: dict[Var, Any] = {}
         for a, ct in zip(program.outvars, cts, strict=True):
-            if isinstance(a, Var) and a in linear:
+            if a in linear:
                 _accumulate(found, a, ct)
         for eqn in reversed(visited):
             given = [found.pop(v, None) for v in eqn.outvars]
-            if all(ct is None for ct in given):
+            if all([ct is None for ct in given]):
                 continue
             at(eqn)
             arguments = [LinearOperand(a.aval) if a in linear else operand(a, env)
@@ -61,7 +61,7 @@ def _linear_equations(program: Program, linear: set[Var]) -> list[Equation]:
     """The equations on the way from linear operands to results; their results enter `linear`."""
     out = []
     for eqn in live_equations(program.eqns, program.outvars):
-        if any(a in linear for a in eqn.invars):
+        if not linear.isdisjoint(eqn.invars):
             linear.update(eqn.outvars)
             out.append(eqn)
     return out
@@ -69,7 +69,7 @@ def _linear_equations(program: Program, linear: set[Var]) -> list[Equation]:
 
 def _compute_others(program: Program, visited: list[Equation], linear: set[Var],
                     env: dict[Var, Any], at: Replay) -> None:
-    others = [e for e in program.eqns if not any(a in linear for a in e.invars)]
+    others = [e for e in program.eqns if linear.isdisjoint(e.invars)]
     if not others:
         return
     wanted = [a for e in visited for a in e.invars if a not in linear]

@@ -246,8 +246,10 @@ def _binary(name: str, op: Op, doc: str, bool_op: Op | None = None) -> Callable[
     bool_bind = None if bool_op is None else bool_op.bind
 
     def f(x, y, /):
-        x, y = promote_pair(name, x, y)
-        if bool_bind is not None and getattr(x, "dtype", None) == BOOL:
+        if not (isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval):
+            x, y = promote_pair(name, x, y)
+        if bool_bind is not None and (
+                x.aval.dtype if isinstance(x, Array) else getattr(x, "dtype", None)) == BOOL:
             return bool_bind(x, y)
         return bind(x, y)
 
