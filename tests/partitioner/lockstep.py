@@ -62,12 +62,13 @@ def unshard(blocks: Blocks, aval: ArrayType) -> np.ndarray:
     mesh, pending = aval.mesh, aval.sharding.spec.unreduced
     out = np.zeros(aval.shape, next(iter(blocks.values())).dtype)
     seen: dict[Any, np.ndarray] = {}
-    used = pending.union(*aval.entries)
+    used = [axis_factor(a, mesh.shape) for a in sorted(pending.union(*aval.entries))]
     for device in devices_of(mesh):
         index = tile_index(mesh.shape, aval.entries, device)
         where = tuple(slice(i * n, (i + 1) * n)
                       for i, n in zip(index, aval.local_shape(), strict=True))
-        key = tuple(c for c, a in zip(device, mesh.axis_names, strict=True) if a in used)
+        place = dict(zip(mesh.axis_names, device, strict=True))
+        key = tuple(place[base] // after % size for base, _, size, after in used)
         if key in seen:
             np.testing.assert_array_equal(blocks[device], seen[key])
             continue
