@@ -17,18 +17,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .choose import Choice
-from .layouts import Held, Layouts
+from .layouts import Goal, Held, Layouts
 from .outcomes import outcomes
 from .tasks import Task
 
 Row = tuple[Held, ...]
+Value = tuple[int, int, Goal]
 
 
 class Effort(NamedTuple):
     """How widely is searched.
 
-    kept: rows side by side: so many by their price with the whole price of bringing what they hold
-    to where propagation has it, with half of it, and without. compared: cheapest rows that these
+    kept: rows side by side: so many by their price with all that is expected to be paid for what
+    they hold, with half of it, and without. compared: cheapest rows that these
     are taken from. outcomes: of one equation for one row. joined: rows of clusters that are joined.
     """
     kept: tuple[int, int, int]
@@ -37,18 +38,20 @@ class Effort(NamedTuple):
     joined: int
 
 
-_WEIGHTS = (2, 1, 0)            # halves of the price of bringing back what rows hold
+_WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid
 _WIDEST = 24                    # values of a cluster
 
 
 class Content:
-    """The table of a cluster. kinds, homes: of its values. prices: above that of the first row."""
+    """The table of a cluster. values: kind, layout of its type, and what its readers would like.
+    prices: above that of the first row.
+    """
 
-    __slots__ = ("homes", "kinds", "prices", "rows", "steps")
+    __slots__ = ("prices", "rows", "values")
 
-    def __init__(self, kinds: tuple[int, ...], homes: Held, rows: tuple[Row, ...],
-                 prices: tuple[int, ...]) -> None:
-        self.kinds, self.homes, self.rows, self.prices = kinds, homes, rows, prices
+    def __init__(self, values: tuple[Value, ...], rows: tuple[Row, ...], prices: tuple[int, ...]
+                 ) -> None:
+        self.values, self.rows, self.prices = values, rows, prices
 
 
 class Step(NamedTuple):
@@ -74,12 +77,14 @@ class Reading(NamedTuple):
 
     sources: per variable that it reads, its (cluster, place), or (READ, what it is held in).
     ends: per variable, whether nothing reads it later. unread: per result, whether nothing does.
+    later: per variable, what those like that read it later; goals: per result.
     """
     contents: tuple[Content, ...]
     sources: tuple[tuple[int, Held | int], ...]
     ends: tuple[bool, ...]
     unread: tuple[bool, ...]
-    wanted: tuple[Held, ...]
+    later: tuple[Goal, ...]
+    goals: tuple[Goal, ...]
     repeats: tuple[int, ...]
     effort: Effort
 
@@ -89,29 +94,24 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     contents, sources, effort = reading.contents, reading.sources, reading.effort
     read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
     # the values that live on: those of the clusters that are not read, then operands and results
-    values: list[tuple[int, int]] = []
-    kinds: list[int] = []
-    homes: list[int] = []
-    kept: list[tuple[int, int]] = []
+    places: list[tuple[int, int]] = []
+    values: list[Value] = []
     for c, content in enumerate(contents):
-        for place, (kind, home) in enumerate(zip(content.kinds, content.homes, strict=True)):
+        for place, value in enumerate(content.values):
             if (c, place) not in read_at:
-                kept.append((c, place))
-                values.append((c, place))
-                kinds.append(kind)
-                homes.append(home)
+                places.append((c, place))
+                values.append(value)
+    kept = tuple(places)
     living = [i for i, ends in enumerate(reading.ends) if not ends]
     for i in living:
         c, place = sources[i]
-        values.append((c, place) if c >= 0 else (READ, i))     # type: ignore[arg-type]
-        kinds.append(task.var_kinds[i])
-        homes.append(task.var_homes[i])
+        places.append((c, place) if c >= 0 else (READ, i))     # type: ignore[arg-type]
+        values.append((task.var_kinds[i], task.var_homes[i], reading.later[i]))
     made = [k for k, unread in enumerate(reading.unread) if not unread]
     count = len(task.places)
     for k in made:
-        values.append((MADE, k))
-        kinds.append(task.kinds[count + k])
-        homes.append(task.homes[count + k])
+        places.append((MADE, k))
+        values.append((task.kinds[count + k], task.homes[count + k], reading.goals[k]))
 
     found: dict[Row, tuple[int, tuple[int, ...], Choice | None]] = {}
     fixed = [None if c >= 0 else held for c, held in sources]
@@ -119,13 +119,14 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
         held = tuple([contents[c].rows[parents[c]][place] if own is None else own  # type: ignore
                       for (c, place), own in zip(sources, fixed, strict=True)])
         stay = [contents[c].rows[parents[c]][place] for c, place in kept]
-        for o in outcomes(layouts, task, held, reading.wanted, reading.repeats, effort.outcomes):
+        for o in outcomes(layouts, task, held, reading.goals, reading.repeats, reading.ends,
+                          effort.outcomes):
             row = (*stay, *[o.operands[i] for i in living], *[(o.results[k],) for k in made])
             total = price + o.price
             other = found.get(row)
             if other is None or total < other[0]:
                 found[row] = total, parents, o.choice
-    return _settled(layouts, values, tuple(kinds), tuple(homes), found, effort)
+    return _settled(layouts, places, values, found, effort)
 
 
 def _joined(layouts: Layouts, contents: Sequence[Content], most: int
@@ -135,7 +136,7 @@ def _joined(layouts: Layouts, contents: Sequence[Content], most: int
         return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
-        gaps = [_gap(layouts, content.kinds, content.homes, row) for row in content.rows]
+        gaps = [_ahead(layouts, content.values, row) for row in content.rows]
         found = [(price + more, gap + gaps[i], (*parents, i)) for price, gap, parents in found
                  for i, more in enumerate(content.prices)]
         if len(found) > most:
@@ -144,58 +145,56 @@ def _joined(layouts: Layouts, contents: Sequence[Content], most: int
     return [(price, parents) for price, _, parents in found]
 
 
-def _gap(layouts: Layouts, kinds: Sequence[int], homes: Held, row: Row) -> int:
-    """The price of bringing what a row holds to where propagation has it."""
+def _ahead(layouts: Layouts, values: Sequence[Value], row: Row) -> int:
+    """What is expected to be paid for what a row holds."""
     total = 0
-    for kind, home, held in zip(kinds, homes, row, strict=True):
-        if home not in held:
-            total += layouts.nearest(kind, held, home)[0]
+    for (kind, home, goal), held in zip(values, row, strict=True):
+        if goal or home not in held:
+            total += layouts.ahead(kind, home, goal, held)
     return total
 
 
-def _settled(layouts: Layouts, values: Sequence[tuple[int, int]], kinds: tuple[int, ...],
-             homes: Held, found: dict[Row, tuple[int, tuple[int, ...], Choice | None]],
-             effort: Effort) -> Step:
+def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Value],
+             found: dict[Row, tuple[int, tuple[int, ...], Choice | None]], effort: Effort) -> Step:
     """What goes on of these rows, and what all of them agree on."""
-    ranked = _promising(layouts, kinds, homes, found, effort)
+    ranked = _promising(layouts, values, found, effort)
     while True:
         first = ranked[0]
         differ = [c for c in range(len(values)) if any([r[c] != first[c] for r in ranked])]
         if len(differ) <= _WIDEST:
             break
         del ranked[len(ranked) // 2:]
-    agreed = tuple([(v, first[c]) for c, v in enumerate(values) if c not in differ])
+    agreed = tuple([(place, first[c]) for c, place in enumerate(places) if c not in differ])
     entries = [found[row] for row in ranked]
     content = None
     if len(ranked) > 1:
         least = entries[0][0]
-        content = _content(layouts, tuple([kinds[c] for c in differ]),
-                           tuple([homes[c] for c in differ]),
+        content = _content(layouts, tuple([values[c] for c in differ]),
                            tuple([tuple([row[c] for c in differ]) for row in ranked]),
                            tuple([price - least for price, _, _ in entries]))
-    return Step(content, tuple([values[c] for c in differ]), agreed,
+    return Step(content, tuple([places[c] for c in differ]), agreed,
                 tuple([parents for _, parents, _ in entries]),
                 tuple([choice for _, _, choice in entries]))
 
 
-def _content(layouts: Layouts, kinds: tuple[int, ...], homes: Held, rows: tuple[Row, ...],
+def _content(layouts: Layouts, values: tuple[Value, ...], rows: tuple[Row, ...],
              prices: tuple[int, ...]) -> Content:
-    key = ("content", kinds, homes, rows, prices)
+    key = ("content", values, rows, prices)
     content = layouts.memo.get(key)
     if content is None:
-        content = layouts.memo[key] = Content(kinds, homes, rows, prices)
+        content = layouts.memo[key] = Content(values, rows, prices)
     return content
 
 
-def _promising(layouts: Layouts, kinds: tuple[int, ...], homes: Held, found: dict[Row, tuple],
-               effort: Effort) -> list[Row]:
+def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple], effort: Effort
+               ) -> list[Row]:
     """The rows to go on with, the cheapest first."""
     order = sorted(found.items(), key=lambda item: item[1][0])
-    rows = _undominated(layouts, kinds, [(row, entry[0]) for row, entry in order],
+    rows = _undominated(layouts, [v[0] for v in values], [(row, entry[0]) for row, entry in order],
                         effort.compared)
     if len(rows) <= effort.kept[2]:
         return [row for row, _ in rows]
-    gaps = [_gap(layouts, kinds, homes, row) for row, _ in rows]
+    gaps = [_ahead(layouts, values, row) for row, _ in rows]
     chosen: set[int] = set()
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         ranks = [2 * price + weight * gap for (_, price), gap in zip(rows, gaps, strict=True)]
@@ -208,7 +207,7 @@ def _promising(layouts: Layouts, kinds: tuple[int, ...], homes: Held, found: dic
     return [rows[i][0] for i in sorted(chosen)]
 
 
-def _undominated(layouts: Layouts, kinds: tuple[int, ...], found: list[tuple[Row, int]], most: int
+def _undominated(layouts: Layouts, kinds: Sequence[int], found: list[tuple[Row, int]], most: int
                  ) -> list[tuple[Row, int]]:
     """Without rows that are as dear as it is to come to them from a cheaper one."""
     gaps = layouts.gaps

@@ -7,6 +7,7 @@ a byte: sums of them are exact, so that two programs that cost the same are know
 """
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
@@ -14,6 +15,11 @@ from ..ir.types import ArrayType, Entries, Shape
 from .choose import Layout, bridge
 
 Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
+# What readers are expected to gain, per layout that they would like a value in: its price from then
+# on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
+# finish a sum that is expected to be paid if it waits, in 1024 parts).
+Goal = tuple[tuple[int, int], ...]
+WAITS, ALL = -1, 1024
 UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
 
@@ -24,7 +30,7 @@ class Layouts:
     memo: answers about equations, by what they depend on.
     """
 
-    __slots__ = ("gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers", "prices",
+    __slots__ = ("aheads", "gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers", "prices",
                  "shapes", "table")
 
     def __init__(self, mesh: AbstractMesh) -> None:
@@ -37,6 +43,7 @@ class Layouts:
         self.shapes: list[tuple[Shape, int]] = []
         self.prices: dict[tuple[int, int, int], int] = {}
         self.gaps: dict[tuple[int, Held, Held], int] = {}
+        self.aheads: dict[tuple[int, int, Goal, Held], int] = {}
         self.memo: dict[Any, Any] = {}
 
     def number(self, entries: Entries, pending: frozenset[str] = _EMPTY) -> int:
@@ -66,6 +73,10 @@ class Layouts:
             self.kinds_of[aval] = n
         return n
 
+    def bytes(self, kind: int) -> int:
+        shape, itemsize = self.shapes[kind]
+        return math.prod(shape) * itemsize
+
     def price(self, kind: int, source: int, target: int) -> int:
         if source == target:
             return 0
@@ -93,3 +104,57 @@ class Layouts:
         if found is None:
             found = self.gaps[key] = sum([self.nearest(kind, have, n)[0] for n in want])
         return found
+
+    def ahead(self, kind: int, home: int, goal: Goal, held: Held) -> int:
+        """What is expected to be paid for a value from now on, where it is held so, less what it is
+        where it is held as its type says. goal: what readers would like.
+        """
+        if not goal and home in held:
+            return 0
+        key = (kind, home, goal, held)
+        found = self.aheads.get(key)
+        if found is None:
+            found = self.aheads[key] = min([self._ahead(kind, home, goal, n) for n in held])
+        return found
+
+    def _ahead(self, kind: int, home: int, goal: Goal, layout: int) -> int:
+        least = self.price(kind, layout, home)
+        for n, gain in goal:
+            if n == WAITS:
+                if self.table[layout][1]:
+                    least = least * gain // ALL
+            elif n == layout:
+                return min(gain, least)
+            else:
+                least = min(least, self.price(kind, layout, n) + gain)
+        return least
+
+    def together(self, kind: int, home: int, first: Goal, second: Goal, most: int) -> Goal:
+        """What the readers of two goals like; a value is brought once to what both of them like."""
+        key = ("goal", kind, home, first, second, most)
+        found = self.memo.get(key)
+        if found is None:
+            ranked = []
+            for n in dict.fromkeys([n for n, _ in (*first, *second) if n >= 0]):
+                back, there = self.price(kind, n, home), self.price(kind, home, n)
+                gain = self._ahead(kind, home, first, n) + self._ahead(kind, home, second, n)
+                gain = max(gain, -there)
+                if gain < back:
+                    ranked.append((gain + there, n, gain))
+            ranked.sort()
+            share = share_of(first) + share_of(second)
+            found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
+                                      *[(n, gain) for _, n, gain in ranked[:most]])
+        return found
+
+
+def share_of(goal: Goal) -> int:
+    return goal[0][1] if goal and goal[0][0] == WAITS else ALL
+
+
+def likes(goals: tuple[Goal, ...]) -> bool:
+    """Would readers like any of these values otherwise than its type says, finished?"""
+    for goal in goals:
+        if goal and goal[-1][0] != WAITS:
+            return True
+    return False

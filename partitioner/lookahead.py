@@ -17,14 +17,14 @@ from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
-from .layouts import Held, Layouts
+from .layouts import Goal, Held, Layouts, likes
 from .origins import Origins
-from .outcomes import WANTED, outcomes, wishes
+from .outcomes import WANTED, goals_before, outcomes
 from .tasks import Member, Outcome, Task, Tasks
 
 # By the number of equations, up to which; short programs are searched more widely.
-EFFORTS = ((64, Effort((8, 6, 4), 48, 8, 96)), (400, Effort((6, 4, 2), 24, 5, 48)),
-           (math.inf, Effort((6, 4, 2), 24, 4, 48)))
+EFFORTS = ((64, Effort((4, 3, 1), 16, 4, 32)), (400, Effort((3, 2, 1), 16, 4, 32)),
+           (math.inf, Effort((2, 2, 1), 12, 3, 16)))
 
 
 def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
@@ -120,14 +120,15 @@ class Planner:
         for atom in program.outvars:
             if isinstance(atom, Var):
                 self.last[atom] = len(self.parts)
-        self.wanted: dict[Var, list[int]] = {}
+        # per value what readers would like, with the number of the first of them; the last first
+        self.goals: dict[Var, list[tuple[int, Goal]]] = {}
         self.base: dict[Var, Held] = {}             # values that are decided
         self.clusters: dict[Var, _Cluster] = {}     # values that are not
         self.found: list[Choice | None] = [None] * len(self.parts)
 
     def run(self) -> list[Choice | None]:
         """The choice of every equation; None where there is none to make."""
-        self._wish()
+        self._look_back()
         self._search()
         if len(self.parts) == len(self.members):
             return self.found
@@ -138,46 +139,68 @@ class Planner:
             at += len(members)
         return found
 
-    # -- backward: what readers would like -----------------------------------------------------
+    # -- backward: what readers would gain -----------------------------------------------------
 
-    def _wish(self) -> None:
-        wanted, layouts = self.wanted, self.layouts
-        for part in reversed(self.parts):
+    def _look_back(self) -> None:
+        goals, layouts = self.goals, self.layouts
+        for k in range(len(self.parts) - 1, -1, -1):
+            part = self.parts[k]
             task = part.task
-            results: tuple[Held, ...] = ()
-            if wanted:
-                results = tuple([tuple(wanted.get(v, ())) for v in part.made])
-            if task.settled is not None and not any(results):
+            after: tuple[Goal, ...] = ()
+            if goals:
+                after = tuple([goals[v][-1][1] if v in goals else () for v in part.made])
+            settled = task.settled is not None and not likes(after) and not task.linear
+            if settled and (not goals or goals.keys().isdisjoint(part.read)):
                 continue
-            wished = wishes(layouts, task, results or ((),) * len(part.made))
-            for v, home, some in zip(part.read, task.var_homes, wished, strict=True):
-                for n in some:
-                    if n != home:
-                        mine = wanted.setdefault(v, [])
-                        if n not in mine and len(mine) < WANTED:
-                            mine.append(n)
+            before: Sequence[Goal] = ((),) * len(part.read)
+            if not settled:
+                before = goals_before(layouts, task, after or ((),) * len(part.made))
+            for i, v in enumerate(part.read):
+                mine = goals.get(v)
+                goal = before[i]
+                if mine is not None:
+                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,
+                                            mine[-1][1], WANTED)
+                elif goal and self.last[v] > k:       # others read it as it is
+                    goals[v] = mine = [(self.last[v], ())]
+                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal, (), WANTED)
+                elif goal:
+                    goals[v] = mine = []
+                if mine is not None:
+                    mine.append((k, goal))
+
+    def _goals_of(self, values: Sequence[Var]) -> tuple[Goal, ...]:
+        goals = self.goals
+        return tuple([goals[v][-1][1] if v in goals else () for v in values])
 
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
         layouts, base, clusters, last = self.layouts, self.base, self.clusters, self.last
         most = self.effort.outcomes
+        nothing: tuple[Goal, ...] = ()
         for v in (*self.program.invars, *self.program.constvars):
             base[v] = (layouts.of(v.aval),)
         for k, part in enumerate(self.parts):
             task, read, made = part.task, part.read, part.made
-            wanted: tuple[Held, ...] = ()
-            if self.wanted:
-                wanted = tuple([tuple(self.wanted.get(v, ())) for v in made])
+            wanted = nothing
+            if self.goals:
+                wanted = self._goals_of(made)
+                for v in read:              # it has come to this reader
+                    mine = self.goals.get(v)
+                    if mine is not None and mine[-1][0] == k:
+                        mine.pop()
+                        if not mine:
+                            del self.goals[v]
             repeats = tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
             only: Outcome | None = None
             if not clusters or clusters.keys().isdisjoint(read):
                 held = tuple([base[v] for v in read])
-                if task.settled is not None and not any(wanted) and held == task.alone:
+                if task.settled is not None and not likes(wanted) and held == task.alone:
                     only = task.settled
                 else:
                     found = outcomes(layouts, task, held, wanted or ((),) * len(made), repeats,
-                                     most)
+                                     tuple([last[v] == k for v in read]), most)
                     if len(found) == 1:
                         only = found[0]
             if only is not None:
@@ -195,7 +218,7 @@ class Planner:
         self._leave()
 
     def _step(self, k: int, task: Task, read: Sequence[Var], made: Sequence[Var],
-              wanted: tuple[Held, ...], repeats: tuple[int, ...]) -> None:
+              wanted: tuple[Goal, ...], repeats: tuple[int, ...]) -> None:
         base, last = self.base, self.last
         joined: list[_Cluster] = []
         sources: list[tuple[int, Held | int]] = []
@@ -209,7 +232,8 @@ class Planner:
             sources.append((joined.index(cluster), cluster.variables.index(v)))
         ends = [last[v] == k for v in read]
         reading = Reading(tuple([c.content for c in joined]), tuple(sources), tuple(ends),
-                          tuple([v not in last for v in made]), wanted, repeats, self.effort)
+                          tuple([v not in last for v in made]), self._goals_of(read), wanted,
+                          repeats, self.effort)
         key = (task, reading)
         after = self.layouts.memo.get(key)
         if after is None:
@@ -256,9 +280,8 @@ class Planner:
         for cluster in dict.fromkeys(self.clusters.values()):
             content = cluster.content
             best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
-                [self._leaving(results[v], kind, home, held) for v, kind, home, held in
-                 zip(cluster.variables, content.kinds, content.homes, content.rows[i],
-                     strict=True)]))
+                [self._leaving(results[v], kind, home, held) for v, (kind, home, _), held in
+                 zip(cluster.variables, content.values, content.rows[i], strict=True)]))
             self._take(cluster.paths[best])
 
     def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:

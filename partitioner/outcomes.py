@@ -1,5 +1,5 @@
 """Outcomes: how one equation may go on from what its operands are held in, and for how much; and
-which layouts it would like its operands in.
+what it would gain from having its operands otherwise.
 
 Pure functions of tasks and layouts, remembered, so that repeated layers cost a dictionary lookup.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from .layouts import UNIT, Held, Layouts
+from .layouts import ALL, UNIT, WAITS, Goal, Held, Layouts, likes, share_of
 from .tasks import Outcome, Task
 
 WANTED = 3                  # layouts that readers would like a value in, besides its own
@@ -23,58 +23,91 @@ def with_layout(held: Held, layout: int) -> Held:
     return (*held, layout) if len(held) < HELD else (held[0], *held[2:], layout)
 
 
-# -- wishes ----------------------------------------------------------------------------------------
+# -- goals -----------------------------------------------------------------------------------------
 
-def wishes(layouts: Layouts, task: Task, results: tuple[Held, ...]) -> tuple[Held, ...]:
-    """Per variable the layouts that cheap options would have it in, its own perhaps among them.
+def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tuple[Goal, ...]:
+    """Per variable, what the equation would gain from having it otherwise than its type says.
 
-    results: per result what its readers would like.
+    after: per result, what its readers would.
     """
-    found = task.wishes.get(results)
+    found = task.goals.get(after)
     if found is None:
-        found = task.wishes[results] = (
-            tuple([(n,) for n in task.needs]) if task.table is None or task.needs
-            else _wishes(layouts, task, results))
+        if task.settled is not None and not likes(after):
+            found = tuple(_waiting(layouts, task, after))
+        elif task.table is None or task.needs:
+            found = tuple([
+                () if need == home else ((need, -layouts.price(kind, home, need)),)
+                for kind, home, need in zip(task.var_kinds, task.var_homes, task.needs,
+                                            strict=True)])
+        else:
+            found = _goals_before(layouts, task, after)
+        task.goals[after] = found
     return found
 
 
-def _wishes(layouts: Layouts, task: Task, results: tuple[Held, ...]) -> tuple[Held, ...]:
+def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tuple[Goal, ...]:
     table = task.table
     assert table is not None
     kinds, homes, count = task.kinds, task.homes, len(task.places)
-    own = homes[:count]
-    ends = [(home, *more) for home, more in zip(homes[count:], results, strict=True)]
-    hints = [*((n,) for n in own), *ends]
-    price_of = layouts.price
+    ends = list(zip(kinds[count:], homes[count:], after, task.pinned, strict=True))
+    hints: list[Held] = [(n,) for n in homes[:count]]
+    hints += [(home, *[n for n, _ in goal if n >= 0]) for _, home, goal, _ in ends]
+    price_of, ahead = layouts.price, layouts.ahead
     priced = []
     for option in table.suggested(hints, task.sums):
         price = option.price
-        for kind, home, need in zip(kinds, own, option.needs, strict=False):
+        needs: dict[int, int] = {}
+        for p, kind, home, need in zip(task.places, kinds, homes, option.needs, strict=False):
             if home != need:
                 price += price_of(kind, home, need)
-        for kind, made, wanted in zip(kinds[count:], option.results, ends, strict=True):
-            if made not in wanted:
-                price += min([price_of(kind, made, n) for n in wanted])
-        priced.append((price, option.needs))
+                if p >= 0:
+                    needs[p] = need
+        for (kind, home, goal, pinned), made in zip(ends, option.results, strict=True):
+            if pinned:
+                price += price_of(kind, made, home)
+            elif made != home or goal:
+                price += ahead(kind, home, goal, (made,))
+        priced.append((price, needs))
     priced.sort(key=itemgetter(0))
-    out: list[dict[int, None]] = [{} for _ in task.var_homes]
-    for _, needs in priced[:WANTED]:
-        for place, n in zip(task.places, needs, strict=False):
-            if place >= 0:
-                out[place][n] = None
-    return tuple(map(tuple, out))
+    least = priced[0][0]
+    out: list[dict[int, int]] = [{} for _ in task.var_homes]
+    for price, needs in priced[:2 * WANTED]:
+        for p, n in needs.items():
+            if n not in out[p] and len(out[p]) < WANTED:
+                there = price_of(task.var_kinds[p], task.var_homes[p], n)
+                gain = max(price - least - there, -there)
+                if gain < price_of(task.var_kinds[p], n, task.var_homes[p]):
+                    out[p][n] = gain
+    return tuple([(*waits, *liked.items()) for waits, liked in
+                  zip(_waiting(layouts, task, after), out, strict=True)])
+
+
+def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal]:
+    """Per variable, the share of finishing a sum that is left when it passes this equation."""
+    shares = [ALL] * len(task.var_homes)
+    if task.linear and not task.pinned[0]:
+        count = len(task.places)
+        result = layouts.bytes(task.kinds[count]) * share_of(after[0])
+        for members in task.linear:
+            for i in members:
+                p = task.places[i]
+                if p >= 0:
+                    own = layouts.bytes(task.kinds[i]) * len(members)
+                    shares[p] = min(shares[p], result // max(own, 1))
+    return [((WAITS, share),) if share < ALL else () for share in shares]
 
 
 # -- outcomes --------------------------------------------------------------------------------------
 
-def outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], wanted: tuple[Held, ...],
-             repeats: tuple[int, ...], most: int) -> tuple[Outcome, ...]:
+def outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple[Goal, ...],
+             repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> tuple[Outcome, ...]:
     """How an equation may go on, the most promising first, at most `most`.
 
-    held: what its variables are held in. wanted: per result, layouts that readers would like.
-    repeats: per variable, how often the equation runs for one reshard of it; () for once.
+    held: what its variables are held in. goals: per result, what its readers would like.
+    repeats: per variable, how often the equation runs for one reshard of it; () for once. ends: per
+    variable, whether nothing reads it later.
     """
-    key = (held, wanted, repeats, most)
+    key = (held, goals, repeats, ends, most)
     found = task.outcomes.get(key)
     if found is None:
         if task.table is None:
@@ -82,9 +115,9 @@ def outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], wanted: tuple
         elif task.needs:
             first = _brought(layouts, task, held, repeats)
             found = tuple([o._replace(price=first.price + o.price, operands=first.operands)
-                           for o in _outcomes(layouts, task, task.alone, wanted, (), most)])
+                           for o in _outcomes(layouts, task, task.alone, goals, (), ends, most)])
         else:
-            found = _outcomes(layouts, task, held, wanted, repeats, most)
+            found = _outcomes(layouts, task, held, goals, repeats, ends, most)
         task.outcomes[key] = found
     return found
 
@@ -118,15 +151,16 @@ def _sums(layouts: Layouts, task: Task, held: tuple[Held, ...]
     return ways
 
 
-def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], wanted: tuple[Held, ...],
-              repeats: tuple[int, ...], most: int) -> tuple[Outcome, ...]:
+def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple[Goal, ...],
+              repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> tuple[Outcome, ...]:
     table = task.table
     assert table is not None
     kinds, places, count = task.kinds, task.places, len(task.places)
-    ends = list(zip(kinds[count:], task.homes[count:], task.pinned, strict=True))
+    made = list(zip(kinds[count:], task.homes[count:], goals, task.pinned, strict=True))
+    wanted = [[n for n, _ in goal if n >= 0] for goal in goals]
     hints: list[Held] = [() if p < 0 else held[p] for p in places]
     hints += [(home, *more) for home, more in zip(task.homes[count:], wanted, strict=True)]
-    nearest, price_of = layouts.nearest, layouts.price
+    nearest, ahead = layouts.nearest, layouts.ahead
     out: dict[tuple, tuple[int, Outcome]] = {}
     for way in _sums(layouts, task, held):
         for option in table.suggested(hints, way):
@@ -138,14 +172,13 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], wanted: tupl
                     now[p] = with_layout(now[p], need)
             results = option.results
             rest = 0
-            for k, (kind, home, pinned) in enumerate(ends):
-                if results[k] != home:
-                    gap = price_of(kind, results[k], home)
-                    if pinned:
-                        price += gap
+            for k, (kind, home, goal, pinned) in enumerate(made):
+                if pinned:
+                    if results[k] != home:
+                        price += layouts.price(kind, results[k], home)
                         results = (*results[:k], home, *results[k + 1:])
-                    else:
-                        rest += gap
+                elif results[k] != home or goal:
+                    rest += ahead(kind, home, goal, (results[k],))
             row = (tuple(now), results)
             other = out.get(row)
             if other is None or price < other[1].price:
@@ -155,8 +188,39 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], wanted: tupl
     ranked = sorted(out.values(), key=itemgetter(0))
     _, best, moves = ranked[0]
     if moves or best.operands != held:
-        return tuple([o for _, o, _ in ranked[:most]])
-    # it moves nothing: only what gives a result as some reader would like is of interest besides
-    liked = [o for _, o, _ in ranked[1:most] if any([
-        n in more and n != m for n, m, more in zip(o.results, best.results, wanted, strict=True)])]
-    return (best, *liked)
+        found = [o for _, o, _ in ranked]
+    else:           # it moves nothing: of interest besides is what gives a result as readers like
+        found = [best, *[o for _, o, _ in ranked[1:most] if any([
+            n in more and n != m
+            for n, m, more in zip(o.results, best.results, wanted, strict=True)])]]
+    if len(found) == 1:
+        return tuple(found)
+    return _undominated(layouts, task, found, [i for i, end in enumerate(ends) if not end], most)
+
+
+def _undominated(layouts: Layouts, task: Task, found: list[Outcome], living: list[int], most: int
+                 ) -> tuple[Outcome, ...]:
+    """Without outcomes that are as dear as it is to come to them from a better one; at most `most`.
+    """
+    gap, price = layouts.gap, layouts.price
+    kinds, made = task.var_kinds, task.kinds[len(task.places):]
+    out: list[Outcome] = []
+    for o in found:
+        for better in out:
+            left = o.price - better.price
+            for kind, have, want in zip(made, better.results, o.results, strict=True):
+                if have != want:
+                    left -= price(kind, have, want)
+            if left < 0:
+                continue
+            for i in living:
+                have, want = better.operands[i], o.operands[i]
+                if have != want:
+                    left -= gap(kinds[i], have, want)
+            if left >= 0:
+                break
+        else:
+            out.append(o)
+            if len(out) == most:
+                break
+    return tuple(out)

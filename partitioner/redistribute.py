@@ -91,8 +91,26 @@ def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: En
 
     Nothing is pending; plans reach this bound, but for parts of axes without common parts.
     """
-    return 0 if source == target else _bound(mesh, _divided(mesh, shape, source, target), source,
-                                             target)
+    size = mesh.axis_size
+    whole = common = 1
+    for n, have, want in zip(shape, source, target, strict=True):
+        if have == want:
+            for a in have:
+                n = -(-n // size(a))
+            whole *= n
+            common *= n
+            continue
+        for a, b in zip(have, want, strict=False):
+            if a != b:
+                if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
+                    return _bound(mesh, _divided(mesh, shape, source, target), source, target)
+                common = 0                  # an axis meets another one: some keep nothing
+        tiles, wanted = _tiles(mesh, have), _tiles(mesh, want)
+        unit = math.lcm(tiles, wanted)
+        n = -(-n // unit) * unit
+        whole *= n // wanted
+        common *= n // max(tiles, wanted)
+    return whole - common
 
 
 @functools.lru_cache(maxsize=16384)

@@ -18,7 +18,7 @@ from ..ir.types import ArrayType
 from .alternatives import is_nonzero_constant, sums_through
 from .choose import Choice, Part, candidates, legal_choice
 from .factors import Axes, RuleInfo, project, rule_info
-from .layouts import UNIT, Held, Layouts
+from .layouts import UNIT, Goal, Held, Layouts
 from .origins import Origins
 
 _EMPTY: frozenset[str] = frozenset()
@@ -114,8 +114,8 @@ class Task:
     options.
     """
 
-    __slots__ = ("alone", "homes", "kinds", "linear", "needs", "outcomes", "pinned", "places",
-                 "settled", "sums", "table", "var_homes", "var_kinds", "wishes")
+    __slots__ = ("alone", "goals", "homes", "kinds", "linear", "needs", "outcomes", "pinned", "places",
+                 "settled", "sums", "table", "var_homes", "var_kinds")
 
     def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
@@ -128,7 +128,7 @@ class Task:
         self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, tuple[Outcome, ...]] = {}
-        self.wishes: dict[tuple, tuple[Held, ...]] = {}
+        self.goals: dict[tuple[Goal, ...], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
 
     def _settled(self) -> Outcome | None:
