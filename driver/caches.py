@@ -4,6 +4,7 @@ from __future__ import annotations
 from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.tiling import canonical_tiling
+from ..partitioner.fixed_point import forget_steps
 from ..runtime.placement import spec_on
 from .eager import EagerInterpreter
 from .jit import JITTED
@@ -28,5 +29,7 @@ def clear_caches() -> None:
             interpreter._cache.clear()
     for op in OPS.values():
         op.infer_cache.clear()
+        op.uses.clear()
+    forget_steps()
     for cache in (common_devices_indices_map, canonical_tiling, spec_on):
         cache.cache_clear()

@@ -109,12 +109,13 @@ class Op:
                  "explicit", "infer", "infer_cache", "jvp", "linear", "localize", "manual",
                  "multiple_results",
                  "name", "pending", "resize", "rule", "samples", "sharding_param", "subprograms",
-                 "transpose")
+                 "transpose", "uses")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._rule_cache: dict[Any, FactorRule] = {}
         self.infer_cache: dict[Any, tuple[ArrayType, ...]] = {}
+        self.uses: dict[tuple, Any] = {}         # by params (ir/use.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Use the op: its result (a list of results if `multiple_results`)."""

@@ -25,6 +25,7 @@ from .location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .types import ArrayType
+from .use import Use, use_of
 
 _text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
 _lambda = lazy_import(f"{__package__}.lambda_text")
@@ -76,7 +77,9 @@ class Equation:
     user's expression itself (a reshard or collective that a pass inserted).
     """
 
-    __slots__ = ("invars", "location", "op", "outvars", "params", "reason")
+    __slots__ = ("_use", "invars", "location", "op", "outvars", "params", "reason")
+
+    _use: Use | None
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
                  params: dict[str, Any], location: Location = UNKNOWN, reason: str = "") -> None:
@@ -86,6 +89,18 @@ class Equation:
         self.params = params
         self.location = location
         self.reason = reason
+        self._use = None
+
+    @property
+    def use(self) -> Use:
+        """The op with these params: where stages keep what they know of such equations.
+
+        Raises TypeError if a param cannot be hashed.
+        """
+        found = self._use
+        if found is None:
+            found = self._use = use_of(self.op, self.params)
+        return found
 
     @property
     def primitive(self) -> Op:
@@ -106,10 +121,26 @@ class Equation:
                                    for p in (h if isinstance(h, tuple) else (h,))
                                    if isinstance(p, Program)))
 
-    def replace(self, **changes: Any) -> Equation:
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        fields.update(changes)
-        return Equation(**fields)
+    def replace(self, *, op: Op | None = None, invars: Sequence[Atom] | None = None,
+                outvars: Sequence[Var] | None = None, params: dict[str, Any] | None = None,
+                location: Location | None = None, reason: str | None = None) -> Equation:
+        """An equation that differs in what is given here."""
+        new = Equation(op or self.op, self.invars if invars is None else invars,
+                       self.outvars if outvars is None else outvars,
+                       self.params if params is None else params,
+                       self.location if location is None else location,
+                       self.reason if reason is None else reason)
+        if op is None and params is None:
+            new._use = self._use
+        return new
+
+    def on(self, invars: Sequence[Atom], outvars: Sequence[Var], use: Use | None = None
+           ) -> Equation:
+        """The same use of the op, or `use`, on other operands and results."""
+        new = Equation(self.op, invars, outvars, self.params if use is None else use.params,
+                       self.location, self.reason)
+        new._use = use or self._use
+        return new
 
     def __repr__(self) -> str:
         return f"{list(self.outvars)} = {self.op.name} {list(self.invars)}"
@@ -165,6 +196,22 @@ class Program:
         return tuple(v.aval for v in self.outvars)
 
     @property
+    def ops(self) -> frozenset[Op]:
+        """The ops of its equations, those of the programs that they hold not included."""
+        found = self.memo.get("ops")
+        if found is None:
+            found = self.memo["ops"] = frozenset([e.op for e in self.eqns])
+        return found
+
+    @property
+    def holds_programs(self) -> bool:
+        """Do equations hold programs in their params?"""
+        found = self.memo.get("holds_programs")
+        if found is None:
+            found = self.memo["holds_programs"] = any([op.subprograms for op in self.ops])
+        return found
+
+    @property
     def effects(self) -> frozenset[str]:
         """What the host sees of it besides results: "debug", "io", and "ordered debug" and so on.
         """
@@ -174,10 +221,16 @@ class Program:
         return found
 
     def replace(self, **changes: Any) -> Program:
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "memo"}
-        fields.update(changes)
-        return Program(fields.pop("name"), fields.pop("invars"), fields.pop("eqns"),
-                       fields.pop("outvars"), **fields)
+        """A program that differs in what is given here; it remembers nothing (`memo`)."""
+        new = Program.__new__(Program)
+        for name in _FIELDS:
+            setattr(new, name, getattr(self, name))
+        for name, value in changes.items():
+            if name not in _FIELDS:
+                raise TypeError(f"a Program has no field {name!r}")
+            setattr(new, name, value if name in _SINGLE else tuple(value))
+        new.memo = {}
+        return new
 
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
         """Programs held in params of this program's equations (not of theirs)."""
@@ -203,6 +256,10 @@ class Program:
 
     def __repr__(self) -> str:
         return str(self)
+
+
+_FIELDS = tuple(name for name in Program.__slots__ if name != "memo")
+_SINGLE = frozenset(("level", "mesh", "name"))
 
 
 def programs_equal(a: Program, b: Program) -> bool:

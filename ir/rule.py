@@ -204,58 +204,80 @@ def make_rule(text: str, operand_shapes: Iterable[tuple[int, ...]],
                   tuple(sorted(sizes.items())) if sizes else ())
 
 
+class _Pattern:
+    """A rule text for operands and results of given ranks: all that does not hang on sizes.
+
+    dims: per tensor and dimension, the factors there, as numbers; names: by number. single: per
+    tensor, the dimensions that are one factor, as (dimension, factor).
+    """
+
+    __slots__ = ("dims", "kinds", "names", "single")
+
+    def __init__(self, text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
+        left, right, kinds = _parse(text)
+        if len(operands) == 0 and left == ((),):
+            left = ()
+        if len(left) != len(operands) and len(left) == 1 and ("...",) in left[0]:
+            left = left * len(operands)
+        if len(left) != len(operands) or len(right) != len(results):
+            raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
+                            f"the equation {len(operands)} and {len(results)}")
+        order: dict[str, int] = {}
+        tensors: list[Map] = []
+        for pattern, rank in zip(left + right, operands + results, strict=True):
+            dims: list[tuple[str, ...]] = []
+            for d in pattern:
+                if d == ("...",):
+                    dims.extend((f"d{i}",) for i in range(max(rank - (len(pattern) - 1), 0)))
+                else:
+                    dims.append(d)
+            if len(dims) != rank:
+                raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shapes of rank {rank}")
+            tensors.append(tuple(tuple(order.setdefault(name, len(order)) for name in d)
+                                 for d in dims))
+        self.dims = tuple(tensors)
+        self.names = tuple(order)
+        plain = (PASS, "", False, ())
+        self.kinds = tuple(kinds.get(name, plain) for name in order)
+        self.single = tuple(tuple((i, d[0]) for i, d in enumerate(dims) if len(d) == 1)
+                            for dims in tensors)
+
+
+_pattern = functools.lru_cache(maxsize=8192)(_Pattern)
+_factor = functools.lru_cache(maxsize=65536)(Factor)
+
+
 @functools.lru_cache(maxsize=65536)
-def _build(text: str, operand_shapes: tuple, result_shapes: tuple, sizes: tuple) -> FactorRule:
-    left, right, kinds = _parse(text)
-    if len(operand_shapes) == 0 and left == ((),):
-        left = ()
-    if len(left) != len(operand_shapes) and len(left) == 1 and ("...",) in left[0]:
-        left = left * len(operand_shapes)
-    if len(left) != len(operand_shapes) or len(right) != len(result_shapes):
-        raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
-                        f"the equation {len(operand_shapes)} and {len(result_shapes)}")
-    known = dict(sizes)
-    order: dict[str, int] = {}
-    size_of: dict[str, int] = {}
+def _build(text: str, operand_shapes: tuple, result_shapes: tuple, given: tuple) -> FactorRule:
+    pattern = _pattern(text, tuple(map(len, operand_shapes)), tuple(map(len, result_shapes)))
     shapes = operand_shapes + result_shapes
-    expanded: list[list[tuple[str, ...]]] = []
-    for pattern, shape in zip(left + right, shapes, strict=True):
-        dims: list[tuple[str, ...]] = []
-        for d in pattern:
-            if d == ("...",):
-                extra = len(shape) - (len(pattern) - 1)
-                if extra < 0 and len(shape) == 0:
-                    extra = 0
-                dims.extend((f"d{i}",) for i in range(extra))
-            else:
-                dims.append(d)
-        if len(dims) != len(shape):
-            raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shape {shape}")
-        expanded.append(dims)
-    for dims, shape in zip(expanded, shapes, strict=True):
-        for d, n in zip(dims, shape, strict=True):
-            if len(d) == 1:
-                size_of[d[0]] = max(size_of.get(d[0], 0), n)
-            for name in d:
-                order.setdefault(name, len(order))
-    for name, n in known.items():
-        size_of[name] = n
+    sizes: list[int | None] = [None] * len(pattern.names)
+    for single, shape in zip(pattern.single, shapes, strict=True):
+        for d, f in single:
+            n, before = shape[d], sizes[f]
+            if before is None or n > before:
+                sizes[f] = n
+    if given:
+        place = {name: f for f, name in enumerate(pattern.names)}
+        for name, n in given:
+            if name in place:
+                sizes[place[name]] = n
     maps: list[Map] = []
-    for dims, shape in zip(expanded, shapes, strict=True):
-        out: list[Dim] = []
-        for d, n in zip(dims, shape, strict=True):
-            if len(d) == 1 and n == 1 and size_of[d[0]] != 1:
-                out.append(())
-            else:
-                out.append(tuple(order[name] for name in d))
-        maps.append(tuple(out))
+    for dims, single, shape in zip(pattern.dims, pattern.single, shapes, strict=True):
+        if 1 in shape:
+            ones = [d for d, f in single if shape[d] == 1 and sizes[f] != 1]
+            if ones:
+                dims = tuple([() if d in ones else split for d, split in enumerate(dims)])
+        maps.append(dims)
     factors = []
-    for name in order:
-        if name not in size_of:
+    for name, size, (kind, operator, blocked, window) in zip(pattern.names, sizes, pattern.kinds,
+                                                             strict=True):
+        if size is None:
             raise RuleError(f"rule {text!r}: the size of factor {name!r} is not known")
-        kind, operator, blocked, window = kinds.get(name, (PASS, "", False, ()))
-        valid = window[3:] or None
-        factors.append(Factor(name, size_of[name], kind, operator, blocked, *window[:3],
-                              valid=valid))  # type: ignore[arg-type]
+        if window:
+            factors.append(_factor(name, size, kind, operator, blocked, *window[:3],
+                                   valid=window[3:] or None))
+        else:
+            factors.append(_factor(name, size, kind, operator, blocked))
     n = len(operand_shapes)
     return FactorRule(tuple(maps[:n]), tuple(maps[n:]), tuple(factors))

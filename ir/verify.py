@@ -37,11 +37,12 @@ from .keys import storage_dtype
 from .levels import LEVEL_RULES, Violation, check_collective
 from .location import UNKNOWN
 from .mesh import AbstractMesh, empty_abstract_mesh
-from .op import Op, params_key
+from .op import Op
 from .print import equation_excerpt
 from .program import Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
+from .use import Use
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
 NOT_AT: dict[Level, frozenset[str]] = {
@@ -59,9 +60,9 @@ def verify(program: Program) -> None:
     try:
         check_mesh(program)
         bound = check_heading(program)
-        level, mesh = program.level, program.mesh
+        place = _place(program.level, program.mesh)
         for index, eqn in enumerate(program.eqns):                      # noqa: B007
-            check_equation(eqn, bound, level, mesh)
+            check_equation(eqn, bound, place)
         index = len(program.eqns)
         check_results(program, bound)
     except Violation as violation:
@@ -175,39 +176,57 @@ def _check_axis(axis: Any, mesh: AbstractMesh, aval: ArrayType) -> None:
 
 # -- equations -------------------------------------------------------------------------------------
 
-def check_equation(eqn: Equation, bound: set[Var], level: Level, mesh: AbstractMesh) -> None:
+class _Place:
+    """Where equations stand: what is found right of them there is kept in their uses."""
+
+    __slots__ = ("level", "mesh")
+
+    def __init__(self, level: Level, mesh: AbstractMesh) -> None:
+        self.level, self.mesh = level, mesh
+
+
+_place = functools.lru_cache(maxsize=256)(_Place)       # hashed by identity
+
+
+def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
     """All that is to be said of one equation; binds its results."""
-    op, params = eqn.op, eqn.params
     for atom in eqn.invars:
-        if isinstance(atom, Literal):
+        if atom in bound:
+            continue
+        if not isinstance(atom, Literal):
+            raise Violation(f"operand `{atom.name or atom}` of `{eqn.op.name}` is used before it "
+                            "is bound", "unbound")
+        if getattr(atom.val, "dtype", None) is not atom.aval.dtype or atom.aval.shape:
             check_literal(atom)
-        elif atom not in bound:
-            raise Violation(f"operand `{atom.name or atom}` of `{op.name}` is used before it is "
-                            "bound", "unbound")
-    if op.name in NOT_AT[level]:
-        raise Violation(f"`{op.name}` cannot stand in a program of level {level.value}",
-                        "op-not-at-level")
     types = tuple([a.aval for a in eqn.invars])
     declared = tuple([v.aval for v in eqn.outvars])
     try:
-        key = params_key(params)
-        if op.subprograms:
-            hash(key)
-            for name in op.subprograms:
-                _check_programs(params[name])
-            _check_types.__wrapped__(op, types, declared, key, level, mesh)
-        else:
-            _check_types(op, types, declared, key, level, mesh)
+        use = eqn.use
+        right = use.tables.get(place) or use.table(place)
     except TypeError as cause:
-        unhashable = [name for name, value in params.items() if not _hashable(value)]
+        _check_level(eqn.op, place.level)
+        unhashable = [name for name, value in eqn.params.items() if not _hashable(value)]
         if not unhashable:
             raise
-        raise Violation(f"param {unhashable[0]} of `{op.name}` cannot be hashed: "
-                        f"{params[unhashable[0]]!r}", "unhashable-param") from cause
+        raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
+                        f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
+    if (types, declared) not in right:
+        _check_level(eqn.op, place.level)
+        for name in eqn.op.subprograms:
+            _check_programs(eqn.params[name])
+        _check_types(use, types, declared, place.level, place.mesh)
+        if not eqn.op.subprograms:
+            right[types, declared] = None
     for var in eqn.outvars:
         if var in bound:
             raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
         bound.add(var)
+
+
+def _check_level(op: Op, level: Level) -> None:
+    if op.name in NOT_AT[level]:
+        raise Violation(f"`{op.name}` cannot stand in a program of level {level.value}",
+                        "op-not-at-level")
 
 
 def _hashable(value: Any) -> bool:
@@ -234,17 +253,16 @@ def check_literal(literal: Literal) -> None:
                         f"{literal.aval.str_short(True)}", "literal-type")
 
 
-@functools.lru_cache(maxsize=16384)
-def _check_types(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
-                 key: tuple, level: Level, mesh: AbstractMesh) -> None:
-    params = dict(key)
+def _check_types(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+                 level: Level, mesh: AbstractMesh) -> None:
+    op = use.op
     for aval in declared:
         check_type(aval, level, mesh)
     if op.collective is not None:
-        check_collective(op, params, mesh)
+        check_collective(op, use.params, mesh)
     if not op.multiple_results and len(declared) != 1:
         raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
-    LEVEL_RULES[level](op, types, declared, params, mesh)
+    LEVEL_RULES[level](op, types, declared, use.params, mesh)
 
 
 def check_results(program: Program, bound: set[Var]) -> None:

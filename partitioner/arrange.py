@@ -22,7 +22,8 @@ from ..ir.types import array_type
 
 def arrange(program: Program) -> Program:
     """The program with shifts as shifts, nested programs included."""
-    if not any(e.op in (concatenate_p, split_p) or e.op.subprograms for e in program.eqns):
+    ops = program.ops
+    if concatenate_p not in ops and split_p not in ops and not program.holds_programs:
         return program
     made: dict[Var, Equation] = {}
     eqns: list[Equation] = []

@@ -21,7 +21,7 @@ from .resolve import reshard_equation, typed
 
 def lay_out_carries(program: Program) -> Program:
     """A RESHARDED program whose own loops carry each value in the cheapest layout."""
-    if not any(e.op.name in ("scan", "while") for e in program.eqns):
+    if not program.holds_programs:
         return program
     around = _Around(program)
     eqns: list[Equation] = []

@@ -34,7 +34,7 @@ WINDOW = 200
 
 def combine(program: Program) -> Program:
     """A LOCAL program (not those in it) with small independent exchanges together."""
-    groups = _groups(program)
+    groups = _groups(program) if not _COMBINED.isdisjoint(program.ops) else None
     return _Combining(program, groups).run() if groups else program
 
 
@@ -63,7 +63,10 @@ def _groups(program: Program) -> dict[Equation, _Group]:
     for k, eqn in enumerate(program.eqns):
         if eqn.effects:
             open_.clear()
-        level = max([depth.get(a, 0) for a in eqn.invars], default=0)
+        level = 0
+        for a in eqn.invars:
+            if a in depth and depth[a] > level:
+                level = depth[a]
         key = _key(eqn)
         if key is not None:
             group = open_.get((key, level))

@@ -31,7 +31,7 @@ CARRIED = "the sum that the loop carries is needed in its body"
 
 def delayed(program: Program, memo: dict) -> Program:
     """The program with its reshards where they cost least; not the programs in it."""
-    if not any(eqn.op is reshard_p for eqn in program.eqns):
+    if reshard_p not in program.ops:
         return program
     return Delay(program, memo).rewritten()
 

@@ -9,6 +9,7 @@ After Shardy's sharding projection, over whole mesh axes.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 
@@ -17,6 +18,7 @@ from ..ir.types import Entries, Shape
 
 Axes = tuple[str, ...]
 AxisSize = Callable[[str], int]
+_NONE: frozenset[int] = frozenset()
 
 
 class RuleInfo:
@@ -27,63 +29,101 @@ class RuleInfo:
       "broadcast" where factors pass through and some are new in the result, else "other".
     flows: per factor, whether sharding may flow along it at all. is_product: whether operands are
       multiplied and summed (a dot product, a convolution).
+    spots: per factor, where sharding flows along it, as (tensor, dim, is_minor). flowing, passing:
+      the factors along which it flows, and those of them that pass through. simple: whether no
+      dimension has several factors.
     """
 
-    __slots__ = ("count", "factors", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
-                 "maps", "operands", "places", "rule", "split_ok")
+    __slots__ = ("count", "factors", "flowing", "flows", "has_halos", "has_other_kinds",
+                 "is_product", "kind", "maps", "operands", "passing", "places", "rule", "simple",
+                 "split_ok", "spots")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule = rule
         self.factors: tuple[Factor, ...] = rule.factors
         self.maps = rule.operands + rule.results
         self.operands = len(rule.operands)
-        self.count = len(self.maps)
-        places = []
-        twice: set[int] = set()
-        for dims in self.maps:
-            found: list[tuple[int, int, bool]] = []
-            for d, factors in enumerate(dims):
-                for p, f in enumerate(factors):
-                    if any(f == g for g, _, _ in found):
-                        twice.add(f)          # a diagonal: one axis cannot split both dimensions
-                    found.append((f, d, p == len(factors) - 1))
-            places.append(tuple(found))
-        self.places: tuple[tuple[tuple[int, int, bool], ...], ...] = tuple(places)
-        passing = any(f.kind == PASS and f.size > 1 for f in self.factors)
-        # along an ordered factor only where its axes can move to another dimension meanwhile
-        self.flows = tuple(not f.blocked and i not in twice and (f.kind != ORDERED or passing)
-                           for i, f in enumerate(self.factors))
-        results = {f for place in self.places[self.operands:] for f, _, _ in place}
-        first = {f for f, _, _ in self.places[0]} if self.operands else set()
-        self.split_ok = tuple(
-            f.splittable and i not in twice and (f.kind != HALO or i in results & first)
-            for i, f in enumerate(self.factors))
-        self.has_halos = any(f.kind == HALO for f in self.factors)
-        self.has_other_kinds = any(f.kind != PASS for f in self.factors)
-        self.is_product = any(
-            factor.kind == REDUCE and factor.operator == "sum"
-            and sum(any(f == g for g, _, _ in place) for place in self.places[:self.operands]) > 1
-            for f, factor in enumerate(self.factors))
-        self.kind = self._kind()
-
-    def _kind(self) -> str:
-        real = {i for i, f in enumerate(self.factors) if f.size != 1}
-        if any(self.factors[i].kind != PASS for i in real):
-            return "other"
-        carried = [{f for f, _, _ in place} & real for place in self.places]
-        ranked = [c for c, dims in zip(carried, self.maps, strict=True) if dims]
-        if all(c == real for c in ranked):
-            return "structural"
-        ins = set().union(*carried[:self.operands]) if self.operands else set()
-        outs = set().union(*carried[self.operands:])
-        return "broadcast" if self.operands == 1 and ins < outs else "other"
+        # Rules that differ in sizes alone are the same otherwise.
+        like = _structure(self.maps, self.operands, tuple([
+            (f.kind, f.operator, f.blocked, f.splittable, min(f.size, 2)) for f in self.factors]))
+        for name in _Structure.SHARED:
+            setattr(self, name, getattr(like, name))
 
     def carries(self, factor: int, tensor: int) -> bool:
         """Does sharding flow along this factor in this tensor? (Not in what is read at indices.)"""
-        if tensor >= self.operands and self.factors[factor].kind == INDEXED \
-                and self.factors[factor].operator != "own":
-            return False
-        return any(f == factor for f, _, _ in self.places[tensor])
+        return any(t == tensor for t, _, _ in self.spots[factor])
+
+
+class _Structure:
+    """What rules have in common that differ in sizes alone; fields as of RuleInfo.
+
+    factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2) of each.
+    """
+
+    SHARED = ("count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
+              "passing", "places", "simple", "split_ok", "spots")
+    __slots__ = SHARED
+
+    def __init__(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> None:
+        self.count = len(maps)
+        self.simple = True
+        places: list[tuple[tuple[int, int, bool], ...]] = []
+        spots: list[list[tuple[int, int, bool]]] = [[] for _ in factors]
+        # in the results, no sharding flows along what is read at indices
+        hidden = {f for f, (kind, operator, *_) in enumerate(factors)
+                  if kind == INDEXED and operator != "own"}
+        twice: set[int] = set()
+        for t, dims in enumerate(maps):
+            found: list[tuple[int, int, bool]] = []
+            seen: set[int] = set()
+            for d, split in enumerate(dims):
+                last = len(split) - 1
+                if last > 0:
+                    self.simple = False
+                for p, f in enumerate(split):
+                    if f in seen:
+                        twice.add(f)          # a diagonal: one axis cannot split both dimensions
+                    seen.add(f)
+                    found.append((f, d, p == last))
+                    if t < operands or f not in hidden:
+                        spots[f].append((t, d, p == last))
+            places.append(tuple(found))
+        self.places = tuple(places)
+        self.spots = tuple(map(tuple, spots))
+        kinds = [kind for kind, *_ in factors]
+        self.has_halos = HALO in kinds
+        self.has_other_kinds = any([kind != PASS for kind in kinds])
+        passing = any([kind == PASS and size > 1 for kind, _, _, _, size in factors])
+        # along an ordered factor only where its axes can move to another dimension meanwhile
+        self.flows = tuple([not blocked and f not in twice and (kind != ORDERED or passing)
+                            for f, (kind, _, blocked, _, _) in enumerate(factors)])
+        self.flowing = tuple([f for f, flows in enumerate(self.flows) if flows])
+        self.passing = tuple([f for f in self.flowing if kinds[f] == PASS])
+        ends: set[int] = set()
+        if self.has_halos and operands:
+            ends = {f for f, _, _ in places[0]}.intersection(
+                f for place in places[operands:] for f, _, _ in place)
+        self.split_ok = tuple([splittable and f not in twice and (kind != HALO or f in ends)
+                               for f, (kind, _, _, splittable, _) in enumerate(factors)])
+        self.is_product = any([
+            kind == REDUCE and operator == "sum"
+            and len({t for t, _, _ in spots[f] if t < operands}) > 1
+            for f, (kind, operator, *_) in enumerate(factors)])
+        self.kind = self._kind(maps, operands, factors)
+
+    def _kind(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> str:
+        real = {f for f, (*_, size) in enumerate(factors) if size != 1}
+        if self.has_other_kinds and any(factors[f][0] != PASS for f in real):
+            return "other"
+        carried = [real.intersection([f for f, _, _ in place]) for place in self.places]
+        if all([c == real for c, dims in zip(carried, maps, strict=True) if dims]):
+            return "structural"
+        ins = set().union(*carried[:operands])
+        outs = set().union(*carried[operands:])
+        return "broadcast" if operands == 1 and ins < outs else "other"
+
+
+_structure = functools.lru_cache(maxsize=16384)(_Structure)
 
 
 def rule_info(rule: FactorRule) -> RuleInfo:
@@ -98,7 +138,7 @@ def project(dims: tuple, factors: tuple[Factor, ...], entries: Entries, size: Ax
     """(axes of each factor, overflow axes, factors that overflow leaves closed) of one tensor."""
     found: dict[int, Axes] = {}
     overflow: Axes = ()
-    closed: frozenset[int] = frozenset()
+    closed: frozenset[int] = _NONE
     for split, axes in zip(dims, entries, strict=True):
         if len(split) == 1:
             found[split[0]] = axes

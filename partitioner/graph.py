@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ir.diagnostic import Diagnostic
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.rule import make_rule
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
@@ -28,8 +28,7 @@ from .step import Layout
 _EMPTY: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class Root:
+class Root(NamedTuple):
     """Where an axis comes from, if nothing propagated it: "argument `x`", "its type", ..."""
     text: str
     location: Location = UNKNOWN
@@ -73,30 +72,42 @@ class Graph:
         self.asked: dict[int, Root] = {}
         self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
         self.priority: dict[int, int] = {}
+        self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
 
     # -- tensors -------------------------------------------------------------------------------
 
     def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
         """A new tensor that stands as its type says; Auto axes are open."""
+        start = self.starts.get((aval, manual))
+        if start is None:
+            start = self.starts[aval, manual] = self.start(aval, manual)
+        layout, pending, axes = start
+        self.layouts.append(layout)
+        self.pending.append(pending)
+        self.roots.append(dict.fromkeys(axes, Root("its type", location)) if axes else {})
+        self.uses.append(0)
+        return len(self.uses) - 1
+
+    def start(self, aval: ArrayType, manual: frozenset[str]
+              ) -> tuple[Layout, frozenset[str], tuple[tuple[int, str], ...]]:
+        """How a value of this type stands at first: its layout, pending axes, and axes by dim."""
         own = aval.mesh
         if own.empty:
             blocked = frozenset(self.mesh.explicit_axes) | manual
         else:
             blocked = frozenset(n for n, t in zip(own.axis_names, own.axis_types, strict=True)
                                 if t is not AxisType.Auto) | manual
-        root = Root("its type", location)
-        self.layouts.append(Layout(aval.shape, aval.entries, (True,) * aval.ndim, blocked))
-        self.pending.append(aval.sharding.spec.unreduced)
-        self.roots.append({(d, a): root for d, axes in enumerate(aval.entries) for a in axes})
-        self.uses.append(0)
-        return len(self.layouts) - 1
+        return (Layout(aval.shape, aval.entries, (True,) * aval.ndim, blocked),
+                aval.sharding.spec.unreduced,
+                tuple((d, a) for d, axes in enumerate(aval.entries) for a in axes))
 
     def define(self, var: Var, manual: frozenset[str], location: Location = UNKNOWN) -> int:
-        if not var.aval.shape:
+        aval = var.aval
+        if not aval.shape:
             return -1
         t = self.index.get(var)
         if t is None:
-            t = self.index[var] = self.tensor(var.aval, manual, location)
+            t = self.index[var] = self.tensor(aval, manual, location)
         return t
 
     def of(self, atom: Atom) -> int:
@@ -138,16 +149,23 @@ class Graph:
     def add_program(self, program: Program, manual: frozenset[str] = _EMPTY) -> None:
         for var in (*program.invars, *program.constvars):
             self.define(var, manual)
+        uses, index = self.uses, self.index
         for eqn in program.eqns:
+            tensors = []
             for atom in eqn.invars:
-                t = self.of(atom)
+                t = index.get(atom, -1)  # type: ignore[arg-type]
+                tensors.append(t)
                 if t >= 0:
-                    self.uses[t] += 1
+                    uses[t] += 1
             for var in eqn.outvars:
-                self.define(var, manual, eqn.location)
-            self.add_equation(eqn, manual)
+                tensors.append(self.define(var, manual, eqn.location))
+            if eqn.op.subprograms:
+                self.add_region(eqn, manual)
+            else:
+                self.add_whole(eqn, tuple(tensors))
 
-    def add_equation(self, eqn: Equation, manual: frozenset[str]) -> None:
+    def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
+        """An equation that holds programs."""
         name = eqn.op.name
         if name == "shard_map":
             self.add_shard_map(eqn, manual)
@@ -164,12 +182,15 @@ class Graph:
                 else:
                     self.edge([*inner, *map(self.of, outer)], eqn)
         else:
-            tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
-            if any(t >= 0 for t in tensors):
-                rule = eqn.op.factor_rule(tuple(v.aval.shape for v in eqn.invars),
-                                          tuple(v.aval.shape for v in eqn.outvars), eqn.params)
-                self.nodes.append(Node(rule_info(rule), tensors, eqn))
-            if name == "sharding_constraint" and tensors[1] >= 0:
+            self.add_whole(eqn, tuple(map(self.of, (*eqn.invars, *eqn.outvars))))
+
+    def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
+        """An equation by its factor rule."""
+        if max(tensors, default=-1) >= 0:
+            rule = eqn.use.rule(tuple([v.aval for v in eqn.invars]),
+                                tuple([v.aval for v in eqn.outvars]))
+            self.nodes.append(Node(rule_info(rule), tensors, eqn))
+            if eqn.op is sharding_constraint_p and tensors[1] >= 0:
                 self.add_constraint(eqn, *tensors)
 
     def add_constraint(self, eqn: Equation, operand: int, result: int) -> None:

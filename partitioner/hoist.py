@@ -22,7 +22,7 @@ def exchanges(eqn: Equation) -> bool:
 
 def hoist(program: Program) -> Program:
     """A LOCAL program with invariant collectives of its own loops in front of them."""
-    if not any(e.op.name in ("scan", "while") for e in program.eqns):
+    if not program.holds_programs:
         return program
     eqns: list[Equation] = []
     for eqn in program.eqns:

@@ -19,7 +19,7 @@ from .regions import INLINED
 
 def inline(program: Program) -> Program:
     """The program without calls; nested programs (loop bodies, manual regions) likewise."""
-    if not any(eqn.op.subprograms for eqn in program.eqns):
+    if not program.holds_programs:
         return program
     return _Inliner().program(program, rename=False)
 
@@ -32,6 +32,7 @@ class _Inliner:
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
+        self.held: dict[tuple[int, Any], Var] = {}      # (id of a captured array, type)
 
     def program(self, program: Program, rename: bool) -> Program:
         invars = [self.bind(v) if rename else v for v in program.invars]
@@ -49,9 +50,10 @@ class _Inliner:
 
     def constants(self, program: Program, rename: bool) -> None:
         for var, value in program.consts:
-            same = next((v for v, x in self.consts if x is value and v.aval is var.aval), None)
+            same = self.held.get((id(value), var.aval))
             if same is None:
                 same = self.bind(var) if rename else var
+                self.held[id(value), var.aval] = same
                 self.consts.append((same, value))
             if same is not var:
                 self.env[var] = same

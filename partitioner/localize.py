@@ -8,6 +8,7 @@ found by data flow from the parameters' blocks, own-block slices and collectives
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from ..ir.infer import infer
 from ..ir.levels import together
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
-from ..ir.op import Op, params_key
+from ..ir.op import Op
 from ..ir.ops.arithmetic import mul_p
 from ..ir.ops.collective import all_gather_invariant_p, axis_index_p, pmax_p, pmin_p
 from ..ir.ops.sharding import reshard_p
@@ -27,6 +28,7 @@ from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
+from ..ir.use import Use, use_of
 from .callbacks import localize_callback
 from .factors import Axes, RuleInfo, project, rule_info
 from .moves import emit_moves, group_size
@@ -59,7 +61,7 @@ def local_type(aval: ArrayType, mesh: AbstractMesh,
 def localize(program: Program) -> Program:
     """The pass: the per-device program of a RESHARDED one."""
     mesh = local_mesh(program.mesh)
-    lowering = Lowering(mesh, {})
+    lowering = Lowering(mesh)
     invars = [Var(local_type(v.aval, mesh), v.name) for v in program.invars]
     lowering.bind_all(program.invars, invars)
     lowering.constants(program)
@@ -82,7 +84,8 @@ class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    finish: (reducer op, axes, reason).
+    use: of the op on blocks, None where the params are those of the equation. finish: (reducer op,
+    axes, reason). made: what the local op gives, by the types of its operands.
     """
     rule: FactorRule
     axes_of: Mapping[int, Axes]
@@ -91,16 +94,28 @@ class Recipe:
     result_entries: tuple[Entries, ...]
     emitter: bool
     exchange: str
-    params: dict[str, Any]
+    use: Use | None
     finish: tuple[tuple[Op, Axes, str], ...]
+    made: dict[tuple[ArrayType, ...], tuple[ArrayType, ...]]
+
+
+class _Book:
+    """Whose tables of recipes are: one per mesh, hashed by identity."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+
+
+_book = functools.lru_cache(maxsize=256)(_Book)
 
 
 class Lowering:
     """Appends the equations of a per-device program."""
 
-    def __init__(self, mesh: AbstractMesh, recipes: dict, manual: bool = False) -> None:
+    def __init__(self, mesh: AbstractMesh, manual: bool = False) -> None:
         self.mesh = mesh
-        self.recipes = recipes
+        self.book = _book(mesh)
+        self.scalars: dict[ArrayType, ArrayType] = {}     # types of literals, on this mesh
         self.manual = manual              # inside the body of a shard_map
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
@@ -122,8 +137,11 @@ class Lowering:
         aval = literal.aval
         if aval.mesh is self.mesh:
             return literal
-        scalar = unsharded(0, self.mesh)
-        return Literal(literal.val, array_type((), aval.dtype, aval.weak_type, scalar))
+        there = self.scalars.get(aval)
+        if there is None:
+            there = self.scalars[aval] = array_type((), aval.dtype, aval.weak_type,
+                                                    unsharded(0, self.mesh))
+        return Literal(literal.val, there)
 
     def constants(self, program: Program) -> None:
         for var, value in program.consts:
@@ -156,7 +174,7 @@ class Lowering:
 
     def nested(self) -> Lowering:
         """For a program inside this one."""
-        return Lowering(self.mesh, self.recipes, self.manual)
+        return Lowering(self.mesh, self.manual)
 
     def block_type(self, aval: ArrayType, axes: frozenset[str]) -> ArrayType:
         """The type of a block of a value of this type that varies over `axes`."""
@@ -165,20 +183,23 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
+        env, literal = self.env, self.literal
         for eqn in program.eqns:
+            op = eqn.op
             self.location, self.reason = eqn.location, eqn.reason
-            if eqn.op is reshard_p:
+            if op is reshard_p:
                 self.reshard(eqn)
-            elif eqn.op.name == "shard_map":
+            elif op.subprograms and op.name == "shard_map":
                 localize_manual_region(self, eqn)
-            elif has_region(eqn):
+            elif op.subprograms and has_region(eqn):
                 localize_region(self, eqn)
-            elif eqn.op.effect:
+            elif op.effect:
                 localize_callback(self, eqn)
-            elif eqn.op is custom_partitioning_p:
+            elif op is custom_partitioning_p:
                 localize_user_function(self, eqn)
             elif not (self.manual and localize_plain(self, eqn)):
-                self.equation(eqn, [self.atom(a) for a in eqn.invars])
+                self.equation(eqn, [literal(a) if isinstance(a, Literal) else env[a]
+                                    for a in eqn.invars])
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
@@ -193,13 +214,17 @@ class Lowering:
 
     def equation(self, eqn: Equation, operands: Sequence[Atom]) -> None:
         recipe = self.recipe(eqn)
+        if not recipe.emitter and not recipe.finish:
+            self.plain(eqn, operands, recipe)
+            return
         if recipe.emitter:
             assert eqn.op.localize is not None
             self.exchange_reason = recipe.exchange
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
             self.exchange_reason = ""
         else:
-            results = self.emit(eqn.op, operands, recipe.params)
+            params = eqn.params if recipe.use is None else recipe.use.params
+            results = self.emit(eqn.op, operands, params)
         for op, axes, reason in recipe.finish:
             self.reason = reason
             if op is eqn.op:      # bits: no collective of their own, so the partial results meet
@@ -210,22 +235,45 @@ class Lowering:
                 results = [self.emit(op, [r], {"axes": (0,)})[0] for r in results]
             else:
                 results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
-        for var, result, shape in zip(eqn.outvars, results, recipe.result_shapes, strict=True):
-            assert result.aval.shape == shape, (
-                f"`{eqn.op.name}` on blocks of shapes {recipe.operand_shapes} gives "
-                f"{result.aval.shape}, not {shape}: its params do not fit")
+        _check_shapes(eqn, recipe, [r.aval for r in results])
+        for var, result in zip(eqn.outvars, results, strict=True):
             if isinstance(result, Var) and result.name is None:
                 result.name = var.name
             self.env[var] = result
 
+    def plain(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
+        """An equation that is one equation on blocks, with the same op."""
+        types = tuple([a.aval for a in operands])
+        made = recipe.made.get(types)
+        if made is None:
+            taken = together(types) if eqn.op.manual is None else types
+            made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params,
+                         self.mesh)
+            _check_shapes(eqn, recipe, made)
+            recipe.made[types] = made
+        results = [Var(t, v.name) for t, v in zip(made, eqn.outvars, strict=True)]
+        new = eqn.on(operands, results, recipe.use)
+        if not new.reason and eqn.op.collective is not None:
+            new.reason = self.exchange_reason
+        self.eqns.append(new)
+        self.env.update(zip(eqn.outvars, results, strict=True))
+
     def recipe(self, eqn: Equation) -> Recipe:
-        types = tuple(a.aval for a in eqn.invars)
-        declared = tuple(v.aval for v in eqn.outvars)
-        key = (eqn.op, types, declared, params_key(eqn.params))
-        found = self.recipes.get(key)
+        types = tuple([a.aval for a in eqn.invars])
+        declared = tuple([v.aval for v in eqn.outvars])
+        use = eqn.use
+        known = use.tables.get(self.book) or use.table(self.book)
+        found = known.get((types, declared))
         if found is None:
-            found = self.recipes[key] = _recipe(eqn.op, types, declared, eqn.params)
+            found = known[types, declared] = _recipe(eqn.op, types, declared, eqn.params)
         return found
+
+
+def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -> None:
+    for aval, shape in zip(results, recipe.result_shapes, strict=True):
+        assert aval.shape == shape, (
+            f"`{eqn.op.name}` on blocks of shapes {recipe.operand_shapes} gives "
+            f"{aval.shape}, not {shape}: its params do not fit")
 
 
 def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
@@ -243,9 +291,9 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     split = bool(axes_of)
     pending = any(t.sharding.spec.unreduced for t in (*types, *declared))
     emitter = op.localize is not None and (split or pending)
-    local = params
+    local = None
     if split and not emitter and op.resize is not None:
-        local = op.resize(params, operand_shapes, result_shapes)
+        local = use_of(op, op.resize(params, operand_shapes, result_shapes))
     worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes in sorted(axes_of.items())
               if info.factors[f].kind != PASS]
     exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}" if worked else ""
@@ -261,7 +309,7 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                  for reducer, (axes, texts) in finish.items())
     return Recipe(rule, axes_of, operand_shapes, result_shapes,
-                  tuple(t.entries for t in declared), emitter, exchange, local, done)
+                  tuple(t.entries for t in declared), emitter, exchange, local, done, {})
 
 
 def _place(info: RuleInfo, f: int) -> str:

@@ -30,7 +30,7 @@ def move_sums(program: Program) -> Program:
 
 
 def _moved(program: Program, memo: dict) -> Program:
-    if not program.eqns:
+    if reshard_p not in program.ops and not program.holds_programs:
         return program
     eqns: list[Equation] = []
     for eqn in program.eqns:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.op import params_key
 from ..ir.ops.collective import (
     all_gather_invariant_p,
     all_slice_p,
@@ -43,7 +42,10 @@ def optimize(program: Program) -> Program:
 
 def _simplified(program: Program) -> Program:
     program = hoist(inside(program, _simplified))
-    for rewrite in (dedupe, fold_gathers, form_scatters, drop_dead):
+    rewrites: list[Callable[[Program], Program]] = [dedupe, drop_dead]
+    if all_slice_p in program.ops:          # what the other two begin with
+        rewrites[1:1] = [fold_gathers, form_scatters]
+    for rewrite in rewrites:
         program = rewrite(program)
     return program
 
@@ -54,7 +56,7 @@ def _combined(program: Program) -> Program:
 
 def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
     """The program with `rewrite` applied to the programs in it."""
-    if not any(eqn.op.subprograms for eqn in program.eqns):
+    if not program.holds_programs:
         return program
 
     def apply(value: Any) -> Any:
@@ -89,21 +91,22 @@ class _Rewriting:
 
 def dedupe(program: Program) -> Program:
     out = _Rewriting()
+    eqns, now = out.eqns, out.now
     seen: dict[tuple, int] = {}               # what an equation computes -> its number
     for eqn in program.eqns:
-        eqn = out.renamed(eqn)
-        if eqn.op is axis_index_p or (
-                eqn.invars and not eqn.op.effect and not eqn.op.subprograms):
-            key = (eqn.op, eqn.invars, params_key(eqn.params))
-            number = seen.setdefault(key, len(out.eqns))
-            if number < len(out.eqns):
-                first = out.eqns[number]
-                out.now.update(zip(eqn.outvars, first.outvars, strict=True))
+        if now:
+            eqn = out.renamed(eqn)
+        op = eqn.op
+        if (eqn.invars and not op.effect and not op.subprograms) or op is axis_index_p:
+            number = seen.setdefault((eqn.use.identity, eqn.invars), len(eqns))
+            if number < len(eqns):
+                first = eqns[number]
+                now.update(zip(eqn.outvars, first.outvars, strict=True))
                 if eqn.reason and eqn.reason != first.reason:
-                    out.eqns[number] = first.replace(
+                    eqns[number] = first.replace(
                         reason=joined_reasons((*first.reason.split("; "), eqn.reason)))
                 continue
-        out.eqns.append(eqn)
+        eqns.append(eqn)
     return out.program(program)
 
 
@@ -187,7 +190,8 @@ def drop_dead(program: Program) -> Program:
     live: set[Atom] = set(program.outvars)
     kept: list[Equation] = []
     for eqn in reversed(program.eqns):
-        if not eqn.outvars or eqn.effects or any(v in live for v in eqn.outvars):
+        results = eqn.outvars
+        if not (live.isdisjoint(results) and results) or eqn.effects:
             kept.append(eqn)
             live.update(eqn.invars)
     if len(kept) == len(program.eqns):

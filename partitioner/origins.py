@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ..ir.location import UNKNOWN, Location
 from ..ir.program import Program, Var
 from .factors import project
+from .fixed_point import Solution
 from .graph import Graph, Node
-from .propagate import Solution
 
 KEY = "origins"     # of Program.memo
 
@@ -29,13 +29,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Origins:
-    """What a resolved program remembers of its propagation. pinned: values that the user asked to
-    have as they were anyway.
+    """What a resolved program remembers of its propagation. tensors: of its variables; named: the
+    first variable of each tensor. pinned: values that the user asked to have as they were anyway.
     """
     solution: Solution
     tensors: dict[Var, int]
-    names: dict[int, str]
+    named: dict[int, Var]
     pinned: frozenset[Var] = frozenset()
+
+    def name(self, tensor: int) -> str:
+        """What to call a tensor in a text."""
+        var = self.named.get(tensor)
+        return f"`{var.name}`" if var is not None and var.name else "a value"
 
     def is_free(self, var: Var) -> bool:
         """Did nobody say how this value is laid out: neither the user nor a type?"""
@@ -73,7 +78,7 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
                 steps.append(Step(root.text, root.location))
             break
         eqn = origin.node.equation
-        name = origins.names.get(origin.tensor, "a value")
+        name = origins.name(origin.tensor)
         by = f"`{eqn.op.name}`" if eqn is not None else "the result"
         steps.append(Step(f"{by} has it from {name}, dimension {origin.dim}",
                           eqn.location if eqn is not None else UNKNOWN))
@@ -141,7 +146,7 @@ def _vetoes(origins: Origins, node: Node, tensor: int) -> Iterator[Veto]:
                 if same == len(theirs):
                     continue
                 axis = theirs[same]
-                name = origins.names.get(source, "a value")
+                name = origins.name(source)
                 place = next(d for g, d, _ in info.places[other] if g == f)
                 eqn = node.equation
                 by = f"`{eqn.op.name}`" if eqn is not None else "the result"

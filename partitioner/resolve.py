@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
-from ..ir.ops.sharding import reshard_p
+from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type
+from .fixed_point import Solution
 from .graph import boundary_entries
 from .origins import KEY, Origins
-from .propagate import Solution, solve
+from .propagate import solve
 from .regions import has_region, region_of, with_programs
 from .step import Layout
 
@@ -72,25 +73,32 @@ class _Resolver:
         self.graph = solution.graph
         self.env: dict[Var, Atom] = {}
         self.tensors: dict[Var, int] = {}
-        self.names: dict[int, str] = {}
+        self.named: dict[int, Var] = {}           # the first variable of each tensor
         self.pinned: set[Var] = set()
+        self.types: dict[tuple, ArrayType] = {}
 
     # -- types -----------------------------------------------------------------------------------
 
     def type_of(self, atom: Atom, mesh: AbstractMesh) -> ArrayType:
         """The resolved type of a variable of the traced program."""
-        t = self.graph.of(atom)
-        if t < 0:
-            return typed(atom.aval, mesh, ((),) * atom.aval.ndim, atom.aval.sharding.spec.unreduced)
-        return typed(atom.aval, mesh, self.graph.layouts[t].entries, self.graph.pending[t])
+        return self.type_at(self.graph.of(atom), atom.aval, mesh)
+
+    def type_at(self, t: int, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+        if t >= 0:
+            key = (aval, mesh, self.graph.layouts[t].entries, self.graph.pending[t])
+        else:
+            key = (aval, mesh, ((),) * aval.ndim, aval.sharding.spec.unreduced)
+        found = self.types.get(key)
+        if found is None:
+            found = self.types[key] = typed(*key)
+        return found
 
     def bind(self, var: Var, mesh: AbstractMesh) -> Var:
-        new = Var(self.type_of(var, mesh), var.name)
-        t = self.graph.of(var)
+        t = self.graph.index.get(var, -1)
+        new = self.env[var] = Var(self.type_at(t, var.aval, mesh), var.name)
         if t >= 0:
             self.tensors[new] = t
-            self.names.setdefault(t, f"`{var.name}`" if var.name else "a value")
-        self.env[var] = new
+            self.named.setdefault(t, var)
         return new
 
     def atom(self, atom: Atom) -> Atom:
@@ -122,7 +130,7 @@ class _Resolver:
                    "the type of this result is decided"
                    for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
-        new.memo[KEY] = Origins(self.solution, self.tensors, self.names, frozenset(self.pinned))
+        new.memo[KEY] = Origins(self.solution, self.tensors, self.named, frozenset(self.pinned))
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
@@ -163,21 +171,22 @@ class _Resolver:
     # -- equations -------------------------------------------------------------------------------
 
     def equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
-        name = eqn.op.name
-        if name in ("sharding_constraint", "reshard"):
+        op = eqn.op
+        if op is sharding_constraint_p or op is reshard_p:
             self.layout_equation(eqn, mesh, eqns)
-        elif name == "shard_map":
+        elif op.name == "shard_map":
             self.shard_map(eqn, mesh, eqns)
-        elif has_region(eqn):
+        elif op.subprograms and has_region(eqn):
             self.region(eqn, mesh, eqns)
         else:
-            params = eqn.params
-            key = eqn.op.sharding_param
-            if key is not None and params.get(key) is not None:
-                params = {**params, key: None}
-            operands = [self.atom(a) for a in eqn.invars]
-            outvars = [self.bind(v, mesh) for v in eqn.outvars]
-            eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))
+            env = self.env
+            operands = [env[a] if a in env else bare_literal(a)  # type: ignore[arg-type,index]
+                        for a in eqn.invars]
+            new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars])
+            key = op.sharding_param
+            if key is not None and eqn.params.get(key) is not None:
+                new = new.replace(params={**eqn.params, key: None})
+            eqns.append(new)
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         """A reshard or constraint: nothing, where the operand is laid out so already."""

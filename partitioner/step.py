@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from ..ir.rule import PASS
 from ..ir.types import Entries, Shape
 from .factors import Axes, AxisSize, RuleInfo, dim_axes, project
 
 NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
+_NONE: frozenset = frozenset()
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Where a value stands in propagation.
 
     open: per dimension, whether axes may still be appended. blocked: axes that may not be placed
@@ -30,8 +29,7 @@ class Layout:
     blocked: frozenset[str]
 
 
-@dataclass(frozen=True)
-class Extension:
+class Extension(NamedTuple):
     """New entries for one tensor of an equation; per new axis (dim, axis, source tensor, dim)."""
     position: int
     entries: Entries
@@ -41,33 +39,62 @@ class Extension:
 def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
          aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
     """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
-    return _Step(info, layouts, direction, pass_only, size).run(aggressive)
+    factors = info.passing if pass_only else info.flowing
+    if info.simple:          # where all tensors say the same of a factor there is nothing to add
+        differing = []
+        for f in factors:
+            held: Axes | None = None
+            for t, d, _ in info.spots[f]:
+                axes = layouts[t].entries[d]  # type: ignore[union-attr]
+                if held is None:
+                    held = axes
+                elif axes != held:
+                    differing.append(f)
+                    break
+        if not differing:
+            return ()
+        factors = tuple(differing)
+    return _Step(info, layouts, direction, factors, size).run(aggressive)
 
 
 class _Step:
-    """The factors' axes of all tensors of an equation, while a step works on them."""
+    """The factors' axes of all tensors of an equation, while a step works on them.
+
+    busy: per tensor, the axes of all its factors. loose: overflow and blocked axes.
+    """
 
     def __init__(self, info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
-                 pass_only: bool, size: AxisSize) -> None:
+                 factors: Sequence[int], size: AxisSize) -> None:
         self.info, self.layouts, self.size, self.direction = info, layouts, size, direction
         self.axes: list[dict[int, Axes]] = []
-        self.loose: list[frozenset[str]] = []      # overflow and blocked axes
+        self.busy: list[set[str]] = []
+        self.loose: list[frozenset[str]] = []
         self.closed: list[frozenset[int]] = []
         for dims, layout in zip(info.maps, layouts, strict=True):
             if layout is None:
                 self.axes.append({})
-                self.loose.append(frozenset())
-                self.closed.append(frozenset())
+                self.loose.append(_NONE)
+                self.closed.append(_NONE)
+                self.busy.append(set())
                 continue
             found, overflow, closed = project(dims, info.factors, layout.entries, size)
             self.axes.append(found)
-            self.loose.append(layout.blocked | frozenset(overflow))
+            self.busy.append({a for axes in found.values() for a in axes})
+            self.loose.append(layout.blocked.union(overflow) if overflow else layout.blocked)
             self.closed.append(closed)
-        self.active = [f for f, flows in enumerate(info.flows)
-                       if flows and not (pass_only and info.factors[f].kind != PASS)]
+        if not info.simple:
+            factors = [f for f in factors if self.differ(f)]
+        self.active = factors
+
+    def differ(self, f: int) -> bool:
+        """Do tensors hold different axes for a factor? Only then is there something to add."""
+        spots = self.info.spots[f]
+        return any(self.axes[t][f] != self.axes[spots[0][0]][f] for t, _, _ in spots)
 
     def run(self, aggressive: bool) -> tuple[Extension, ...]:
-        before = [dict(a) for a in self.axes]
+        if not self.active:
+            return ()
+        before = [a.copy() for a in self.axes]
         if aggressive:
             self.aggressive()
         else:
@@ -80,73 +107,75 @@ class _Step:
                     out.append(extension)
         return tuple(out)
 
+    def hold(self, t: int, f: int, axes: Axes) -> None:
+        self.axes[t][f] = axes
+        self.busy[t].update(axes)
+
     # -- strategies ----------------------------------------------------------------------------
 
     def compatible(self, f: int) -> Axes:
         """The longest list of axes of a factor that its tensors agree on."""
-        n, count = self.info.operands, self.info.count
-        operands, results = range(n), range(n, count)
-        if self.direction == FORWARD:
-            order, sources = (*operands, *results), operands
-        elif self.direction == BACKWARD:
-            order, sources = (*results, *operands), results
-        else:
-            order, sources = (*operands, *results), range(count)
+        n, direction = self.info.operands, self.direction
+        spots = self.info.spots[f]
+        if direction == BACKWARD:
+            spots = sorted(spots, key=lambda spot: spot[0] < n)
         best: Axes = ()
         can_grow = True
-        for t in order:
-            axes = self.axes[t].get(f)
-            if not axes or not self.info.carries(f, t):
+        for t, _, _ in spots:
+            axes = self.axes[t][f]
+            if not axes:
                 continue
             k = 0
             while k < len(best) and k < len(axes) and best[k] == axes[k]:
                 k += 1
             if k < len(best) and k < len(axes):
                 best, can_grow = best[:k], False
-            elif len(axes) > len(best) and can_grow and t in sources:
+            elif len(axes) > len(best) and can_grow and (
+                    direction == BOTH or (t < n) == (direction == FORWARD)):
                 best = axes
         return best
 
-    def fits(self, axis: str, t: int, f: int, dim: int, minor: bool, before: Axes) -> bool:
+    def fits(self, axis: str, t: int, f: int, dim: int, before: Axes) -> bool:
         """May `axis` follow the axes `before` on this factor of this tensor?"""
         layout = self.layouts[t]
         assert layout is not None
-        if axis in self.axes[t][f]:
+        own = self.axes[t][f]
+        if axis in own:
             return True
         if (axis in self.loose[t] or not layout.open[dim] or f in self.closed[t]
-                or before[:len(self.axes[t][f])] != self.axes[t][f]):
+                or before[:len(own)] != own):
             return False
-        parts = math.prod(map(self.size, before)) * self.size(axis)
+        parts = self.size(axis)
+        for a in before:
+            parts *= self.size(a)
         split = self.info.maps[t][dim]
         whole = layout.shape[dim] if len(split) == 1 else self.info.factors[f].size
         return whole % parts == 0
 
     def taken(self, axis: str, t: int, f: int) -> bool:
         """Does another factor of the tensor hold the axis (or may the tensor not have it)?"""
-        if axis in self.axes[t].get(f, ()):
-            return False
-        return axis in self.loose[t] or any(axis in axes for axes in self.axes[t].values())
+        return ((axis in self.busy[t] or axis in self.loose[t])
+                and axis not in self.axes[t].get(f, ()))
 
     def basic(self) -> None:
+        info = self.info
         for f in self.active:
             agreed: Axes = ()
-            places = [(t, d, minor) for t, place in enumerate(self.info.places)
-                      if self.layouts[t] is not None and self.info.carries(f, t)
-                      for g, d, minor in place if g == f]
-            carriers = {t for t, _, _ in places}
+            spots = info.spots[f]
+            carriers = [t for t, _, _ in spots]
             for axis in self.compatible(f):
-                if (all(self.fits(axis, t, f, d, minor, agreed) for t, d, minor in places)
-                        and not any(self.taken(axis, t, f) for t in range(self.info.count)
-                                    if t in carriers)
-                        and not any(axis in axes for t in range(self.info.count)
-                                    if t not in carriers for axes in self.axes[t].values())):
+                if (all([self.fits(axis, t, f, d, agreed) for t, d, _ in spots])
+                        and not any([self.taken(axis, t, f) for t in carriers])
+                        and not any([axis in busy for t, busy in enumerate(self.busy)
+                                     if t not in carriers])):
                     agreed += (axis,)
                 else:
                     break
-            for t, _, _ in places:
-                have = self.axes[t][f]
-                if len(have) < len(agreed) and agreed[:len(have)] == have:
-                    self.axes[t][f] = agreed
+            if agreed:
+                for t in carriers:
+                    have = self.axes[t][f]
+                    if len(have) < len(agreed) and agreed[:len(have)] == have:
+                        self.hold(t, f, agreed)
 
     def aggressive(self) -> None:
         info = self.info
@@ -174,23 +203,23 @@ class _Step:
         for t in (*results, *range(info.operands)):
             if self.layouts[t] is None:
                 continue
-            where = {g: (d, minor) for g, d, minor in info.places[t]}
+            where = {g: d for g, d, _ in info.places[t]}
             for f in order:
                 if f not in where or not info.carries(f, t):
                     continue
-                d, minor = where[f]
+                d = where[f]
                 new: Axes = ()
                 limit = wanted[f]
                 if structural and t < info.operands:
                     held = [self.axes[r].get(f, ()) for r in results]
                     limit = max((a for a in held if a == limit[:len(a)]), key=len, default=())
                 for axis in limit:
-                    if not self.fits(axis, t, f, d, minor, new) or self.taken(axis, t, f):
+                    if not self.fits(axis, t, f, d, new) or self.taken(axis, t, f):
                         break
                     new += (axis,)
                 have = self.axes[t][f]
                 if len(have) < len(new) and new[:len(have)] == have:
-                    self.axes[t][f] = new
+                    self.hold(t, f, new)
 
     # -- back to dimensions ----------------------------------------------------------------------
 

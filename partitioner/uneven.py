@@ -43,10 +43,11 @@ def evened(program: Program) -> Program:
     sizes = [n for n in mesh.axis_sizes if n > 1]
     if mesh.empty or not sizes or mesh.explicit_axes or mesh.manual_axes:
         return program
-    eqns = [_inside(e) if e.op.name in _HOLDERS else e for e in program.eqns]
-    if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
-        program = program.replace(eqns=eqns)
-    if not any(e.op is slice_p for e in program.eqns):
+    if program.holds_programs:
+        eqns = [_inside(e) if e.op.name in _HOLDERS else e for e in program.eqns]
+        if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
+            program = program.replace(eqns=eqns)
+    if slice_p not in program.ops:
         return program
     groups = _Groups(program, sizes)
     return _Writer(program, groups).program() if groups.alive else program

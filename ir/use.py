@@ -1,0 +1,87 @@
+"""Uses: an op with its params, of which there is one object per distinct pair.
+
+Every stage keeps what it finds out about equations by (op, params, types). A program of thousands
+of equations has a handful of these, but to look one up by its params means to build and hash a key
+of them, once a stage and equation. An equation finds its use once (`Equation.use`) and passes it on
+to the equations made from it; tables that hang on the use are then keyed by types alone, which
+are interned and hash by identity.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .op import Op, params_key
+from .rule import FactorRule
+
+MOST = 20_000            # uses of one op, and entries of one table of a use
+MOST_OWNERS = 64
+
+
+class Use:
+    """An op with params. key: of the params; identity: equal for equal op and params. tables: by
+    owner, what is known of the use, by types.
+    """
+
+    __slots__ = ("identity", "key", "op", "params", "rules", "tables")
+
+    def __init__(self, op: Op, params: dict[str, Any], key: tuple) -> None:
+        self.op = op
+        self.params = params
+        self.key = key
+        self.identity: Any = self
+        self.rules: dict[Any, FactorRule] = {}
+        self.tables: dict[Any, dict] = {}
+
+    def table(self, owner: Any) -> dict:
+        """What `owner` (a level, a function, ...) knows of this use; emptied when it grows large.
+
+        Callers put only what follows from the op, the params and their own key.
+        """
+        found = self.tables.get(owner)
+        if found is None:
+            if len(self.tables) > MOST_OWNERS:
+                self.tables.clear()
+            found = self.tables[owner] = {}
+        elif len(found) > MOST:
+            found.clear()
+        return found
+
+    def rule(self, operands: tuple, results: tuple) -> FactorRule:
+        """The factor rule of an equation with operands and results of these types."""
+        key = (operands, results)
+        found = self.rules.get(key)
+        if found is None:
+            if len(self.rules) > MOST:
+                self.rules.clear()
+            found = self.rules[key] = self.op.factor_rule(
+                tuple([t.shape for t in operands]), tuple([t.shape for t in results]), self.params)
+        return found
+
+    def __repr__(self) -> str:
+        return f"{self.op.name}{self.params}"
+
+
+def use_of(op: Op, params: dict[str, Any]) -> Use:
+    """The use of `op` with these params. Raises TypeError if one of them cannot be hashed."""
+    key = params_key(params)
+    uses = op.uses
+    found = uses.get(key)
+    if found is None:
+        found = Use(op, params, key)
+        # What cannot be told apart by equality (0.0 and -0.0) or is large is not kept.
+        if not op.subprograms and not any(map(_is_loose, key)):
+            if len(uses) > MOST:
+                uses.clear()
+            uses[key] = found
+        else:
+            hash(key)
+            found.identity = (op, key)
+    return found
+
+
+def _is_loose(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return any(map(_is_loose, value))
+    return isinstance(value, (float, complex, np.inexact))

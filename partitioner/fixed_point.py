@@ -1,0 +1,255 @@
+"""The fixed point of propagation: worklists of nodes, until no layout grows.
+
+Five levels of falling certainty, and in each first what nobody contradicts, then conflicts by
+preference. Equations are integers in a worklist and layouts integers in a table; a step is computed
+once per rule and layouts, so repeated layers cost a dictionary lookup, in this program and in any
+other on a mesh of this shape.
+"""
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from ..ir.mesh import AbstractMesh
+from ..ir.types import Entries
+from .factors import RuleInfo
+from .graph import Graph, Node
+from .step import BACKWARD, BOTH, NONE, Extension, Layout, step
+
+LEVELS = 5
+
+
+class Origin(NamedTuple):
+    """Why a tensor has an axis on a dimension: an equation brought it from another tensor."""
+    node: Node
+    tensor: int
+    dim: int
+
+
+class Solution:
+    """The graph at its fixed point.
+
+    origins: (tensor, dim, axis) -> Origin, for axes that were propagated; the graph's `roots` say
+    where the others come from. results: the tensor of each result as it leaves, -1 for scalars.
+    """
+
+    __slots__ = ("evaluated", "graph", "origins", "results", "steps")
+
+    def __init__(self, graph: Graph, results: list[int]) -> None:
+        self.graph = graph
+        self.results = results
+        self.origins: dict[tuple[int, int, str], Origin] = {}
+        self.steps = 0              # nodes visited
+        self.evaluated = 0          # steps that were computed, and not remembered
+
+    def entries(self, tensor: int) -> Entries:
+        return self.graph.layouts[tensor].entries if tensor >= 0 else ()
+
+
+Schedule = tuple[tuple[int, bool], ...]      # (direction, pass-through factors only) by level
+_OFF, _ALL = (NONE, False), (BOTH, False)
+_BACK = (BACKWARD, False)
+_CROSSING: Schedule = (_ALL,) * LEVELS
+_SINGLE: Schedule = (_ALL,) * LEVELS
+_SHARED: Schedule = (_OFF, _ALL, _ALL, _ALL, _ALL)
+_WIDENING: Schedule = (_OFF, _OFF, _BACK, _BACK, _ALL)
+_PASSING: Schedule = (_OFF, _OFF, (BOTH, True), _ALL, _ALL)
+_PLAIN: Schedule = (_OFF, _OFF, _ALL, _ALL, _ALL)
+
+
+def _schedule(node: Node, graph: Graph) -> Schedule:
+    """How a node is visited at each level."""
+    info = node.info
+    if info is None:
+        return _CROSSING
+    if info.kind == "structural":
+        uses = graph.uses
+        for t in node.tensors[:info.operands]:
+            if t >= 0 and uses[t] > 1:
+                return _SHARED
+        return _SINGLE
+    if info.kind == "broadcast":
+        return _WIDENING
+    return _PASSING if info.has_other_kinds else _PLAIN
+
+
+class _Tables:
+    """Layouts as numbers, and what steps add to them, for meshes of one shape.
+
+    table: the layouts by number. steps: (rule, direction, pass-through only, aggressive) -> numbers
+    of the tensors' layouts -> what grows. Shared by all programs: a layer that comes again, in this
+    program or another, costs look-ups.
+    """
+
+    _MOST = 200_000                           # layouts and steps together
+    _KNOWN: ClassVar[dict[Any, _Tables]] = {}
+
+    def __init__(self) -> None:
+        self.table: list[Layout] = []
+        self.numbers: dict[Layout, int] = {}
+        self.steps: dict[tuple, dict[tuple, tuple[tuple[Extension, int], ...]]] = {}
+        self.count = 0
+        self.lock = threading.Lock()
+
+    @classmethod
+    def of(cls, mesh: AbstractMesh) -> _Tables:
+        found = cls._KNOWN.get(mesh.shape_tuple)
+        if found is None or len(found.table) + found.count > cls._MOST:
+            if len(cls._KNOWN) >= 64:
+                cls._KNOWN.clear()
+            found = cls._KNOWN[mesh.shape_tuple] = _Tables()
+        return found
+
+    def number(self, layout: Layout) -> int:
+        n = self.numbers.get(layout)
+        if n is None:
+            with self.lock:
+                n = self.numbers.get(layout)
+                if n is None:
+                    n = len(self.table)
+                    self.table.append(layout)
+                    self.numbers[layout] = n
+        return n
+
+
+def forget_steps() -> None:
+    """Empty the tables of layouts and steps."""
+    _Tables._KNOWN.clear()
+
+
+def run(solution: Solution) -> None:
+    """Bring the layouts of a graph to their fixed point."""
+    _Propagation(solution).run()
+
+
+class _Propagation:
+    """state: the layouts of the tensors, as numbers in a table."""
+
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        graph = self.graph = solution.graph
+        self.size = graph.size
+        self.tables = _Tables.of(graph.mesh)
+        number = self.tables.number
+        # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
+        self.state = [*map(number, graph.layouts), -1]
+        self.neighbours: list[list[int]] = [[] for _ in graph.layouts]
+        for i, node in enumerate(graph.nodes):
+            for t in set(node.tensors):
+                if t >= 0:
+                    self.neighbours[t].append(i)
+        self.schedules = [_schedule(node, graph) for node in graph.nodes]
+
+    def run(self) -> None:
+        nodes, schedules, neighbours = self.graph.nodes, self.schedules, self.neighbours
+        visit = self.visit
+        waiting: tuple[set[int], set[int]] = (set(), set())   # nodes to visit by either strategy
+        for level in range(LEVELS):
+            for i, schedule in enumerate(schedules):
+                before = schedule[level - 1] if level else _OFF
+                if schedule[level] != before:
+                    waiting[0].add(i)
+                    waiting[1].add(i)
+            for aggressive in (False, True):
+                mine, other = waiting[aggressive], waiting[not aggressive]
+                queue = deque(sorted(mine))
+                while queue:
+                    i = queue.popleft()
+                    if i not in mine:
+                        continue
+                    mine.discard(i)
+                    how = schedules[i][level]
+                    if how is _OFF:              # its turn comes with the level that enables it
+                        continue
+                    for t in visit(nodes[i], how, aggressive):
+                        for j in neighbours[t]:
+                            other.add(j)
+                            if j not in mine:
+                                mine.add(j)
+                                queue.append(j)
+        table = self.tables.table
+        self.graph.layouts = [table[n] for n in self.state[:-1]]
+
+    def visit(self, node: Node, how: tuple[int, bool], aggressive: bool) -> Sequence[int]:
+        """Run one node; the tensors whose layouts grew."""
+        tensors, state, info = node.tensors, self.state, node.info
+        if info is None:
+            return self.cross(node)
+        steps = self.tables.steps.get((info, how, aggressive))
+        if steps is None:
+            steps = self.tables.steps[info, how, aggressive] = {}
+        key = tuple([state[t] for t in tensors])
+        found = steps.get(key)
+        self.solution.steps += 1
+        if found is None:
+            found = steps[key] = self.step(info, key, how, aggressive)
+        if not found:
+            return ()
+        changed = []
+        for extension, number in found:
+            t = tensors[extension.position]
+            if state[t] != key[extension.position]:
+                continue                  # an operand used twice: its other place came first
+            state[t] = number
+            changed.append(t)
+            for dim, axis, source, source_dim in extension.origins:
+                self.solution.origins[(t, dim, axis)] = Origin(
+                    node, tensors[source] if source >= 0 else -1, source_dim)
+        return changed
+
+    def step(self, info: RuleInfo, key: tuple[int, ...], how: tuple[int, bool], aggressive: bool
+             ) -> tuple[tuple[Extension, int], ...]:
+        """What grows, and the numbers of the layouts that it grows to."""
+        table = self.tables.table
+        layouts = [table[n] if n >= 0 else None for n in key]
+        self.tables.count += 1
+        for layout in layouts:
+            if layout is not None and any(layout.entries):
+                break
+        else:
+            return ()
+        self.solution.evaluated += 1
+        return tuple([(x, self.tables.number(self.grown(layouts[x.position], x.entries)))
+                      for x in step(info, layouts, *how, aggressive, self.size)])
+
+    def grown(self, layout: Layout | None, entries: Entries) -> Layout:
+        assert layout is not None
+        return Layout(layout.shape, entries, layout.open, layout.blocked)
+
+    def cross(self, node: Node) -> list[int]:
+        """Between the two sides of a shard_map: the same axes after the manual ones."""
+        outer_t, inner_t = node.tensors
+        table = self.tables.table
+        outer, inner = table[self.state[outer_t]], table[self.state[inner_t]]
+        out_entries, in_entries = list(outer.entries), list(inner.entries)
+        out_used = {a for axes in outer.entries for a in axes} | outer.blocked
+        in_used = {a for axes in inner.entries for a in axes} | inner.blocked
+        changed = []
+        for d, prefix in enumerate(node.prefix):
+            tail, own = out_entries[d][len(prefix):], in_entries[d]
+            common = min(len(tail), len(own))
+            if out_entries[d][:len(prefix)] != prefix or tail[:common] != own[:common]:
+                continue
+            for axis in tail[common:]:
+                parts = math.prod(map(self.size, (*in_entries[d], axis)))
+                if not inner.open[d] or axis in in_used or inner.shape[d] % parts:
+                    break
+                in_entries[d] += (axis,)
+                in_used.add(axis)
+                self.solution.origins[(inner_t, d, axis)] = Origin(node, outer_t, d)
+            for axis in own[common:]:
+                parts = math.prod(map(self.size, (*out_entries[d], axis)))
+                if not outer.open[d] or axis in out_used or outer.shape[d] % parts:
+                    break
+                out_entries[d] += (axis,)
+                out_used.add(axis)
+                self.solution.origins[(outer_t, d, axis)] = Origin(node, inner_t, d)
+        for t, layout, entries in ((outer_t, outer, out_entries), (inner_t, inner, in_entries)):
+            new = tuple(entries)
+            if new != layout.entries:
+                self.state[t] = self.tables.number(self.grown(layout, new))
+                changed.append(t)
+        return changed
