@@ -37,9 +37,11 @@ from .reductions import (
 )
 
 
-def _count(a: Any, axes: tuple[int, ...]) -> int:
+def _count(a: Any, axes: tuple[int, ...]) -> int | float:
+    """A float where no default integer holds it: shapes may be larger than any memory."""
     shape = shape_of(a)
-    return math.prod(shape[d] for d in axes)
+    count = math.prod(shape[d] for d in axes)
+    return count if count < 2 ** 31 else float(count)
 
 
 def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> Any:

@@ -1,0 +1,81 @@
+"""The document of a measurement: docs/performance.md is written by `speed.py --write`."""
+from __future__ import annotations
+
+from .goals import SMALLEST_PEAK
+from .report import Report, goal_table, growth_table, program_table
+
+HEADINGS = ("Goals", "Programs", "Growth", "How it is measured", "Where speed comes from",
+            "Where time goes in a program of yours")
+
+METHOD = f"""\
+`python benchmarks/speed.py --jax PYTHON --write docs/performance.md` writes this page. Every
+program of `benchmarks/suite/` is one function of a library, shardtrace or JAX by name alone, and a
+plain numpy version without devices: the same function where numpy can run it, written by hand where
+it cannot (gradients, loops, `shard_map`). Results of all three are compared first; a library whose
+results are off has no figures.
+
+Each library has a process of its own with the interpreter that was named, a program at a time. In
+every round each process does a little of everything in turn, so that what else the machine does
+falls on all alike; figures are medians over the rounds.
+
+- *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
+  that has traced it before. JAX's the same.
+- *first result*: from traced to a compiled program, and what its first call takes longer than its
+  second. JAX is charged `lower().compile()` alone.
+- *run*: a call of the jitted function until its results are there; calls of less than 2 ms are
+  timed many at a time.
+- *memory*: the peak that `tracemalloc` sees beyond the arguments in a second run, the buffers kept
+  from the first included, where the plain version's is {SMALLEST_PEAK / 1e6:g} MB or more.
+- *devices*: the same arguments over 8 devices and over 512, run in turns.
+- *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
+  of 8 and of 65,536 devices; a step whose batch is split over one to eight axes.
+"""
+
+SOURCES = """\
+- **Types are interned.** Equality is identity, and what follows from types alone (results of ops,
+  factors, local shapes) is computed once and looked up by them after. So tracing an equation is a
+  look-up, and the size of a mesh never enters.
+- **A source location is a code object and an offset** until somebody reads it.
+- **A value of all devices is one array.** A mesh axis that shards a dimension is a split of this
+  dimension, in place: the array is a view of the whole, whatever the number of devices. Products
+  then run as one GEMM over all devices, an `all_gather` or an own-block slice costs nothing, and a
+  value that devices share is held and computed once. Only what truly differs (a partial sum that
+  somebody sees, a `shard_map` body that asks for its index) has a leading device dimension.
+- **Partial sums that only their sum is seen of are not made**: a product and its `psum` are one
+  GEMM over devices and contraction.
+- **Plans are straight lines.** The first run decides equation by equation how it is computed, with
+  which buffers; later runs call numpy and nothing else. Elementwise runs are evaluated block by
+  block in buffers that stay in cache, on both cores where that pays.
+- **The garbage collector rests** while programs, which are graphs of small objects that stay
+  alive, are traced, differentiated, partitioned and parsed.
+- **What is seldom needed loads when first used**: the parser, reports, scipy, rich.
+"""
+
+PROFILE = """\
+`shardtrace.profile_phases()` tells where time goes before a program runs, and while it runs:
+
+```python
+import numpy as np
+import shardtrace as st
+
+f = st.jit(lambda x: (x @ x).sum())
+with st.profile_phases() as profile:
+    f(np.ones((64, 64), np.float32))
+print(profile)                       # a table: phase, calls, seconds, equations
+assert profile.seconds["trace"] > 0  # the same as data
+```
+
+`SHARDTRACE_PROFILE=1 python program.py` prints the table of a whole program when it ends.
+"""
+
+
+def document(report: Report) -> str:
+    """The page, with the figures of a report."""
+    where = ", ".join(f"{what} {value}" for what, value in report.machine.items())
+    errors = "".join(f"\nNot measured: {e}\n" for e in report.errors())
+    texts = (goal_table(report), program_table(report), growth_table(report), METHOD, SOURCES,
+             PROFILE)
+    body = "\n\n".join(f"## {head}\n\n{text.strip()}"
+                       for head, text in zip(HEADINGS, texts, strict=True))
+    return (f"# Performance\n\nRatios within one run, lower is better. Measured {report.date} on: "
+            f"{where}. Ratios travel between machines, times do not.\n{errors}\n{body}\n")

@@ -1,0 +1,97 @@
+"""What the figures are held to: ratios within one run, and how each is read from a report."""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .report import Report
+
+# Below this peak, in bytes, a program's memory is the interpreter's own and says nothing.
+SMALLEST_PEAK = 4_000_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A goal and what was found. mean, worst: None where nothing is asked of them or known.
+
+    what: what is compared. culprit: the name of the worst.
+    """
+    what: str
+    mean: float | None = None
+    mean_goal: float | None = None
+    worst: float | None = None
+    worst_goal: float | None = None
+    culprit: str = ""
+
+    @property
+    def known(self) -> bool:
+        return self.mean is not None or self.worst is not None
+
+    @property
+    def met(self) -> bool:
+        return not any(found is not None and goal is not None and found > goal
+                       for found, goal in ((self.mean, self.mean_goal),
+                                           (self.worst, self.worst_goal)))
+
+
+def geometric(values: Iterable[float]) -> float | None:
+    """Geometric mean; None of nothing."""
+    found = [math.log(v) for v in values if v > 0]
+    return math.exp(sum(found) / len(found)) if found else None
+
+
+def exponent(sizes: dict[str, float]) -> float:
+    """By what power of the size a time grows, from the smallest to the largest."""
+    small, large = min(sizes, key=float), max(sizes, key=float)
+    return math.log(sizes[large] / sizes[small]) / math.log(float(large) / float(small))
+
+
+def growth_of(sizes: dict[str, float]) -> float:
+    """The time at the largest size as a multiple of that at the smallest."""
+    return sizes[max(sizes, key=float)] / sizes[min(sizes, key=float)]
+
+
+def rows(report: Report) -> list[Row]:
+    """One row a goal, in the order in which a program meets them."""
+    out = [
+        _over("time to trace / JAX", report.column("trace"), 1 / 8, 1 / 4),
+        _over("traced to first result / JAX's lower and compile", report.column("first"),
+              1 / 50, 1 / 10),
+        _one("dispatch of a small jitted call / JAX", report.dispatch("dispatch, one small array"),
+             1 / 8),
+        _one("dispatch with 100 leaves / JAX", report.dispatch("dispatch, 100 leaves"), 1 / 8),
+        _over("run / plain numpy", report.column("numpy"), 0.95, 1.3),
+        _over("run / JAX", report.column("jax"), 0.7, None),
+        _one("chain of 20 on 4M floats / plain numpy",
+             report.column("numpy").get("chain of 20 on 4M floats"), 0.35),
+        _over("run with 512 devices / with 8", report.width_ratios(), None, 1.2),
+        _over("peak memory of a run / plain numpy", report.column("memory"), None, 1.25),
+    ]
+    for row, sizes in report.growth.get("equations", {}).items():
+        out.append(_one(f"30,000 equations / 3,000: {row}", growth_of(sizes), 11))
+    of_mesh = report.growth.get("mesh", {})
+    for subject in ("trace", "partition", "explain"):
+        found = {name.split(": ", 1)[1]: growth_of(sizes) for name, sizes in of_mesh.items()
+                 if name.startswith(f"{subject}:")}
+        out.append(_over(f"65,536 abstract devices / 8: {subject}", found, None, 1.05))
+    for row, sizes in report.growth.get("axes", {}).items():
+        out.append(_one(f"8 mesh axes / 1: {row}", growth_of(sizes), None))
+    own = report.start.get("shardtrace")
+    if own:
+        out.append(_one("import, seconds", own["import"], 0.25))
+        out.append(_one("import and first result, seconds", own["first use"], None))
+    return [row for row in out if row.known]
+
+
+def _over(what: str, found: dict[str, float], mean: float | None, worst: float | None) -> Row:
+    if not found:
+        return Row(what)
+    culprit = max(found, key=lambda k: found[k])
+    return Row(what, geometric(found.values()), mean, found[culprit], worst, culprit)
+
+
+def _one(what: str, found: float | None, goal: float | None) -> Row:
+    return Row(what, worst=found, worst_goal=goal)

@@ -1,0 +1,169 @@
+"""Libraries against each other: one process each, a program at a time, measured in turns.
+
+Every round asks each process for a little of everything, so that what else the machine does falls
+on all alike. Figures are medians over rounds.
+"""
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .library import Program
+
+WORKER = Path(__file__).parent / "worker.py"
+
+
+class Process:
+    """A worker with its interpreter; see worker.py for what it answers."""
+
+    def __init__(self, python: str, library: str, p: Program, wide: bool = False) -> None:
+        devices = int(np.prod(list((p.wide if wide and p.wide else p.mesh).values())))
+        environment = {**os.environ, "SHARDTRACE_NUM_DEVICES": str(devices)}
+        if library == "jax":
+            environment |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS":
+                            f"--xla_force_host_platform_device_count={devices}"}
+        self.process = subprocess.Popen(
+            [python, str(WORKER), library, p.name, *(["--wide"] if wide else [])],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.error = self._answer().get("error", "")
+
+    def _answer(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        return json.loads(line) if line else {"error": "the process ended"}
+
+    def ask(self, do: str, **request: Any) -> Any:
+        """The answer; None, and `error` set, where it failed."""
+        if self.error:
+            return None
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
+        self.process.stdin.flush()
+        answer = self._answer()
+        self.error = answer.get("error", "")
+        return answer.get("value")
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+@dataclass
+class Times:
+    """Of one program in one library: seconds by what was measured, bytes, and what went wrong.
+
+    best: figures are minima instead of medians (for a machine that does other things too).
+    """
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    best: bool = False
+    equations: int = 0
+    peak: int = 0
+    error: str = ""
+
+    def add(self, what: str, seconds: list[float] | None) -> None:
+        self.samples.setdefault(what, []).extend(seconds or ())
+
+    def median(self, what: str) -> float | None:
+        """The median; with `best` the minimum, for what does not vary by itself."""
+        found = self.samples.get(what)
+        if not found:
+            return None
+        return min(found) if self.best and what != "first" else statistics.median(found)
+
+    @property
+    def first_extra(self) -> float | None:
+        """From traced to the first result, beyond a run: compiling, and what a first call adds."""
+        compiling, first = self.median("compile"), self.median("first")
+        return None if compiling is None or first is None else compiling + max(first, 0.0)
+
+
+def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
+         ) -> dict[str, Times]:
+    """The times of a program in each library (`pythons`: its interpreter, by library).
+
+    Results are compared with numpy's first: a library that is off by more than `p.equal` has an
+    error and no times.
+    """
+    workers = {name: Process(python, name, p) for name, python in pythons.items()}
+    times = {name: Times(best=best, error=w.error) for name, w in workers.items()}
+    try:
+        _compare(p, workers, times)
+        running = {name: w for name, w in workers.items() if not times[name].error}
+        compilers = {name: w for name, w in running.items() if name != "numpy"}
+        for name, w in compilers.items():
+            times[name].equations = w.ask("equations") or 0
+        # What takes long is done less often; the slowest of all decides for all.
+        trial = {name: (w.ask("compile", times=1) or [0.0])[0] for name, w in compilers.items()}
+        slow = max(trial.values(), default=0.0)
+        compiles = rounds if slow < 1 else min(rounds, 3)
+        for turn in range(rounds):
+            for name, w in running.items():
+                times[name].add("steady", w.ask("steady", times=3))
+            for name, w in compilers.items():
+                times[name].add("trace", w.ask("trace", times=1))
+                if turn < compiles:
+                    times[name].add("compile", w.ask("compile", times=1))
+                    if name != "jax":
+                        times[name].add("first", w.ask("first", times=1))
+        for name, w in running.items():
+            if name != "jax":               # XLA's buffers are not seen from Python
+                times[name].peak = (w.ask("memory") or {}).get("peak", 0)
+            times[name].error = w.error
+    finally:
+        for w in workers.values():
+            w.close()
+    return times
+
+
+def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str, Times]:
+    """Steady runs of shardtrace over the devices of `p.mesh` and of `p.wide`, in turns."""
+    workers = {"few": Process(python, "shardtrace", p),
+               "many": Process(python, "shardtrace", p, wide=True)}
+    times = {name: Times(best=best, error=w.error) for name, w in workers.items()}
+    try:
+        for _ in range(rounds):
+            for name, w in workers.items():
+                times[name].add("steady", w.ask("steady", times=3))
+                times[name].error = w.error
+    finally:
+        for w in workers.values():
+            w.close()
+    return times
+
+
+def _compare(p: Program, workers: Mapping[str, Process], times: dict[str, Times]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found: dict[str, list[np.ndarray]] = {}
+        for name, w in workers.items():
+            path = str(Path(folder) / f"{name}.npz")
+            if w.ask("values", path=path):
+                with np.load(path) as data:
+                    found[name] = list(data.values())
+            times[name].error = w.error
+    wanted = found.get("numpy", [])
+    for name, values in found.items():
+        off = difference(wanted, values)
+        if off > p.equal:
+            times[name].error = f"results differ from numpy's by {off:.2g} of the largest"
+
+
+def difference(wanted: list[np.ndarray], values: list[np.ndarray]) -> float:
+    """Largest difference of two lists of results, as a part of the largest absolute value."""
+    if [x.shape for x in wanted] != [x.shape for x in values]:
+        return float("inf")
+    worst = 0.0
+    for a, b in zip(wanted, values, strict=True):
+        if a.size:
+            off = np.abs(a.astype(np.float64) - b).max() / (np.abs(a).max() + 1e-30)
+            worst = max(worst, float(off) if np.isfinite(off) else float("inf"))
+    return worst

@@ -1,0 +1,160 @@
+"""One library, one program, one process: answers what a driver asks, in turns with the others.
+
+    python worker.py LIBRARY PROGRAM [--wide]
+
+Reads requests, a JSON object a line, and answers each with one: `{"do": "trace", "times": 3}` with
+the seconds of each. What is timed never includes the making of data or of the mesh.
+"""
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from suite import names
+from suite.library import Library, Program, leaves, map_tree, plain_function
+
+SEED = 7
+
+
+class Worker:
+    """A program of a library, made ready to be measured."""
+
+    def __init__(self, library: str, p: Program, wide: bool = False) -> None:
+        self.program, self.plain = p, library == "numpy"
+        arguments = p.arguments(np.random.default_rng(SEED))
+        self.lib: Any = None
+        if self.plain:
+            self.args = map_tree(lambda x: x.value, arguments)
+            self.compiled: Any = plain_function(p)
+            return
+        mesh = p.wide if wide and p.wide else p.mesh
+        self.lib = Library(library, mesh, p.explicit)
+        self.lib.context().__enter__()
+        self.args = map_tree(self.lib.put, arguments)
+        self.jitted = self.lib.root.jit(p.make(self.lib))
+        self.compiled = None
+
+    def fresh(self) -> Any:
+        """The function jitted anew: nothing of it is known yet."""
+        return self.lib.root.jit(self.program.make(self.lib))
+
+    def run(self) -> Any:
+        """One call of what a user calls, until its results are there."""
+        if self.plain:
+            return self.compiled(*self.args)
+        return self.lib.root.block_until_ready(self.jitted(*self.args))
+
+    # -- what can be asked -------------------------------------------------------------------------
+
+    def trace(self, times: int) -> list[float]:
+        """Seconds to trace, each time a new function."""
+        functions = [self.fresh() for _ in range(times)]
+        return [timed(lambda f=f: f.trace(*self.args)) for f in functions]
+
+    def equations(self) -> int:
+        """Equations of the traced program, those of its bodies included."""
+        return count_equations(self.fresh().trace(*self.args).jaxpr)
+
+    def compile(self, times: int) -> list[float]:
+        """Seconds from traced to a compiled program."""
+        stages = [self.fresh().trace(*self.args) for _ in range(times)]
+        return [timed(lambda s=s: s.lower().compile()) for s in stages]
+
+    def first(self, times: int) -> list[float]:
+        """Seconds by which a new compiled program's first call takes longer than its second."""
+        wait = self.lib.root.block_until_ready
+        found = []
+        for _ in range(times):
+            compiled = self.fresh().trace(*self.args).lower().compile()
+            first, second = (timed(lambda c=compiled: wait(c(*self.args))) for _ in range(2))
+            found.append(first - second)
+        return found
+
+    def steady(self, times: int, least: float = 2e-3) -> list[float]:
+        """Seconds of a call that ran before; calls of less than `least` are timed many at once."""
+        one = timed(self.run)
+        count = max(1, min(2000, int(least / max(one, 1e-7))))
+
+        def several() -> None:
+            for _ in range(count):
+                self.run()
+        return [timed(several) / count for _ in range(times)]
+
+    def memory(self) -> dict[str, int]:
+        """Peak bytes of a run beyond its arguments, buffers kept from an earlier run included."""
+        self.run()
+        if not self.plain:
+            self.compiled = self.fresh().trace(*self.args).lower().compile()
+            call: Callable[[], Any] = lambda: self.lib.root.block_until_ready(  # noqa: E731
+                self.compiled(*self.args))
+        else:
+            call = self.run
+        gc.collect()
+        tracemalloc.start()
+        try:
+            call()
+            first = tracemalloc.get_traced_memory()[1]
+            tracemalloc.reset_peak()
+            call()
+            return {"peak": tracemalloc.get_traced_memory()[1], "first": first}
+        finally:
+            tracemalloc.stop()
+
+    def values(self, path: str) -> int:
+        """Writes the results, and says how many they are."""
+        found = [np.asarray(x) for x in leaves(self.run())]
+        np.savez(path, *found)
+        return len(found)
+
+
+def timed(f: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    f()
+    return time.perf_counter() - start
+
+
+def count_equations(jaxpr: Any) -> int:
+    """Equations of a program and of the programs in their parameters."""
+    total = 0
+    for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        total += 1
+        for param in eqn.params.values():
+            for inner in param if isinstance(param, (tuple, list)) else (param,):
+                if hasattr(inner, "eqns"):
+                    total += count_equations(inner)
+    return total
+
+
+def main() -> None:
+    """Answer requests until there are none."""
+    library, name, *flags = sys.argv[1:]
+    answers, sys.stdout = sys.stdout, sys.stderr     # what programs print is not an answer
+
+    def answer(value: Any) -> None:
+        print(json.dumps(value), file=answers, flush=True)
+    try:
+        worker = Worker(library, names()[name], "--wide" in flags)
+    except Exception as problem:
+        answer({"error": f"{type(problem).__name__}: {str(problem).splitlines()[:1]}"})
+        return
+    answer({"ready": True})
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer({"value": getattr(worker, request.pop("do"))(**request)})
+        except Exception as problem:
+            answer({"error": f"{type(problem).__name__}: {' '.join(str(problem).split())[:300]}"})
+
+
+if __name__ == "__main__":
+    main()
