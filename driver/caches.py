@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
+from ..ir.pool import POOL
 from ..ir.tiling import canonical_tiling
 from ..partitioner.fixed_point import forget_steps
 from ..runtime.placement import spec_on
@@ -12,6 +13,8 @@ from .jit import JITTED
 
 def clear_caches() -> None:
     """Forget all programs that were traced and partitioned, and what was computed from shardings.
+
+    Memory that is kept for later runs is given back.
 
     Jitted functions trace again at their next call.
 
@@ -33,3 +36,4 @@ def clear_caches() -> None:
     forget_steps()
     for cache in (common_devices_indices_map, canonical_tiling, spec_on):
         cache.cache_clear()
+    POOL.clear()

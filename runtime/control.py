@@ -16,11 +16,12 @@ import numpy as np
 from ..ir.keys import storage_dtype
 from ..ir.program import Equation, Program
 from .axes import MeshAtoms
+from .calls import Call
 from .flatten import FlatProgram
 from .folding import every_equation
 from .layout import Atoms, Layout, array_shape
 from .masks import MASK, Guard, guard, mask_dims, outer_mask, selected
-from .plan import Call, Plan
+from .plan import Plan
 from .workspace import Value
 
 Arrays = list[Any]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.keys import storage_dtype
 from ..ir.op import Op, params_key
 from ..ir.rule import REDUCE, FactorRule, RuleError
 from ..ir.types import ArrayType
@@ -16,6 +17,7 @@ from . import inplace
 from .axes import MeshAtoms
 from .layout import Atoms, Layout, Shape, array_shape
 from .numerics import evaluator
+from .recording import Kernel
 from .workspace import Value
 
 NONE: frozenset[str] = frozenset()
@@ -33,11 +35,15 @@ class Form:
 
 @dataclass(frozen=True)
 class Decision:
-    """operands: their forms. function: of their arrays. layouts, uniform: of the results."""
+    """operands: their forms. function: of their arrays. layouts, uniform: of the results.
+
+    kernel: of a function with one result, how it may be evaluated in blocks.
+    """
     operands: tuple[Form, ...]
     function: Callable[..., Any]
     layouts: tuple[Layout, ...]
     uniform: tuple[tuple[bool, ...], ...]
+    kernel: Kernel | None
 
 
 _KNOWN: dict[Any, Decision] = {}
@@ -105,7 +111,11 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
     if rule is not None:
         uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
-    return Decision(forms, function, layouts, tuple(uniform))
+    kernel = None
+    if len(types) == 1 and not op.multiple_results:
+        kernel = Kernel(function, (*given, *wanted),
+                        [storage_dtype(t.dtype) for t in (*(x.aval for x in operands), *types)])
+    return Decision(forms, function, layouts, tuple(uniform), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],

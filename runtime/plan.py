@@ -8,22 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.program import Equation
-
-Function = Callable[..., Any]
-
-
-class Call(NamedTuple):
-    """One call while a plan is made: slots read and written, and the equation it comes from."""
-    function: Function
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    several: bool                   # the function returns a list, even of one
-    eqn: Equation | None
+from .calls import Call, Function
+from .fusion import fused
+from .recording import Kernel
 
 
 class PlanBuilder:
@@ -49,10 +41,11 @@ class PlanBuilder:
         self.constants.append((slot, value))
         return slot
 
-    def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None) -> int:
+    def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None,
+             kernel: Kernel | None = None) -> int:
         """Append a call of a function that returns one array; the slot of its result."""
         slot = self.new_slot()
-        self.calls.append(Call(function, tuple(inputs), (slot,), False, eqn))
+        self.calls.append(Call(function, tuple(inputs), (slot,), False, eqn, kernel))
         return slot
 
     def call_several(self, function: Function, inputs: Sequence[int], count: int,
@@ -90,6 +83,7 @@ class PlanBuilder:
                 self._plan(rest, [*self.inputs, *passed], outputs))
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
+        calls = fused(calls, outputs)
         seen = {*outputs, *(s for s, _ in self.constants)}
         dead: list[tuple[int, ...]] = []
         for call in reversed(calls):

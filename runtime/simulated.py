@@ -244,7 +244,7 @@ class Planner(Workspace):
         if op.multiple_results:
             results = self.plan.call_several(made.function, slots, len(types), eqn)
         else:
-            results = [self.plan.call(made.function, slots, eqn)]
+            results = [self.plan.call(made.function, slots, eqn, made.kernel)]
         for var, layout, slot, same in zip(eqn.outvars, made.layouts, results, made.uniform,
                                            strict=True):
             self.bind(var, layout, slot, same)

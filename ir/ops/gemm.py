@@ -13,6 +13,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from ..pool import SMALLEST, empty
 from .lead import mergeable
 
 Labels = Sequence[Hashable]
@@ -34,11 +35,19 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
     plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
     left = _matrices(a, *plan.a_orders, plan.batch)
     right = _matrices(b, *plan.b_orders, plan.batch)
-    out = np.matmul(left, right)
+    out = _product_of(left, right, kind)
     if exact:
         out = out.astype(np.int64).astype(dtype)
     out = out.reshape([(a if of_a else b).shape[d] for of_a, d in plan.sizes])
     return out.transpose(plan.permutation) if plan.permutation else out
+
+
+def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """left @ right, where both have the same batch dimensions."""
+    shape = (*left.shape[:-1], right.shape[-1])
+    if _product(shape) * dtype.itemsize < SMALLEST:
+        return np.matmul(left, right)
+    return np.matmul(left, right, out=empty(shape, dtype))
 
 
 class _Plan:

@@ -1,0 +1,128 @@
+"""Large buffers that are used again: memory that nobody holds any more is kept for the next array.
+
+A new large array costs a page fault for every 4 KB of it, about as much as computing its elements.
+`empty` therefore takes the memory of an array that died. Who still holds an array is not tracked by
+anybody: an array of the pool has a `_Lease` as its base, as all views of it have, and the memory
+comes back when the lease is collected. So results may leave to the user like any other array.
+
+The pool never holds more than was in use at one time before, so that the peak of memory is what it
+would be without it, and at most `POOL.limit` bytes that are not in use.
+"""
+from __future__ import annotations
+
+import bisect
+import math
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+SMALLEST = 1 << 18              # bytes; below this malloc keeps its pages by itself
+_ROUND = 1 << 16
+
+
+class _Lease:
+    """The base of an array of the pool: gives the memory back when it is collected."""
+
+    __slots__ = ("__array_interface__", "memory", "returned")
+
+    def __init__(self, memory: np.ndarray, returned: deque[np.ndarray], count: int) -> None:
+        self.memory = memory
+        self.returned = returned
+        self.__array_interface__ = {"shape": (count,), "typestr": "|u1", "version": 3,
+                                    "data": memory.__array_interface__["data"]}
+
+    def __del__(self) -> None:
+        # The collector may come here at any point, also while this thread holds the pool's lock.
+        self.returned.append(self.memory)
+
+
+class BufferPool:
+    """Free memory by size, and how much is lent.
+
+    limit: the most bytes to keep that are not in use.
+    """
+
+    def __init__(self, limit: int = 1 << 31) -> None:
+        self.limit = limit
+        self._lock = threading.RLock()
+        self._returned: deque[np.ndarray] = deque()
+        self._sizes: list[int] = []                  # of the free ones, ascending
+        self._free: list[np.ndarray] = []            # beside them; of equal size the newest last
+        self._lent = 0
+        self._kept = 0
+        self._peak = 0
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """A C-contiguous array with arbitrary content, as `numpy.empty` gives it."""
+        count = math.prod(shape) * dtype.itemsize
+        if count < SMALLEST or dtype.hasobject:
+            return np.empty(shape, dtype)
+        size = -(-count // _ROUND) * _ROUND
+        with self._lock:
+            self._collect()
+            memory = self._take(size)
+            if memory is None:
+                self._peak = max(self._peak, self._lent + size)
+                self._shrink(self._peak - self._lent - size)
+                memory = np.empty(size, np.uint8)
+            self._lent += memory.nbytes
+            self._peak = max(self._peak, self._lent)
+        lease: Any = _Lease(memory, self._returned, count)
+        return np.asarray(lease).view(dtype).reshape(shape)
+
+    def clear(self) -> None:
+        """Give all memory that is not in use back to the system."""
+        with self._lock:
+            self._collect()
+            self._shrink(0)
+            self._peak = self._lent
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are held and not in use."""
+        with self._lock:
+            self._collect()
+            return self._kept
+
+    def _take(self, size: int) -> np.ndarray | None:
+        """Free memory of this size or a little more."""
+        i = bisect.bisect_left(self._sizes, size)
+        if i == len(self._sizes) or self._sizes[i] > size + size // 8:
+            return None
+        i = bisect.bisect_right(self._sizes, self._sizes[i]) - 1
+        self._kept -= self._sizes.pop(i)
+        return self._free.pop(i)
+
+    def _collect(self) -> None:
+        returned = self._returned
+        while returned:
+            memory = returned.popleft()
+            size = memory.nbytes
+            self._lent -= size
+            if self._kept + size <= self.limit:
+                i = bisect.bisect_right(self._sizes, size)
+                self._sizes.insert(i, size)
+                self._free.insert(i, memory)
+                self._kept += size
+
+    def _shrink(self, most: int) -> None:
+        """Let go of free memory until at most `most` bytes are left, largest first."""
+        while self._kept > max(most, 0):
+            self._kept -= self._sizes.pop()
+            self._free.pop()
+
+
+POOL = BufferPool()
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array with arbitrary content from the pool that all executors share.
+
+    >>> from shardtrace.ir.pool import empty
+    >>> x = empty((512, 512), np.dtype(np.float32))
+    >>> x.shape, x.flags.c_contiguous
+    ((512, 512), True)
+    """
+    return POOL.empty(shape, dtype)

@@ -1,0 +1,23 @@
+"""Calls: what plans are made of."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ..ir.program import Equation
+from .recording import Kernel
+
+Function = Callable[..., Any]
+
+
+class Call(NamedTuple):
+    """One call while a plan is made: slots read and written, and the equation it comes from.
+
+    kernel: how its one result is computed, and whether it may be computed in blocks.
+    """
+    function: Function
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    several: bool                   # the function returns a list, even of one
+    eqn: Equation | None
+    kernel: Kernel | None = None

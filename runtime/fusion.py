@@ -1,0 +1,298 @@
+"""Which calls of a plan are evaluated together, block by block.
+
+Calls on large arrays that compute element by element, or reduce the last dimensions, treat the rows
+of their values apart. A *group* is a set of such calls that are joined by what they read and that
+agree in what a row is: their values have the same number of rows in front, and any shape behind.
+A softmax over 4096 x 1024 is one group of 4096 rows; a chain of 20 elementwise calls is one whose
+rows are single elements. A group is one call of the new plan (runtime/blocked.py), in which a value
+that nobody else reads is never more than a block.
+
+A group is put where the first call that reads one of its results stands, and not later than where
+its operands would be held longer than its results.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from .blocked import Blocked, Member
+from .calls import Call
+from .recording import LARGE, REDUCE, REPEAT, RESHAPE, Recording
+
+Shape = tuple[int, ...]
+LONGEST_ROW = 1 << 18           # elements; a row must fit into a block
+MOST = 256                      # calls of a group
+
+
+def rows_of(shape: Shape, rows: int) -> int | None:
+    """How many dimensions in front have `rows` elements together; None if there is no such place.
+
+    >>> from shardtrace.runtime.fusion import rows_of
+    >>> rows_of((4, 8, 3), 32), rows_of((32,), 32), rows_of((4, 6), 8)
+    (2, 1, None)
+    """
+    count = 1
+    for d, n in enumerate(shape):
+        if count == rows:
+            return d
+        count *= n
+    return len(shape) if count == rows else None
+
+
+def natural_rows(recording: Recording) -> int:
+    """The most rows that a call can be cut into."""
+    rows = math.prod(recording.values[recording.result][0])
+    for step in recording.steps:
+        if step.axes:
+            (source,) = step.operands
+            rows = math.gcd(rows, math.prod(recording.values[source][0][:min(step.axes)]))
+    return rows
+
+
+def fits(recording: Recording, rows: int) -> bool:
+    """Does the call treat rows apart, if there are `rows` of them?"""
+    values = recording.values
+    at: list[int | None] = []
+    for i, (shape, _) in enumerate(values):
+        place = rows_of(shape, rows)
+        if place is None and i >= recording.operands:
+            return False
+        if place is not None and math.prod(shape[place:]) > LONGEST_ROW:
+            return False
+        at.append(place)
+    for step in recording.steps:
+        place = at[step.result]
+        shape = values[step.result][0]
+        assert place is not None
+        for v in step.operands:
+            if type(v) is not int or not values[v][0]:
+                continue                                        # a scalar
+            mine = values[v][0]
+            if at[v] is None:       # an operand that is repeated along the rows
+                if step.kind in (REDUCE, RESHAPE, REPEAT) or len(mine) != len(shape):
+                    return False
+            elif step.axes:
+                if min(step.axes) < at[v]:  # type: ignore[operator]
+                    return False
+            elif step.kind == REPEAT or len(mine) == len(shape):
+                if mine[:place] != shape[:place]:
+                    return False
+            elif step.kind != RESHAPE:
+                return False
+    return True
+
+
+class _Group:
+    """An open group: its calls, and the slots that they read and write."""
+
+    __slots__ = ("after", "calls", "late", "outputs", "reads", "rows")
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.after: list[Call] = []         # calls that wait for the group's results
+        self.late: set[int] = set()         # the slots that those write
+        self.calls: list[tuple[int, Call]] = []
+        self.outputs: set[int] = set()
+        self.reads: set[int] = set()
+
+    def add(self, place: int, call: Call) -> None:
+        self.calls.append((place, call))
+        self.reads.update(call.inputs)
+        self.outputs.update(call.outputs)
+
+    def agrees(self, rows: int) -> bool:
+        return rows == self.rows or all(fits(_recording(c), rows) for _, c in self.calls)
+
+
+def _recording(call: Call) -> Recording:
+    assert call.kernel is not None
+    found = call.kernel.recording
+    assert found is not None
+    return found
+
+
+def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
+    """The calls with groups in place of what they hold; `outputs` are read at the end."""
+    if not any(c.kernel is not None and c.kernel.is_large for c in calls):
+        return list(calls)
+    return _Fusion(calls, outputs).result()
+
+
+class _Fusion:
+    """One pass over the calls of a plan. No open group reads what another one computes."""
+
+    def __init__(self, calls: Sequence[Call], outputs: Sequence[int]) -> None:
+        self.calls = calls
+        self.readers: dict[int, int] = {}           # slot to number of reads, results included
+        self.last: dict[int, int] = {}              # slot to the place of its last read
+        self.bytes: dict[int, int] = {}
+        self.computed = {s for call in calls for s in call.outputs}
+        for place, call in enumerate(calls):
+            for s in call.inputs:
+                self.readers[s] = self.readers.get(s, 0) + 1
+                self.last[s] = place
+            if call.kernel is not None:
+                for s, shape, dtype in zip((*call.inputs, *call.outputs), call.kernel.shapes,
+                                           call.kernel.dtypes, strict=True):
+                    self.bytes[s] = math.prod(shape) * dtype.itemsize
+        for s in outputs:
+            self.readers[s] = self.readers.get(s, 0) + 1
+            self.last[s] = len(calls)
+        self.open: list[_Group] = []
+        self.made: dict[int, _Group] = {}           # slot to the open group that computes it
+        self.out: list[Call] = []
+
+    def result(self) -> list[Call]:
+        for place, call in enumerate(self.calls):
+            sources = self._sources(call.inputs)
+            late = [g for g in sources if not g.late.isdisjoint(call.inputs)]
+            if late:
+                self._close_all(late)
+                sources = [g for g in sources if g not in late]
+            kernel = call.kernel
+            if kernel is not None and (sources or kernel.is_large) and kernel.recording is not None:
+                if self._join(place, call, kernel.recording, sources):
+                    continue
+                if len(sources) == 1 and self._wait(call, kernel.recording, sources[0]):
+                    continue
+            self._close_all(sources)
+            if self.open and call.eqn is not None and (kernel is None or kernel.is_large):
+                self._close_costly(place)
+            self.out.append(call)
+        self._close_all(list(self.open))
+        return self.out
+
+    def _sources(self, slots: Iterable[int]) -> list[_Group]:
+        """The open groups that compute these slots."""
+        found: list[_Group] = []
+        for s in slots:
+            g = self.made.get(s)
+            if g is not None and g not in found:
+                found.append(g)
+        return found
+
+    # -- joining -------------------------------------------------------------------------------
+    def _wait(self, call: Call, recording: Recording, g: _Group) -> bool:
+        """Let a reduction over rows stand behind the group that it reads, which may go on."""
+        if not any(step.kind == REDUCE for step in recording.steps):
+            return False
+        g.after.append(call)
+        g.late.update(call.outputs)
+        self.made.update(dict.fromkeys(call.outputs, g))
+        return True
+
+    def _join(self, place: int, call: Call, recording: Recording, sources: list[_Group]) -> bool:
+        """Put the call into an open group or a new one, if it can be cut into rows."""
+        assert call.kernel is not None
+        own = natural_rows(recording)
+        home = None
+        for g in (*sources, *self._neighbours(call, sources)):
+            rows = self._common(g, own, recording)
+            if rows:
+                home = g
+                home.rows = rows
+                break
+        if home is None:
+            if (not call.kernel.is_large or recording.is_view or own < 2
+                    or not fits(recording, own)):
+                return False
+            self._close_all(sources)
+            home = _Group(own)
+            self.open.append(home)
+        else:
+            for other in sources:
+                if other is not home and not self._merge(home, other):
+                    self._close_all([other])
+        home.add(place, call)
+        self.made.update(dict.fromkeys(call.outputs, home))
+        return True
+
+    @staticmethod
+    def _common(g: _Group, own: int, recording: Recording) -> int:
+        """The number of rows for the group with the call; 0 if they do not agree."""
+        if len(g.calls) >= MOST:
+            return 0
+        if fits(recording, g.rows):
+            return g.rows
+        if 2 <= own < g.rows and fits(recording, own) and g.agrees(own):
+            return own
+        return 0
+
+    def _neighbours(self, call: Call, sources: list[_Group]) -> list[_Group]:
+        """Open groups that read a large slot that the call reads, too."""
+        if sources:
+            return []
+        large = [s for s in call.inputs if self.bytes.get(s, 0) >= 4 * LARGE]
+        return [g for g in self.open if any(s in g.reads for s in large)]
+
+    def _merge(self, home: _Group, other: _Group) -> bool:
+        rows = min(home.rows, other.rows)
+        if (len(home.calls) + len(other.calls) > MOST or not home.agrees(rows)
+                or not other.agrees(rows)):
+            return False
+        home.rows = rows
+        for place, call in other.calls:
+            home.add(place, call)
+            self.made.update(dict.fromkeys(call.outputs, home))
+        home.after.extend(other.after)
+        home.late.update(other.late)
+        self.made.update(dict.fromkeys(other.late, home))
+        self.open.remove(other)
+        return True
+
+    # -- closing -------------------------------------------------------------------------------
+    def _close_costly(self, place: int) -> None:
+        """Close groups whose operands, kept for them alone, are larger than their results."""
+        for g in list(self.open):
+            held = sum(self.bytes.get(s, 0) for s in g.reads - g.outputs
+                       if self.last[s] <= place and s in self.computed)
+            made = sum(self.bytes.get(s, 0) for s in self._needed(g))
+            if held > made:
+                self._close_all([g])
+
+    def _needed(self, g: _Group) -> list[int]:
+        """The slots of a group that others read."""
+        inside: dict[int, int] = {}
+        for _, call in g.calls:
+            for s in call.inputs:
+                inside[s] = inside.get(s, 0) + 1
+        return [s for _, call in g.calls for s in call.outputs
+                if self.readers.get(s, 0) > inside.get(s, 0)]
+
+    def _close_all(self, groups: Sequence[_Group]) -> None:
+        for g in groups:
+            self.open.remove(g)
+            for s in (*g.outputs, *g.late):
+                del self.made[s]
+            self._emit(g)
+            self.out.extend(g.after)
+
+    def _emit(self, g: _Group) -> None:
+        """Append the call of a group, and as calls of their own the views of it that others read.
+        """
+        calls = [c for _, c in sorted(g.calls, key=lambda item: item[0])]
+        needed = set(self._needed(g))
+        inside: list[Call] = []
+        views: list[Call] = []
+        for call in reversed(calls):
+            (slot,) = call.outputs
+            if slot in needed and _recording(call).is_view:
+                views.append(call)
+                needed.update(call.inputs)
+        viewed = {c.outputs[0] for c in views}
+        wanted = needed - viewed
+        for call in reversed(calls):
+            if call.outputs[0] in wanted:
+                inside.append(call)
+                wanted.update(call.inputs)
+        inside.reverse()
+        results = [c.outputs[0] for c in inside if c.outputs[0] in needed - viewed]
+        if results:
+            members = [Member(_recording(c), c.inputs, c.outputs[0], c.eqn) for c in inside]
+            made = {c.outputs[0] for c in inside}
+            operands = [s for s in dict.fromkeys(s for c in inside for s in c.inputs)
+                        if s not in made]
+            function: Any = Blocked(members, operands, results, g.rows)
+            self.out.append(Call(function, tuple(operands), tuple(results), True, None))
+        self.out.extend(reversed(views))

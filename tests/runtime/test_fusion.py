@@ -1,0 +1,260 @@
+"""Groups of calls evaluated in blocks: the same numbers as one call after the other."""
+from __future__ import annotations
+
+import contextlib
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as draw
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir import pool
+from shardtrace.ir.context import config
+from shardtrace.runtime import blocked, cores, decisions, fusion, plan, recording
+from shardtrace.runtime.blocked import Blocked
+from shardtrace.runtime.fusion import fits, natural_rows
+from shardtrace.runtime.recording import record
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+F32 = np.dtype(np.float32)
+
+
+def _tiny(patch):
+    """Everything is large, blocks are small, and two threads share the work."""
+    for module, name, value in ((recording, "LARGE", 1), (fusion, "LARGE", 1),
+                                (blocked, "BLOCK", 200), (cores, "ENOUGH", 64),
+                                (cores, "CORES", 2), (pool, "SMALLEST", 64)):
+        patch.setattr(module, name, value)
+    decisions._KNOWN.clear()
+    yield
+    decisions._KNOWN.clear()
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    yield from _tiny(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def tiny_once():
+    with pytest.MonkeyPatch.context() as patch:
+        yield from _tiny(patch)
+
+
+def groups(f, *args):
+    """The groups in the plan of a function."""
+    found = []
+    original = fusion.Blocked
+
+    def noted(members, *rest):
+        found.append([m.eqn.op.name for m in members])
+        return original(members, *rest)
+    fusion.Blocked = noted
+    try:
+        st.jit(f)(*args)
+    finally:
+        fusion.Blocked = original
+    return found
+
+
+def both(f, *args):
+    """Results with groups and without."""
+    one = st.jit(lambda *xs: f(*xs))(*args)
+    whole, plan.fused = plan.fused, lambda calls, outputs: list(calls)
+    try:
+        other = st.jit(lambda *xs: f(*xs))(*args)
+    finally:
+        plan.fused = whole
+    return [[np.asarray(x) for x in st.tree.leaves(r)] for r in (one, other)]
+
+
+def _off(x, y):
+    np.testing.assert_array_equal(x, y)       # says where; NaNs of either sign are equal
+    return True
+
+
+def assert_same(f, *args):
+    for x, y in zip(*both(f, *args), strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape
+        assert x.tobytes() == y.tobytes() or _off(x, y)
+
+
+@contextlib.contextmanager
+def executor(name):
+    before = config.shardtrace_executor
+    st.config.update("shardtrace_executor", name)
+    try:
+        yield
+    finally:
+        st.config.update("shardtrace_executor", before)
+
+
+def data(*shape, dtype=np.float32, seed=0):
+    x = np.random.default_rng(seed).standard_normal(shape) * 3
+    return x.astype(dtype)
+
+
+# -- what is found ---------------------------------------------------------------------------------
+
+def test_a_softmax_is_one_group(tiny):
+    names = groups(lambda x: st.nn.softmax(x), data(16, 8))
+    assert len(names) == 1
+    assert names[0][0] == "reduce_max" and names[0][-1] == "div"
+
+
+def test_a_chain_through_a_product_is_two_groups(tiny):
+    x = data(8, 8)
+    assert groups(lambda x: jnp.tanh(jnp.exp(jnp.sin(x) + 1) @ x) * 2, x) == [
+        ["sin", "add", "exp"], ["tanh", "mul"]]
+
+
+def test_a_sum_over_rows_waits_for_the_group_that_it_reads(tiny):
+    def f(x):
+        y = x * 2 + 1
+        total = y.sum(0)
+        return jnp.exp(y) - 3, total
+    assert groups(f, data(8, 8)) == [["mul", "add", "exp", "sub"]]
+
+
+def test_small_values_are_computed_one_call_after_the_other():
+    assert groups(lambda x: jnp.tanh(x) * 2, data(64, 64)) == []
+
+
+@pytest.mark.parametrize(("function", "kinds"), [
+    (lambda x: np.reciprocal(np.sqrt(x)), ["call", "call"]),
+    (lambda x: np.where(x > np.float32(0), x, np.zeros((), F32)), ["call", "where"]),
+    (lambda x: np.add.reduce(x, axis=(1,), dtype=F32).reshape(4, 1) + x,
+     ["reduce", "reshape", "call"]),
+    (lambda x: x.astype(np.float64).astype(np.float32), ["cast", "cast"]),
+])
+def test_a_recording_has_the_numpy_calls(function, kinds):
+    x = np.ones((4, 6), np.float32)
+    out = function(x)
+    found = record(function, (x.shape, out.shape), (x.dtype, out.dtype))
+    assert [s.kind for s in found.steps] == kinds
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x[::-1], lambda x: x if x.min() > 0 else -x, lambda x: np.cumsum(x, 0),
+    lambda x: np.asarray(x) + 1, lambda x: x.T, lambda x: np.add(x, 1, where=x > 0),
+    lambda x: x + np.arange(6, dtype=F32)])
+def test_what_is_no_such_call_is_not_recorded(function):
+    assert record(function, ((4, 6), (4, 6)), (F32, F32)) is None
+
+
+def test_rows_are_what_a_reduction_leaves():
+    found = record(lambda x: np.maximum.reduce(x, axis=(2,)), ((4, 6, 5), (4, 6)), (F32, F32))
+    assert natural_rows(found) == 24
+    assert fits(found, 4) and fits(found, 24) and not fits(found, 6)
+
+
+# -- same results ----------------------------------------------------------------------------------
+
+UNARY = [jnp.tanh, jnp.exp, jnp.abs, jnp.negative, lax.rsqrt, lax.logistic, jnp.square,
+         lambda x: x ** 3, lambda x: x - x.max(-1, keepdims=True), jnp.isfinite,
+         lambda x: x / x.sum(-1, keepdims=True), lambda x: lax.erf(x), lambda x: jnp.clip(x, -1, 1),
+         lambda x: x * x.mean(), lambda x: x + x.sum(0), lambda x: x.T.reshape(x.shape),
+         lambda x: x.astype(jnp.float16).astype(x.dtype), lambda x: x.reshape(-1).reshape(x.shape),
+         lambda x: jnp.where(x > 0, x, 0.5), lambda x: jnp.broadcast_to(x[:, :1], x.shape)]
+BINARY = [jnp.add, jnp.multiply, jnp.maximum, jnp.subtract, lambda x, y: x / y,
+          lambda x, y: jnp.where(x > y, x, y), lambda x, y: jnp.where(x < 0, y, x),
+          lambda x, y: x * (y > 0), lambda x, y: x + y.sum(-1, keepdims=True)]
+
+
+SUMS = (10, 13, 14, len(UNARY) + 8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(draw.data())
+def test_random_programs_have_the_same_bits_in_blocks(tiny_once, data_):
+    pick = data_.draw
+    shape = pick(draw.sampled_from([(16, 12), (3, 5, 7), (1, 40), (40, 1), (2, 30)]))
+    dtype = pick(draw.sampled_from([np.float32, np.float32, np.float64, np.float16,
+                                    ml_dtypes.bfloat16]))
+    steps = pick(draw.lists(draw.tuples(
+        draw.integers(0, len(UNARY) + len(BINARY) - 1), draw.integers(0, 99),
+        draw.integers(0, 99)), min_size=1, max_size=12))
+    kept = pick(draw.integers(1, 3))
+
+    def f(x, row, y):
+        pool = [x, y, row]
+        for which, i, j in steps:
+            a, b = pool[i % len(pool)], pool[j % len(pool)]
+            if which < len(UNARY):
+                if a.ndim == len(shape):
+                    pool.append(UNARY[which](a).astype(x.dtype))
+            else:
+                pool.append(BINARY[which - len(UNARY)](a, b).astype(x.dtype))
+        return tuple(pool[-kept:])
+
+    x = data(*shape, dtype=dtype)
+    x.reshape(-1)[:3] = np.nan, np.inf, -np.inf
+    y = data(*shape, dtype=dtype, seed=1)
+    if not any(which in SUMS for which, _, _ in steps) and pick(draw.booleans()):
+        y = np.asfortranarray(y)        # sums would be added in the order of memory
+    assert_same(f, x, data(shape[-1], dtype=dtype, seed=2), y)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1,), (5, 3)])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_, np.complex64])
+def test_other_dtypes_and_empty_arrays(tiny, shape, dtype):
+    x = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+
+    def f(x):
+        y = jnp.where(x == x, x, x)
+        return (y, y != x) if dtype == np.bool_ else (y * x + y, y - 1 + x)
+    assert_same(f, x)
+
+
+def test_operands_in_other_orders_and_strides(tiny):
+    x, y = data(12, 10).T, data(20, 24)[::2, ::2]
+    assert_same(lambda x, y: (jnp.tanh(x) * y[:10, :12] + x, x * 2), x, y)
+
+
+def test_results_in_the_operands_order_when_all_lie_so():
+    x = np.asfortranarray(data(256, 300))
+    kernel = recording.Kernel(lambda a: np.tanh(a) * np.float32(2), (x.shape, x.shape), (F32, F32))
+    member = blocked.Member(kernel.recording, (0,), 1, None)
+    (out,) = Blocked([member], [0], [1], x.size)(x)
+    assert out.flags.f_contiguous
+    np.testing.assert_array_equal(out, np.tanh(x) * np.float32(2))
+
+
+def test_large_arrays_on_eight_devices():
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    x = st.device_put(data(512, 384), NamedSharding(mesh, P("x", "y")))
+    r = st.device_put(data(384, seed=1), NamedSharding(mesh, P("y")))
+
+    def f(x, r):
+        c = x - x.mean(-1, keepdims=True)
+        out = c * lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * r
+        return jnp.where(out > 0, out, jnp.exp(out)), out.sum(0)
+    assert_same(f, x, r)
+
+
+def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
+    def broken(*args):
+        def act(at, rows):
+            raise FloatingPointError("broken")
+        return act
+    monkeypatch.setattr(blocked, "_ufunc", broken)
+    with pytest.raises(FloatingPointError, match="broken") as info:
+        st.jit(lambda x: jnp.tanh(x) + 1)(data(32, 32))
+    assert any("while running `tanh`" in note for note in info.value.__notes__)
+
+
+def test_both_executors_agree_on_groups(tiny):
+    x = data(24, 16)
+
+    def f(x):
+        return st.nn.softmax(x * 2 + x.sum(0)), jnp.cumsum(x, 1) * 2
+    one = st.jit(f)(x)
+    with executor("per_device"):
+        other = st.jit(lambda x: f(x))(x)
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
