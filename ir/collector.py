@@ -10,6 +10,9 @@ import gc
 import threading
 
 
+_FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
+
+
 class _Pauses:
     """How many bulk stages are under way in all threads, and whether to switch on after them."""
 
@@ -17,9 +20,26 @@ class _Pauses:
         self.lock = threading.RLock()
         self.count = 0
         self.enabled = False
+        self.aged = 0          # objects made old since all were looked through
 
 
 _pauses = _Pauses()
+
+
+def _age_young_objects() -> None:
+    """Make what a bulk stage has made old at once: it will stay alive, mostly, and looking through
+    all of it as young objects costs a fifth of the stage. Once so many have been aged that what
+    is garbage among them could matter, all objects are looked through.
+    """
+    if gc.get_freeze_count():
+        return                         # somebody keeps objects out of the collector's sight
+    _pauses.aged += gc.get_count()[0]
+    if _pauses.aged < _FULL_COLLECTION:
+        gc.freeze()
+        gc.unfreeze()                  # puts them into the oldest generation, unlooked at
+    else:
+        _pauses.aged = 0
+        gc.collect()
 
 
 class collector_paused:
@@ -38,4 +58,5 @@ class collector_paused:
         with _pauses.lock:
             _pauses.count -= 1
             if _pauses.count == 0 and _pauses.enabled:
+                _age_young_objects()
                 gc.enable()

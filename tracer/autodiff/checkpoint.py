@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import fail
+from ...ir.location import capture
 from ...ir.op import OPS, Op
 from ...ir.ops.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -289,10 +290,13 @@ def _behind_barrier(program: Program, count: int) -> Program:
         return program
     found = program.memo.get("barrier")
     if found is None:
-        def run(*args: Any) -> list[Any]:
-            values = OPS["optimization_barrier"].bind(*args[:count])
-            return evaluate(program, [*values, *args[count:]])
-        found = program.memo["barrier"] = stage(run, program.in_avals, program)
+        behind = program.invars[:count]
+        given = [Var(v.aval) for v in behind]
+        barrier = Equation(OPS["optimization_barrier"], given, behind, {}, capture())
+        found = program.memo["barrier"] = program.replace(
+            invars=[*given, *program.invars[count:]],
+            eqns=[barrier, *live_equations(program.eqns, program.outvars)])
+        found.memo["meshes"] = program.memo.get("meshes", ())
     return found
 
 

@@ -8,6 +8,7 @@ adds up those of what it closed over.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.types import ArrayType, unsharded
 from ..tracer import typeof
 from .forward import Mask, jvp_program, matching, split_program, zero_tangent
+from .reach import moving_results, reached_results
 from .replay import evaluate, live_equations, stage
 from .rules import PartialEvaluation, register
 from .transpose import cotangent_like, is_linear, transpose_program, zero_cotangent
@@ -27,18 +29,25 @@ from .transpose import cotangent_like, is_linear, transpose_program, zero_cotang
 Params = dict[str, Any]
 
 
-def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask]) -> Mask:
+def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask],
+          told: Callable[[Mask], Mask]) -> Mask:
     """The smallest mask of operands from `mask` on that holds for the carries in every iteration.
 
     program: (mask of operands, mask of carries) -> mask of results, the carries being the first.
+    told: mask of operands -> a lower bound of the same that is cheap to have (reach.py).
     """
-    while True:
-        carried = mask[first:first + carries]
-        results = program(mask, carried)[:carries]
-        more = tuple(a or b for a, b in zip(carried, results, strict=True))
-        if more == carried:
-            return mask
-        mask = (*mask[:first], *more, *mask[first + carries:])
+    def answer(mask: Mask, carried: Mask) -> Mask:
+        return told(mask)
+
+    for ask in (answer, program):
+        while True:
+            carried = mask[first:first + carries]
+            results = ask(mask, carried)[:carries]
+            more = tuple([a or b for a, b in zip(carried, results, strict=True)])
+            if more == carried:
+                break
+            mask = (*mask[:first], *more, *mask[first + carries:])
+    return mask
 
 
 def beside(items: Sequence[Any], mask: Mask, more: Sequence[Any], ends: Sequence[int]
@@ -84,7 +93,8 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     nc, nk = params["num_consts"], params["num_carry"]
     rest = (False,) * (len(body.outvars) - nk)
     mask = grown(tuple(t is not None for t in tangents), nc, nk,
-                 lambda m, carried: jvp_program(body, m, (*carried, *rest))[1])
+                 lambda m, carried: jvp_program(body, m, (*carried, *rest))[1],
+                 functools.partial(moving_results, body))
     pushed, out_mask = jvp_program(body, mask, (*mask[nc:nc + nk], *rest))
     n, ends = len(body.invars), (nc, nc + nk, len(body.invars))
     outs, out_ends = len(body.outvars), (nk, len(body.outvars))
@@ -136,7 +146,7 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
     nc, nk = params["num_consts"], params["num_carry"]
     rest = (False,) * (len(body.outvars) - nk)
     unknown = grown(unknown, nc, nk, lambda m, carried: split_program(
-        body, m, (*carried, *rest)).out_unknown)
+        body, m, (*carried, *rest)).out_unknown, functools.partial(reached_results, body))
     split = split_program(body, unknown, (*unknown[nc:nc + nk], *rest))
     known, linear = split.known, split.linear
     given = [i for i, u in enumerate(unknown) if not u]

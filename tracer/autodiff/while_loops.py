@@ -6,6 +6,7 @@ transpose, since how often it runs is not known.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from ...ir.ops.control import while_p
 from ...ir.program import Program, Var
 from .forward import jvp_program, split_program
 from .loops import apart, beside, grown, tangents_given
+from .reach import moving_results, reached_results
 from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
@@ -28,7 +30,8 @@ def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     nk = len(body.outvars)
     values, moving = operands[nt:], tangents[nt:]
     mask = grown(tuple(t is not None for t in moving), nb, nk,
-                 lambda m, carried: jvp_program(body, m, carried)[1])
+                 lambda m, carried: jvp_program(body, m, carried)[1],
+                 functools.partial(moving_results, body))
     pushed, out_mask = jvp_program(body, mask, mask[nb:])
     n, ends = nb + nk, (nb, nb + nk)
     key = ("while-jvp", mask, id(going))
@@ -54,7 +57,7 @@ def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: 
     nk = len(body.outvars)
     unknown = tuple(map(evaluation.is_unknown, operands))
     mask = grown(unknown[nt:], nb, nk, lambda m, carried: split_program(
-        body, m, carried).out_unknown)
+        body, m, carried).out_unknown, functools.partial(reached_results, body))
     carried = mask[nb:]
     waiting = evaluation.linear.process(while_p, operands, params)
     test = split_program(going, (*unknown[:nt], *carried))
