@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import threading
 
-
 _FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
 
 
