@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Program
 from ..ir.refinement import Refinement
 from ..ir.restate import spec_for_tiling
+from ..ir.settings import transfer_guarded
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -28,7 +30,8 @@ from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
 from ..partitioner.pipeline import Options, Partitioned, partition
 from ..runtime import devices
-from ..runtime.array import ArrayImpl
+from ..runtime.array import ArrayImpl, ArrayKey, array_key
+from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
 from ..runtime.perdevice import compile_per_device
 from ..runtime.placement import Placed, Placement, resolve, spec_on
@@ -46,6 +49,9 @@ DEFAULT_OPTIONS = Options()
 EXECUTORS = {"simulated": compile_simulated, "per_device": compile_per_device}
 
 
+Description = tuple[ArrayType, Any, ArrayKey]
+
+
 def placed_sharding(x: Any) -> Sharding | None:
     """The sharding that binds a computation to devices, or None where `x` may go anywhere."""
     if isinstance(x, ArrayImpl):
@@ -56,11 +62,38 @@ def placed_sharding(x: Any) -> Sharding | None:
     return None
 
 
+_KEY, _STORAGE = attrgetter("_key"), attrgetter("_storage")
+
+
 def leaf_key(x: Any) -> Any:
     """What a cached executable depends on, of one argument."""
     if type(x) is ArrayImpl:
-        return (x.aval, x.sharding if x.committed else None, x._layout)
+        return x.key
     return (typeof(x), placed_sharding(x))
+
+
+def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """The same of all arguments: compared by identity where they are arrays."""
+    try:
+        keys = tuple(map(_KEY, leaves))
+    except AttributeError:             # numbers and numpy arrays among them
+        keys = (None,)
+    return tuple(map(leaf_key, leaves)) if None in keys else keys
+
+
+def stored_values(leaves: Sequence[Any], mesh: Mesh | None) -> list[Any]:
+    """The values of all arguments, as `stored_value` gives each."""
+    try:
+        found = list(map(_STORAGE, leaves))
+    except AttributeError:
+        found = None
+    if found is not None:
+        for s in found:
+            if type(s) is not Stored or s[1]:      # deleted, stacked, or of several processes
+                break
+        else:
+            return found
+    return [stored_value(x, mesh) for x in leaves]
 
 
 def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
@@ -89,8 +122,9 @@ class Executable:
     (driver/together.py).
     """
 
-    __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed", "forwarded",
-                 "given", "is_operation", "layouts", "partitioned", "placement", "shardings")
+    __slots__ = ("_described", "_run", "agreements", "arg_specs", "asked", "avals", "committed",
+                 "forwarded", "given", "is_operation", "layouts", "partitioned", "placement",
+                 "shardings")
 
     def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
@@ -135,7 +169,9 @@ class Executable:
         self.avals = [_array_aval(v.aval, s) for v, s in
                       zip(program.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
-        self.forwarded = [positions.get(v) for v in program.outvars]
+        self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
+                          if v in positions]      # type: ignore[index]
+        self._described: list[Description] | None = None
         self.layouts: Sequence[Layout | None] = ()     # of results that are not row-major
         self._run: Any = None
 
@@ -234,6 +270,7 @@ class Executable:
         found.avals = [_array_aval(t, s)
                        for t, s in zip(self.avals, found.shardings, strict=True)]
         found.committed, found.agreements, found._run = True, {}, None
+        found._described = None
         return found
 
     def run_whole(self, stored: Sequence[Any]) -> list[Any]:
@@ -248,21 +285,19 @@ class Executable:
         return self._run(stored)
 
     def __call__(self, leaves: Sequence[Any]) -> list[ArrayImpl]:
-        guard_arguments(leaves)
-        values = [stored_value(x, self.placement.mesh) for x in leaves]
+        if transfer_guarded():
+            guard_arguments(leaves)
+        values = stored_values(leaves, self.placement.mesh)
         coordinator = current_coordinator()
         results = None if coordinator is None else run_together(self, coordinator, leaves, values)
         if results is None:
             results = self.run_whole(values)
-        out = []
-        for aval, sharding, stored, source in zip(
-                self.avals, self.shardings, results, self.forwarded, strict=True):
-            if source is not None:
-                x = leaves[source]
-                if isinstance(x, ArrayImpl) and x.committed and x.sharding.is_equivalent_to(
-                        sharding, aval.ndim):
-                    sharding, aval = _as_result(x), x.aval
-            out.append(ArrayImpl(aval, sharding, stored, self.committed))
+        described = self._described
+        if described is None:
+            described = self._described = self._describe()
+        if self.forwarded:
+            described = self._with_forwarded(described, leaves)
+        out = made_arrays(described, results, self.committed)
         for i, layout in enumerate(self.layouts):
             if layout is not None:
                 out[i] = out[i].with_layout(layout)
@@ -271,6 +306,24 @@ class Executable:
             kind = bad_value(out, kinds)
             if kind is not None:
                 report(self.partitioned.stages["traced"], leaves, kind, kinds)
+        return out
+
+
+    def _describe(self) -> list[Description]:
+        """Of each result, its type, sharding, and key as an argument of the next computation."""
+        return [(aval, s, array_key(aval, s if self.committed else None))
+                for aval, s in zip(self.avals, self.shardings, strict=True)]
+
+    def _with_forwarded(self, described: Sequence[Description], leaves: Sequence[Any]
+                        ) -> list[Description]:
+        """Results that are arguments say their sharding as the argument does."""
+        out = list(described)
+        for i, source in self.forwarded:
+            x, (aval, sharding, _) = leaves[source], out[i]
+            if isinstance(x, ArrayImpl) and x.committed and x.sharding.is_equivalent_to(
+                    sharding, aval.ndim):
+                sharding = _as_result(x)
+                out[i] = x.aval, sharding, array_key(x.aval, sharding if self.committed else None)
         return out
 
 

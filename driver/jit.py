@@ -53,7 +53,7 @@ from .asked_shardings import (
     is_sharding,
     resolved,
 )
-from .executable import Executable, leaf_key, placed_sharding
+from .executable import Executable, leaf_keys, placed_sharding
 from .stages import Lowered, Traced
 
 _LOCK = threading.Lock()
@@ -97,15 +97,17 @@ class Jitted:
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((traced_args, traced_kwargs))
-        if STATE.interpreter is not None:
+        state = STATE
+        if state.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
-        self._check_kwargs(traced_kwargs)
+        if kwargs:
+            self._check_kwargs(traced_kwargs)
         if self._device is not None:
             leaves = self._on_device(leaves)
         try:
-            key = (in_tree, static, tuple(map(leaf_key, leaves)), STATE.mesh,
-                   STATE.abstract_mesh, entered_mesh(), trace_settings(),
-                   config.shardtrace_executor, config.jax_default_device, process_identity())
+            key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
+                   entered_mesh(), trace_settings(), config.shardtrace_executor,
+                   config.jax_default_device, process_identity())
             found = self._executables.get(key)
         except TypeError:
             found = key = None      # a leaf that is no array: the traced call reports it
@@ -113,14 +115,14 @@ class Jitted:
             self._check_values(leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
             executable = self._executable(program, leaves, in_tree, out_tree)
-            found = (executable, out_tree)
+            found = (executable, tree.rebuilder(out_tree))
             if key is not None:
                 self._executables[key] = found
-        executable, out_tree = found
+        executable, rebuild = found
         results = executable(leaves)
         if self.arguments.donate_nums or self.arguments.donate_names:
             self._donate(traced_args, traced_kwargs, leaves, results)
-        return tree.unflatten(out_tree, results)
+        return rebuild(results)
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
         """Inside of a trace: one call equation."""

@@ -172,7 +172,10 @@ class Config:
         self._renew_key()
 
     def _renew_key(self) -> None:
-        object.__setattr__(self, "_key", tuple(self._values[n] for n in self._TRACED))
+        values = self._values
+        object.__setattr__(self, "_key", tuple(values[n] for n in self._TRACED))
+        object.__setattr__(self, "_guarded", any(
+            v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
 
     def _check(self, name: str, value: Any) -> None:
         """Raise ValueError for a value that is not to choose from; warn about a flag of older

@@ -79,8 +79,7 @@ def checking_leaks() -> Any:
 
 def transfer_guarded() -> bool:
     """Whether some guard is set."""
-    values = config._values
-    return bool(STATE.overrides) or any(values[n] is not None for n in _GUARDS)
+    return bool(STATE.overrides) or config._guarded
 
 
 def transfer_allowed(direction: str, explicit: bool) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from ..ir.device import Device, process_index
 from ..ir.errors import JaxRuntimeError
 from ..ir.formats import Format, Layout, default_layout, kept_layout
+from ..ir.interning import InternTable
 from ..ir.process import ProcessIdentity, process_identity
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
@@ -25,7 +26,7 @@ from .buffer_protocol import export_buffers
 from .devices import default_device, devices
 from .host import aval_for
 from .host_view import HostView
-from .live import remember, remembered
+from .live import remember, remember_all, remembered
 from .shard import Shard
 from .storage import (
     LocalBlocks,
@@ -47,6 +48,25 @@ NOT_ADDRESSABLE = (
     "possible. You can use `jax.experimental.multihost_utils.process_allgather` to print the "
     "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
     "(process local) shards.")
+
+
+class ArrayKey:
+    """All of an array that the choice of an executable depends on, but for its data: type, where
+    it is committed to, layout. Equal ones are one object, so a call compares identities."""
+
+    __slots__ = ("__weakref__", "aval", "layout", "sharding")
+
+    def __init__(self, aval: ArrayType, sharding: Sharding | None, layout: Layout | None) -> None:
+        self.aval, self.sharding, self.layout = aval, sharding, layout
+
+
+_KEYS: InternTable[ArrayKey] = InternTable()
+
+
+def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None = None) -> ArrayKey:
+    """The one key of arrays with these; sharding is None for arrays that are not committed."""
+    parts = (aval, sharding, layout)
+    return _KEYS.get(parts) or _KEYS.add(parts, ArrayKey(*parts))
 
 
 class ArrayImpl(HostView):
@@ -71,7 +91,8 @@ class ArrayImpl(HostView):
     (P('x',), P('x',))
     """
 
-    __slots__ = ("_committed", "_layout", "_npy_value", "_shards", "_sharding", "_storage", "aval")
+    __slots__ = ("_committed", "_key", "_layout", "_npy_value", "_shards", "_sharding", "_storage",
+                 "aval")
 
     def __init__(self, aval: ArrayType, sharding: Sharding,
                  storage: Storage | list[ArrayImpl], committed: bool) -> None:
@@ -87,7 +108,17 @@ class ArrayImpl(HostView):
         self._layout: Layout | None = None     # None: row-major
         self._npy_value: np.ndarray | None = None
         self._shards: tuple[ProcessIdentity, list[Shard]] | None = None    # as that process sees it
+        self._key: ArrayKey | None = None
         remember(self)
+
+    @property
+    def key(self) -> ArrayKey:
+        """What a cached executable depends on, of this array."""
+        key = self._key
+        if key is None:
+            key = self._key = array_key(
+                self.aval, self._sharding if self._committed else None, self._layout)
+        return key
 
     # -- placement -----------------------------------------------------------------------------
     @property
@@ -374,6 +405,23 @@ export_buffers(ArrayImpl)
 
 
 # -- making arrays ---------------------------------------------------------------------------------
+
+def results(described: Sequence[tuple[ArrayType, Sharding, ArrayKey]], stored: Sequence[Storage],
+            committed: bool) -> list[ArrayImpl]:
+    """Arrays of these types, shardings and keys, row-major: what a computation gives."""
+    new, out = object.__new__, []
+    for (aval, sharding, key), storage in zip(described, stored, strict=True):
+        x = new(ArrayImpl)
+        x.aval = aval
+        x._sharding = sharding
+        x._storage = storage
+        x._committed = committed
+        x._key = key
+        x._layout = x._npy_value = x._shards = None
+        out.append(x)
+    remember_all(out)
+    return out
+
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,
           committed: bool | None = None, dtype: Any = None) -> ArrayImpl:

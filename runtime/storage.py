@@ -47,7 +47,7 @@ Storage = Stored | LocalBlocks
 def frozen(data: Any) -> np.ndarray:
     """A read-only view, so that nobody changes an array through `np.asarray`."""
     view = data.view() if type(data) is np.ndarray else np.asarray(data)
-    view.flags.writeable = False
+    view.setflags(write=False)
     return view
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import optree
 
 from ..ir.pytree import NAMESPACE, ChildKey, flatten, unflatten
+from ..ir.pytree import rebuilder as rebuilder
 from ..ir.tree_prefix import PrefixError as PrefixError
 from ..ir.tree_prefix import broadcast_prefix as broadcast_prefix
 from ..ir.tree_prefix import map_str as map_str
