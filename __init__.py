@@ -78,6 +78,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "named_scope": (".tracer.name_scopes", "named_scope"),
     "parse_program": (".ir.parse", "parse_program"),
     "pmap": (".driver.pmap", "pmap"),
+    "profile_phases": (".ir.phases", "profile_phases"),
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
     "process_indices": (".runtime.devices", "process_indices"),

@@ -19,6 +19,7 @@ from ..ir.memory import MemorySpace, space_of_kind
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.ops.call import jit_p
 from ..ir.ops.sharding import sharding_constraint_p
+from ..ir.phases import phase
 from ..ir.program import Program
 from ..ir.refinement import Refinement
 from ..ir.restate import spec_for_tiling
@@ -156,9 +157,10 @@ class Executable:
                        for s, v in zip(out_shardings, program.outvars, strict=True))
         program = on_one_mesh(program, placement.abstract_mesh)
         _check_one_mesh(program, placement.abstract_mesh)
-        self.partitioned: Partitioned = partition(
-            program, mesh=_mesh_of_types(program, placement.abstract_mesh),
-            in_shardings=self.arg_specs, out_shardings=wanted, options=options)
+        with phase("partition", len(program.eqns)):
+            self.partitioned: Partitioned = partition(
+                program, mesh=_mesh_of_types(program, placement.abstract_mesh),
+                in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
                               or any(a.sharding is not None and a.used for a in args))
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
@@ -281,8 +283,13 @@ class Executable:
                      f"mesh {self.placement.abstract_mesh}", code="no-devices",
                      help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
             compiler = EXECUTORS[config.shardtrace_executor]
-            self._run = compiler(self.partitioned.local, self.placement.abstract_mesh)
-        return self._run(stored)
+            local = self.partitioned.local
+            with phase("plan", len(local.eqns)):
+                self._run = compiler(local, self.placement.abstract_mesh)
+        if STATE.phases is None:
+            return self._run(stored)
+        with phase("run", len(self.partitioned.local.eqns)):
+            return self._run(stored)
 
     def __call__(self, leaves: Sequence[Any]) -> list[ArrayImpl]:
         if transfer_guarded():

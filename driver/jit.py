@@ -28,6 +28,7 @@ from ..ir.diagnostic import error, fail
 from ..ir.formats import Format, Layout, kept_layout
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
+from ..ir.phases import phase
 from ..ir.process import process_identity
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
@@ -213,9 +214,10 @@ class Jitted:
             self._check_results(out)
             return out
 
-        with observing(), named_scopes():
+        with phase("trace") as timed, observing(), named_scopes():
             program, captured = trace_to_program(
                 flat, avals, name=_function_name(self._f), arg_names=names)
+            timed.equations = len(program.eqns)
         found = (program, trees[-1], captured)
         if not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found

@@ -11,12 +11,17 @@ import os
 import re
 import threading
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 
 if TYPE_CHECKING:
     from .op import Interpreter
+
+# What a thread's phases are recorded by from its beginning; ir/phases.py sets another for
+# SHARDTRACE_PROFILE.
+_NEW_PHASES: list[Callable[[], Any]] = [lambda: None]
 
 
 class ThreadState(threading.local):
@@ -33,7 +38,9 @@ class ThreadState(threading.local):
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.
     mapped_mesh_axes: the Explicit mesh axes that split the dimensions that vmaps map over.
     spmd_axes: the axes that vmaps were given as `spmd_axis_name`.
+    phases: who records where time goes, if anybody does (ir/phases.py).
     """
+
 
     def __init__(self) -> None:
         self.abstract_mesh: AbstractMesh = empty_abstract_mesh
@@ -47,6 +54,7 @@ class ThreadState(threading.local):
         self.named_axes: tuple[tuple[Any, int], ...] = ()
         self.mapped_mesh_axes: frozenset[str] = frozenset()
         self.spmd_axes: frozenset[str] = frozenset()
+        self.phases: Any = _NEW_PHASES[0]()
 
 
 STATE = ThreadState()

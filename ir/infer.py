@@ -15,6 +15,7 @@ from .errors import ShardingTypeError
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, inference_key
+from .phases import rule_evaluated
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import spec_from_entries
 from .types import NOT_MANUAL, ArrayType, Entries, ManualState, Shape, array_type, unsharded
@@ -30,6 +31,7 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     found = op.infer_cache.get(key)
     if found is None:
         found = _infer(op, types, params, context)
+        rule_evaluated()
         if len(op.infer_cache) > 20_000:
             op.infer_cache.clear()
         op.infer_cache[key] = found

@@ -24,6 +24,7 @@ from ..ir.ops.collective import (
     pvary_p,
     reduce_scatter_p,
 )
+from ..ir.phases import phase
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
 from .combine import combine
@@ -41,17 +42,20 @@ def optimize(program: Program) -> Program:
 
 
 def _simplified(program: Program) -> Program:
-    program = hoist(inside(program, _simplified))
-    rewrites: list[Callable[[Program], Program]] = [dedupe, drop_dead]
+    program = inside(program, _simplified)
+    rewrites: list[Callable[[Program], Program]] = [hoist, dedupe, drop_dead]
     if all_slice_p in program.ops:          # what the other two begin with
-        rewrites[1:1] = [fold_gathers, form_scatters]
+        rewrites[2:2] = [fold_gathers, form_scatters]
     for rewrite in rewrites:
-        program = rewrite(program)
+        with phase(rewrite.__name__, len(program.eqns)):
+            program = rewrite(program)
     return program
 
 
 def _combined(program: Program) -> Program:
-    return combine(inside(program, _combined))
+    program = inside(program, _combined)
+    with phase("combine", len(program.eqns)):
+        return combine(program)
 
 
 def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:

@@ -19,6 +19,7 @@ from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.errors import VerificationError
 from ..ir.mesh import AbstractMesh
+from ..ir.phases import phase
 from ..ir.print import save_program
 from ..ir.program import Level, Program
 from ..ir.retiling import joined_axes
@@ -144,7 +145,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
                 continue
             start = time.perf_counter()
             try:
-                after = step.run(program, job)
+                with phase(step.name, len(program.eqns)):
+                    after = step.run(program, job)
             except AssertionError as problem:
                 if hasattr(problem, "diagnostic"):       # an assertion of the user's own
                     raise
@@ -154,7 +156,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
             dump.write(step.name, step.stage, after, timings[step.name])
             if check:
                 start = time.perf_counter()
-                _verify(step, program, after, dump)
+                with phase("verify", len(after.eqns)):
+                    _verify(step, program, after, dump)
                 timings["verify"] = timings.get("verify", 0.0) + time.perf_counter() - start
             stages[step.stage] = program = after
     resolved = stages["resolved"]

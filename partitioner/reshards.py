@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
+from ..ir.phases import phase
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import ArrayType, Entries
 from .choose import Choice
@@ -21,8 +22,8 @@ from .lookahead import Planner, carried_sums
 from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
-from .tasks import Member
 from .resolve import reshard_equation, typed
+from .tasks import Member
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -53,7 +54,9 @@ class _Chooser:
         self.produced: dict[Var, tuple[Location, str]] = {}
 
     def run(self) -> Program:
-        program, plan = self.program, self.planner.run()
+        program = self.program
+        with phase("choose", len(program.eqns)):
+            plan = self.planner.run()
         for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
             if choice is not None:
                 self.chosen(eqn, members, choice)

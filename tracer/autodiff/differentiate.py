@@ -11,6 +11,7 @@ from ...ir.context import STATE
 from ...ir.dtypes import float0
 from ...ir.mesh import Mesh
 from ...ir.op import OPS
+from ...ir.phases import phase
 from ...ir.program import Program, Var
 from .. import tree
 from ..staging import Builder
@@ -87,7 +88,7 @@ def _mask(point: Point, moving: Sequence[bool]) -> Mask:
 def linearized(point: Point, moving: Sequence[bool]) -> tuple[list[Any], Linear, Mask]:
     """(results, the linear map from tangents to those of results, which results move)."""
     asked = [i < point.count for i in range(len(point.program.outvars))]
-    with named_meshes(point.meshes):
+    with phase("linearize", len(point.program.eqns)), named_meshes(point.meshes):
         return linearize_program(point.program, point.env, _mask(point, moving), asked)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...ir.ops.derivatives import has_tangent
+from ...ir.phases import phase
 from ...ir.types import ArrayType
 from .. import tree
 from ..tracer import Tracer
@@ -130,8 +131,9 @@ def pulled_back(linear: Linear, types: Sequence[ArrayType], moved: Mask, cts: Se
     kept = [ct for ct, m in zip(cts, moved, strict=True) if m]
     residuals = flat_operands(linear.residuals)
     moving = [has_tangent(t.dtype) for t in types]
-    found = backward(linear.program, [*residuals, *(None for m in moving if m)],
-                     flat_operands(kept))
+    with phase("transpose", len(linear.program.eqns)):
+        found = backward(linear.program, [*residuals, *(None for m in moving if m)],
+                         flat_operands(kept))
     rest = iter(found[len(residuals):])
     back = [next(rest) if m else None for m in moving]
     return [finished(zero_cotangent(t) if ct is None else ct)

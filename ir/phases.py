@@ -1,0 +1,225 @@
+"""Where time goes before a program runs and while it runs, phase by phase.
+
+    with st.profile_phases() as profile:
+        step(params, batch)
+    print(profile)
+
+Code that does a phase's work says so with `with phase("trace") as p:`; a phase within a phase is
+its part. Nobody is recorded unless this thread asked for it: then a phase costs one look-up.
+`SHARDTRACE_PROFILE=1` records all threads of a process and prints the table when it ends.
+"""
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .context import _NEW_PHASES, STATE
+from .lazy import lazy_import
+
+_console = lazy_import("rich.console")
+_table = lazy_import("rich.table")
+_text = lazy_import("rich.text")
+
+Path = tuple[str, ...]
+
+
+@dataclass
+class Row:
+    """A phase, all its times together.
+
+    path: its name, after the names of the phases that it is a part of. calls: how often it was
+    entered. seconds: all of it; own: without its parts. equations: those it worked on, summed.
+    rules: how often a rule of an op had to be evaluated (and was not remembered).
+    """
+    path: Path
+    calls: int = 0
+    seconds: float = 0.0
+    own: float = 0.0
+    equations: int = 0
+    rules: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"path": list(self.path), "calls": self.calls, "seconds": self.seconds,
+                "own_seconds": self.own, "equations": self.equations,
+                "rule_evaluations": self.rules}
+
+
+class PhaseProfile:
+    """What was recorded, while it is recorded. One thread writes it.
+
+    >>> with st.profile_phases() as profile:
+    ...     y = st.jit(lambda x: x + 1)(np.ones(3, np.float32))
+    >>> [row.name for row in profile.rows if len(row.path) == 1]
+    ['trace', 'partition', 'plan', 'run']
+    >>> profile.row("trace").equations
+    1
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Path, Row] = {}
+        self._path: Path = ()
+        self._inside: list[float] = [0.0]         # seconds of parts, by depth
+        self._rules = 0
+
+    @property
+    def rows(self) -> list[Row]:
+        """Phases in the order in which they first began, parts behind their whole."""
+        first = {path: i for i, path in enumerate(self._rows)}
+        order = sorted(self._rows, key=lambda path: [
+            first[path[:n + 1]] for n in range(len(path))])
+        return [self._rows[path] for path in order]
+
+    def row(self, *path: str) -> Row:
+        """The phase of this path. Raises KeyError where it did not happen."""
+        return self._rows[path]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by name of phase, wherever it happened; a whole includes its parts."""
+        found: dict[str, float] = {}
+        for row in self._rows.values():
+            found[row.name] = found.get(row.name, 0.0) + row.seconds
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {"phases": [row.to_dict() for row in self.rows]}
+
+    def add(self, other: PhaseProfile) -> None:
+        """Count what another thread recorded as well."""
+        for path, row in other._rows.items():
+            own = self._rows.setdefault(path, Row(path))
+            own.calls, own.equations = own.calls + row.calls, own.equations + row.equations
+            own.seconds, own.own = own.seconds + row.seconds, own.own + row.own
+            own.rules += row.rules
+
+    def table(self) -> Any:
+        """As a rich table, parts indented under their whole."""
+        whole = sum(row.seconds for row in self.rows if len(row.path) == 1) or 1.0
+        table = _table.Table(title="where time goes")
+        table.add_column("phase")
+        for head in ("calls", "ms", "own ms", "share", "equations", "us each", "rules"):
+            table.add_column(head, justify="right")
+        for row in self.rows:
+            each = f"{row.seconds / row.equations * 1e6:.1f}" if row.equations else ""
+            table.add_row(
+                _text.Text("  " * (len(row.path) - 1) + row.name), f"{row.calls:,}",
+                f"{row.seconds * 1e3:.2f}", f"{row.own * 1e3:.2f}", f"{row.seconds / whole:.0%}",
+                f"{row.equations:,}" if row.equations else "", each,
+                f"{row.rules:,}" if row.rules else "")
+        return table
+
+    def __str__(self) -> str:
+        console = _console.Console(width=100, color_system=None)
+        with console.capture() as text:
+            console.print(self.table())
+        return text.get().rstrip()
+
+    # -- recording -------------------------------------------------------------------------------
+
+    def _enter(self, name: str) -> None:
+        self._path = (*self._path, name)
+        self._rows.setdefault(self._path, Row(self._path))
+        self._inside.append(0.0)
+
+    def _leave(self, seconds: float, equations: int, rules: int) -> None:
+        row = self._rows[self._path]
+        row.calls += 1
+        row.seconds += seconds
+        row.own += seconds - self._inside.pop()
+        row.equations += equations
+        row.rules += rules
+        self._inside[-1] += seconds
+        self._path = self._path[:-1]
+
+
+class phase:
+    """A phase of work, within a `with` block. equations: may be set in it, when they are known."""
+
+    __slots__ = ("_began", "_profile", "_rules", "equations", "name")
+
+    def __init__(self, name: str, equations: int = 0) -> None:
+        self.name, self.equations = name, equations
+
+    def __enter__(self) -> phase:
+        self._profile = profile = STATE.phases
+        if profile is not None:
+            profile._enter(self.name)
+            self._rules = profile._rules
+            self._began = time.perf_counter()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        profile = self._profile
+        if profile is not None:
+            profile._leave(time.perf_counter() - self._began, self.equations,
+                           profile._rules - self._rules)
+
+
+def rule_evaluated() -> None:
+    """Say that a rule of an op had to be evaluated, since its result was not remembered."""
+    profile = STATE.phases
+    if profile is not None:
+        profile._rules += 1
+
+
+@contextmanager
+def profile_phases() -> Iterator[PhaseProfile]:
+    """Record where this thread's time goes, within a `with` block.
+
+    Phases are "trace" (with "linearize" and "transpose" of derivatives in it), "partition" (with a
+    part a pass, and "verify"), "plan" (how the simulated devices will compute it) and "run". A call
+    whose program is known already has the last alone. Blocks may be nested: the inner one records.
+
+    >>> f = st.jit(lambda x: (x @ x).sum())
+    >>> with st.profile_phases() as profile:
+    ...     y = f(np.ones((8, 8), np.float32))
+    >>> profile.seconds["trace"] > 0, profile.row("run").calls
+    (True, 1)
+    >>> with st.profile_phases() as profile:
+    ...     y = f(np.ones((8, 8), np.float32))
+    >>> [row.name for row in profile.rows]
+    ['run']
+    """
+    saved, STATE.phases = STATE.phases, PhaseProfile()
+    try:
+        yield STATE.phases
+    finally:
+        STATE.phases = saved
+
+
+class _WholeProcess:
+    """The profiles of all threads, with SHARDTRACE_PROFILE set; prints them when Python ends."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.profiles: list[PhaseProfile] = []
+        atexit.register(self.tell)
+
+    def of_new_thread(self) -> PhaseProfile:
+        profile = PhaseProfile()
+        with self.lock:
+            self.profiles.append(profile)
+        return profile
+
+    def tell(self) -> None:
+        whole = PhaseProfile()
+        for profile in self.profiles:
+            whole.add(profile)
+        print(whole, file=sys.stderr)
+
+
+if os.environ.get("SHARDTRACE_PROFILE", "0") not in ("", "0"):
+    _NEW_PHASES[0] = _WholeProcess().of_new_thread
+    STATE.phases = _NEW_PHASES[0]()

@@ -1,0 +1,86 @@
+"""The speed suite: its programs give numpy's values, and the page is in step with it."""
+from __future__ import annotations
+
+import importlib
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+suite = importlib.import_module("suite")
+document = importlib.import_module("suite.document")
+goals = importlib.import_module("suite.goals")
+library = importlib.import_module("suite.library")
+race = importlib.import_module("suite.race")
+report = importlib.import_module("suite.report")
+worker = importlib.import_module("suite.worker")
+
+PROGRAMS = suite.names()
+LONG = {"10,000 flat equations", "24 layers step, unrolled, auto", "24 layers step, scanned"}
+
+
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=[pytest.mark.slow] if name in LONG else []) for name in PROGRAMS])
+def test_a_program_gives_the_values_of_plain_numpy(name: str) -> None:
+    p = PROGRAMS[name]
+    arguments = p.arguments(np.random.default_rng(0))
+    plain = library.plain_function(p)(*library.map_tree(lambda x: x.value, arguments))
+    lib = library.Library("shardtrace", p.mesh, p.explicit)
+    with lib.context():
+        found = lib.root.jit(p.make(lib))(*library.map_tree(lib.put, arguments))
+    off = race.difference([np.asarray(x) for x in library.leaves(plain)],
+                          [np.asarray(x) for x in library.leaves(found)])
+    assert off <= p.equal
+
+
+def test_names_are_unique_and_meshes_have_eight_devices() -> None:
+    assert len(PROGRAMS) == len(library.PROGRAMS)
+    for p in PROGRAMS.values():
+        assert np.prod(list(p.mesh.values())) == 8
+        assert p.wide is None or (np.prod(list(p.wide.values())) == 512
+                                  and list(p.wide) == list(p.mesh))
+
+
+def times(**samples: list[float]) -> object:
+    return race.Times(samples=samples, equations=3, peak=10_000_000)
+
+
+def test_a_report_reads_ratios_and_goals_from_times() -> None:
+    found = report.Report({"processor": "any"}, "2000-01-01")
+    name = "chain of 20 on 4M floats"
+    found.programs[name] = {
+        "shardtrace": times(trace=[1.0, 3.0, 2.0], compile=[0.5], first=[0.1], steady=[3.0]),
+        "numpy": times(steady=[4.0]),
+        "jax": times(trace=[20.0], compile=[60.0], steady=[3.0])}
+    assert found.ratios(name) == pytest.approx(
+        {"trace": 0.1, "first": 0.01, "numpy": 0.75, "jax": 1.0, "memory": 1.0})
+    rows = {row.what: row for row in goals.rows(found)}
+    assert rows["time to trace / JAX"].met
+    assert rows["run / plain numpy"].met
+    assert not rows["run / JAX"].met
+    assert not rows["chain of 20 on 4M floats / plain numpy"].met
+    assert "| run / JAX | mean 0.7 | 1 | 1 | above | chain of 20 on 4M floats |" in (
+        document.document(found))
+
+
+@pytest.mark.parametrize(("sizes", "power"), [
+    ({"3000": 1.0, "30000": 10.0}, 1.0), ({"8": 2.0, "512": 2.0}, 0.0),
+    ({"1": 1.0, "8": 64.0}, 2.0)])
+def test_growth_is_told_as_a_power_of_the_size(sizes: dict[str, float], power: float) -> None:
+    assert goals.exponent(sizes) == pytest.approx(power)
+
+
+def test_workers_answer_and_say_what_went_wrong() -> None:
+    p = PROGRAMS["add one"]
+    process = race.Process(sys.executable, "shardtrace", p)
+    try:
+        assert process.ask("equations") == 1
+        assert len(process.ask("trace", times=2)) == 2
+        assert process.ask("nothing") is None
+        assert "nothing" in process.error
+    finally:
+        process.close()
