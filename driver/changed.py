@@ -14,7 +14,7 @@ from ..ir.program import Program
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Partitioned, partition
-from ..report.changes import Change, Constrain, Respec, arg_specs, edited, result_specs
+from ..report.changes import Change, Inside, arg_specs, edited, result_specs
 from ..runtime.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate, stage
@@ -36,7 +36,7 @@ def inlined(program: Program) -> Program:
 
 def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
     """A traced program with the changes inside of it made, and typed again where that matters."""
-    if not any(isinstance(c, Constrain | Respec) for c in changes):
+    if not any(isinstance(c, Inside) for c in changes):
         return program
     new = edited(inlined(program), changes, mesh)
     if not mesh.explicit_axes and all(v.aval.mesh.empty or not v.aval.mesh.explicit_axes

@@ -19,7 +19,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
 from .alternatives import Passed, bytes_between, may_pass, passed
-from .reshards import fold_reshards
+from .reshards import fold_reshards, takes
 from .resolve import reshard_equation
 
 # Less than any number of bytes: preferred among plans that move the same.
@@ -250,7 +250,10 @@ class _Writer:
                     return
             self.finished.add(y)
         if alone:
-            self.eqns.append(eqn.replace(invars=(self.forms[x],), reason=joined_reasons(reasons)))
+            first = self.forms[x]
+            where = self.where[first] if takes(first.aval, x.aval) else eqn.location
+            self.eqns.append(eqn.replace(invars=(first,), reason=joined_reasons(reasons),
+                                         location=where if where.line else eqn.location))
         else:
             self.eqns.append(eqn)
 

@@ -256,12 +256,10 @@ def _differing(one: Entries, other: Entries) -> set[str]:
     return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}
 
 
-def _taken(eqn: Equation) -> bool:
-    """Does a reshard, which has a place, gather or sum?"""
-    before, after = eqn.invars[0].aval, eqn.outvars[0].aval
-    return bool(eqn.location.line) and bool(
-        {a for e in before.entries for a in e} - {a for e in after.entries for a in e}
-        or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
+def takes(before: ArrayType, after: ArrayType) -> bool:
+    """Does a change of layout gather or sum?"""
+    return bool({a for e in before.entries for a in e} - {a for e in after.entries for a in e}
+                or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
 
 
 # -- folding ---------------------------------------------------------------------------------------
@@ -293,7 +291,8 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
                 out[place[first]] = None
                 reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
                 # to blame is the one that takes axes away
-                where = first.location if _taken(first) else eqn.location
+                gone = takes(source.aval, operand.aval) and first.location.line
+                where = first.location if gone else eqn.location
                 eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
                 operand = source
             if operand.aval is result.aval:

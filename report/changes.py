@@ -1,12 +1,14 @@
 """Changes of how a program is laid out, as data: what to pass, ask for, constrain, or take out.
 
 None of them changes a value. `edited` makes those that stand inside of the program; what concerns
-its arguments and results is read by whoever partitions it (`arg_specs`, `result_specs`).
+its arguments and results is read by whoever partitions it (`arg_specs`, `result_specs`). A change
+of a line is made wherever the line has run: in every pass of a Python loop, in every call of a
+helper, and in what derivatives made of it.
 """
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh
@@ -14,7 +16,8 @@ from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Equation, Program, Var
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from .places import Place, rewritten
+from .body_changes import Ungather, Unsum
+from .places import Place, rewritten, substituted
 
 
 def spec_text(spec: PartitionSpec) -> str:
@@ -53,18 +56,22 @@ class Result:
 
     @property
     def text(self) -> str:
-        now = f" instead of {self.was}" if self.was else ""
         name = f"result {self.name}" if self.name else "the result"
+        if self.was == spec_text(self.spec):
+            return f"keep {name} as {self.was} by out_shardings"
+        now = f" instead of {self.was}" if self.was else ""
         return f"ask for {name} as {spec_text(self.spec)} in out_shardings{now}"
 
 
 @dataclass(frozen=True)
 class Constrain:
-    """Insert a constraint (over Explicit axes: a `reshard`) behind the equation of a value."""
-    place: Place
-    name: str
+    """Insert a constraint (over Explicit axes: a `reshard`) behind the equation of a value, at each
+    of its places.
+    """
+    places: tuple[Place, ...]
+    name: str = field(compare=False)
     spec: PartitionSpec
-    location: Location
+    location: Location = field(compare=False)
     explicit: bool = False
 
     @property
@@ -76,23 +83,27 @@ class Constrain:
 
 @dataclass(frozen=True)
 class Respec:
-    """Give the constraint or reshard at a place another spec, or (None) take it out."""
-    place: Place
+    """Give the constraint, `reshard` or `out_sharding=` of a line another spec, or (None) take it
+    out, at each of its places.
+    """
+    places: tuple[Place, ...]
     spec: PartitionSpec | None
-    word: str
-    location: Location = UNKNOWN
-    was: str = ""
+    word: str = field(compare=False)
+    location: Location = field(default=UNKNOWN, compare=False)
+    was: str = field(default="", compare=False)
 
     @property
     def text(self) -> str:
+        at = f" at line {self.location.line}" if self.location.line else ""
         if self.spec is None:
             to = f" to {self.was}" if self.was else ""
-            return f"take out the `{self.word}`{to} at line {self.location.line}"
+            return f"take out the `{self.word}`{to}{at}"
         now = f" instead of {self.was}" if self.was else ""
-        return f"`{self.word}` at line {self.location.line} to {spec_text(self.spec)}{now}"
+        return f"`{self.word}`{at} to {spec_text(self.spec)}{now}"
 
 
-Change = Argument | Result | Constrain | Respec
+Inside = Constrain | Respec | Ungather | Unsum
+Change = Argument | Result | Constrain | Respec | Ungather | Unsum
 
 
 def text_of(changes: Iterable[Change]) -> str:
@@ -105,37 +116,45 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
 
     mesh: that of the computation. Over Explicit axes types behind a change are stale afterwards.
     """
-    inside = [c for c in changes if isinstance(c, Constrain | Respec)]
+    found = [(place, c) for c in changes if isinstance(c, Inside) for place in c.places]
     # from the last equation to the first, so that the places of the others hold
-    for change in sorted(inside, key=lambda c: (c.place.path, c.place.equation), reverse=True):
-        program = rewritten(program, change.place.path, lambda p, c=change: _made(p, c, mesh))
+    for place, change in sorted(found, key=lambda f: (f[0].path, f[0].equation), reverse=True):
+        program = rewritten(program, place.path,
+                            lambda p, at=place, c=change: _made(p, at, c, mesh))
     return program
 
 
-def _made(program: Program, change: Constrain | Respec, mesh: AbstractMesh) -> Program:
-    at = change.place
+def _made(program: Program, at: Place, change: Inside, mesh: AbstractMesh) -> Program:
     eqns = list(program.eqns)
+    if isinstance(change, Ungather | Unsum):
+        eqns[at.equation] = change.made(eqns[at.equation])
+        return _with(program, eqns, program.outvars)
     if isinstance(change, Constrain):
         var = program.invars[at.index] if at.equation < 0 else eqns[at.equation].outvars[at.index]
         new = Var(var.aval, var.name)
         made = _constraint(var, new, NamedSharding(mesh, change.spec), change.location,
                            change.explicit)
-        same = {var: new}
         head = at.equation + 1
-        tail = [_renamed(e, same) for e in eqns[head:]]
-        outvars = [same.get(v, v) if isinstance(v, Var) else v for v in program.outvars]
-        return _with(program, [*eqns[:head], made, *tail], outvars)
+        return _renamed(program, [*eqns[:head], made], eqns[head:], {var: new})
     eqn = eqns[at.equation]
-    (operand,), (result,) = eqn.invars, eqn.outvars
-    if change.spec is not None:
-        key = "sharding" if eqn.op is sharding_constraint_p else "dst_sharding"
-        eqns[at.equation] = eqn.replace(
-            params={**eqn.params, key: eqn.params[key].update(spec=change.spec)})
-        return _with(program, eqns, program.outvars)
-    same = {result: operand}
-    tail = [_renamed(e, same) for e in eqns[at.equation + 1:]]
-    outvars = [same.get(v, v) if isinstance(v, Var) else v for v in program.outvars]
-    return _with(program, [*eqns[:at.equation], *tail], outvars)
+    layout = eqn.op in (sharding_constraint_p, reshard_p)
+    if change.spec is None and layout:
+        return _renamed(program, eqns[:at.equation], eqns[at.equation + 1:],
+                        {eqn.outvars[0]: eqn.invars[0]})
+    key = sharding_key(eqn)
+    asked = None if change.spec is None else eqn.params[key].update(spec=change.spec)
+    eqns[at.equation] = eqn.replace(params={**eqn.params, key: asked})
+    return _with(program, eqns, program.outvars)
+
+
+def sharding_key(eqn: Equation) -> str:
+    """The param in which an equation says how its result is laid out; "" if it does not."""
+    if eqn.op is sharding_constraint_p:
+        return "sharding"
+    if eqn.op is reshard_p:
+        return "dst_sharding"
+    key = eqn.op.sharding_param
+    return key if key is not None and eqn.params.get(key) is not None else ""
 
 
 def _constraint(var: Var, new: Var, sharding: NamedSharding, location: Location, explicit: bool
@@ -146,11 +165,11 @@ def _constraint(var: Var, new: Var, sharding: NamedSharding, location: Location,
     return Equation(sharding_constraint_p, (var,), (new,), {"sharding": sharding}, location)
 
 
-def _renamed(eqn: Equation, same: dict) -> Equation:
-    if not any(isinstance(a, Var) and a in same for a in eqn.invars):
-        return eqn
-    return eqn.replace(invars=tuple(same.get(a, a) if isinstance(a, Var) else a
-                                    for a in eqn.invars))
+def _renamed(program: Program, head: Sequence[Equation], tail: Sequence[Equation], same: dict
+             ) -> Program:
+    """The program with these equations, `same` taking effect behind `head`."""
+    behind = substituted(program.replace(eqns=tail), same)
+    return _with(program, [*head, *behind.eqns], behind.outvars)
 
 
 def _with(program: Program, eqns: Sequence[Equation], outvars: Sequence) -> Program:

@@ -14,11 +14,12 @@ from ..partitioner.pipeline import Partitioned
 from . import render
 from .bounds import reshard_bound
 from .candidates import Candidates
+from .causes import Cause, Path
 from .figures import Figures, figures
 from .memory import Memory
-from .reasons import Cause, Path, Reasons
+from .reasons import Reasons
 from .schedule import Times, use_seconds
-from .suggestions import Search, Subject, Suggestion
+from .suggestions import Found, Search, Subject, Suggestion
 from .topology import Topology
 
 
@@ -84,8 +85,13 @@ class ExplainedCollective:
     def suggestions(self) -> tuple[Suggestion, ...]:
         """What would avoid it, best first; each was partitioned and costed as a whole."""
         if self._suggestions is None:
-            self._suggestions = self._explanation._search(self)
+            self._suggestions = self._explanation._search(self).suggestions
         return self._suggestions
+
+    @property
+    def search(self) -> Found:
+        """The suggestions, with how many candidates there were and how many of them were tried."""
+        return self._explanation._search(self)
 
     def excerpt(self) -> str:
         """The user's line with a caret under the expression."""
@@ -143,7 +149,7 @@ class Explanation:
         return ExplainedCollective(self, record, cause, use_seconds(self.topology, record),
                                    bound)
 
-    def _search(self, c: ExplainedCollective) -> tuple[Suggestion, ...]:
+    def _search(self, c: ExplainedCollective) -> Found:
         if self._found is None:
             self._found = Search(self.subject, self.topology, self.figures,
                                  Candidates(self.partitioned, self.reasons))

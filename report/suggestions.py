@@ -2,13 +2,17 @@
 
 Kept are the changes after which the collective is gone or moves less, the program receives no more
 bytes, and its modelled time is lower (or, where the collective was hidden behind computation, its
-communication is). Best first: those that remove the collective, of these the ones that raise
-neither memory nor operations, of these the fastest. Where no single change removes it, pairs of the
-most promising are tried. The search is bounded by a count, so its result is always the same.
+communication is). Best first: those that remove the collective and lower the time, of these the
+ones that raise neither memory nor operations, of these the fastest. A change that would also lay
+out results otherwise is tried with the results kept as they are, too. Where no single change
+removes the collective, pairs of the most promising are tried. The search is bounded by the
+equations that it may partition, not by seconds, so its result is always the same; how many
+candidates were left untried is said.
 """
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -17,16 +21,19 @@ from ..ir.errors import ShardtraceError
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import Partitioned
 from .candidates import Candidates
-from .changes import Change, Constrain, Respec, text_of
+from .causes import Cause
+from .changes import Argument, Change, Constrain, Respec, Result, text_of
 from .figures import Figures, figures
-from .reasons import Cause
 from .topology import Topology
 
-SINGLES = 40       # candidates tried for one collective, fewer of a large program
+SINGLES = 48       # candidates tried for one collective, fewer of a large program
 PAIRS = 24
-WORK = 12_000      # equations that the trials for one collective may partition between them
+WORK = 6_000       # equations that the trials for one collective may partition between them
+FEWEST = 6         # candidates that are tried however large the program
 REFUSED = (TypeError, ValueError, ShardtraceError, AssertionError)
 _SAME = 1e-9       # differences of time below this part are none
+_ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
+_HARM = (1.01, 1.25)     # more memory or operations than this counts as raising them, or much so
 
 
 class Subject(Protocol):
@@ -54,8 +61,9 @@ class Subject(Protocol):
 class Suggestion:
     """A change that avoids a collective, and the whole program's figures after it.
 
-    removes: the collective is gone (else it moves less). received_bytes, peak_bytes: of one device;
-    time: seconds of a step; flops: operations of one device.
+    removes: no collective of its kind over its axes is left at its line (else it moves less).
+    received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
+    device.
     """
     text: str
     received_bytes: int
@@ -66,6 +74,7 @@ class Suggestion:
     changes: tuple[Change, ...]
     figures: Figures = field(repr=False, compare=False)
     _apply: Callable[[Sequence[Change]], Any] = field(repr=False, compare=False)
+    _left: int = field(default=0, repr=False, compare=False)
 
     def apply(self) -> Any:
         """The function with the change made; arguments are brought to their new shardings."""
@@ -80,8 +89,17 @@ class Suggestion:
 
 
 @dataclass(frozen=True)
+class Found:
+    """What the search for one collective gave. tried, candidates: of the single changes."""
+    suggestions: tuple[Suggestion, ...]
+    tried: int
+    candidates: int
+
+
+@dataclass(frozen=True)
 class _Tried:
     figures: Figures
+    partitioned: Partitioned
     at: dict[tuple, int]           # (kind, file, line) -> bytes over all runs
     axes: dict[tuple, frozenset[str]]
 
@@ -94,47 +112,63 @@ class Search:
         self.subject, self.topology, self.base = subject, topology, base
         self.candidates = candidates
         self.tried: dict[frozenset[Change], _Tried | None] = {}
-        self.before = _summary(collectives(subject.partitioned.local), base)
-        self.trials = max(6, WORK // max(1, len(candidates.place)))
+        self.found: dict[tuple, Found] = {}
+        self.before = _summary(subject.partitioned, base)
+        self.trials = max(FEWEST, WORK // max(1, len(candidates.place)))
 
-    def suggestions(self, record: CollectiveRecord, cause: Cause) -> tuple[Suggestion, ...]:
+    def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """What avoids one collective, best first."""
-        singles = self.candidates.of(record, cause)[:min(SINGLES, self.trials)]
+        key = (_key(record), record.mesh_axes, cause.text)
+        found = self.found.get(key)
+        if found is None:
+            found = self.found[key] = self.searched(record, cause)
+        return found
+
+    def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
+        candidates = self.candidates.of(record, cause)
+        singles = candidates[:min(SINGLES, self.trials)]
         found: list[Suggestion] = []
-        promising: list[tuple[tuple, Change]] = []
-        for change in singles:
-            tried = self.attempt((change,))
-            if tried is None:
-                continue
-            good = self.judged((change,), tried, record)
-            if good is not None:
-                found.append(good)
-            if (tried.figures.received_bytes, tried.figures.time) == (
-                    self.base.received_bytes, self.base.time):
-                continue                     # it changes nothing
-            promising.append(((tried.figures.times.communication, tried.figures.time), change))
-        if not any(s.removes and not self.harm(s) for s in found):
+        promising: list[tuple[tuple, tuple[Change, ...]]] = []
+        for changes in singles:
+            tried = self.weighed(changes, record, found)
+            if tried is not None and self.differs(tried, record):
+                times = tried.figures.times
+                promising.append(((times.communication, times.step), changes))
+        if not any(self.rank(s)[:3] == _BEST for s in found):
             promising.sort(key=lambda p: p[0])
-            best = [c for _, c in promising[:8]]
-            pairs = min(PAIRS, max(0, self.trials - len(singles)))
-            for pair in list(itertools.combinations(best, 2))[:pairs]:
-                if _target(pair[0]) == _target(pair[1]):
-                    continue
-                tried = self.attempt(pair)
-                good = self.judged(pair, tried, record) if tried is not None else None
-                if good is not None:
-                    found.append(good)
+            pairs = itertools.combinations([c for _, c in promising[:8]], 2)
+            for one, other in itertools.islice(pairs, min(PAIRS, self.trials)):
+                if not set(map(_target, one)) & set(map(_target, other)):
+                    self.weighed((*one, *other), record, found)
         found.sort(key=self.rank)
-        return tuple(self.without_repeats(found))
+        return Found(tuple(self.without_repeats(found)), len(singles), len(candidates))
 
     def without_repeats(self, found: Sequence[Suggestion]) -> list[Suggestion]:
-        """Not a pair that does no better than one of its changes."""
+        """Not two that do the same, nor a pair that does no better than one of its changes."""
         kept: list[Suggestion] = []
         for s in found:
-            parts = [k for k in kept if set(k.changes) < set(s.changes)]
-            if not parts:
+            if not any(set(k.changes) < set(s.changes) for k in kept):
                 kept.append(s)
         return kept[:8]
+
+    def weighed(self, changes: tuple[Change, ...], record: CollectiveRecord,
+                found: list[Suggestion]) -> _Tried | None:
+        """Try changes, and again with the results kept as they are; note what is good."""
+        tried = self.attempt(changes)
+        if tried is None:
+            return None
+        good = self.judged(changes, tried, record)
+        if good is not None:
+            found.append(good)
+        asked = {c.index for c in changes if isinstance(c, Result)}
+        kept = tuple(c for c in self.candidates.kept_results(tried.partitioned)
+                     if c.index not in asked)
+        if kept and not (good is not None and self.rank(good)[:3] == _BEST):
+            again = self.attempt((*changes, *kept))
+            good = self.judged((*changes, *kept), again, record) if again is not None else None
+            if good is not None:
+                found.append(good)
+        return tried
 
     def attempt(self, changes: Sequence[Change]) -> _Tried | None:
         key = frozenset(changes)
@@ -146,10 +180,16 @@ class Search:
         except REFUSED:
             partitioned = None               # the program does not type-check that way
         if partitioned is not None:
-            own = figures(partitioned.local, self.topology, self.subject.donated)
-            result = _summary(collectives(partitioned.local), own)
+            result = _summary(partitioned, figures(partitioned.local, self.topology,
+                                                   self.subject.donated))
         self.tried[key] = result
         return result
+
+    def differs(self, tried: _Tried, record: CollectiveRecord) -> bool:
+        """Does it change what the program moves, or the collective?"""
+        key = _key(record)
+        return (tried.figures.received_bytes, tried.figures.time, tried.at.get(key)) != (
+            self.base.received_bytes, self.base.time, self.before.at.get(key))
 
     def judged(self, changes: Sequence[Change], tried: _Tried, record: CollectiveRecord
                ) -> Suggestion | None:
@@ -162,34 +202,39 @@ class Search:
             return None
         if new.received_bytes > base.received_bytes:
             return None
-        faster = new.time < base.time * (1 - _SAME)
         hidden = new.time <= base.time * (1 + _SAME) and (
             new.times.communication < base.times.communication * (1 - _SAME))
-        if not (faster or hidden):
+        if not (new.time < base.time * (1 - _SAME) or hidden):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
-                          removes, tuple(changes), new, self.subject.apply)
+                          removes, tuple(changes), new, self.subject.apply, left)
 
-    def harm(self, s: Suggestion) -> bool:
-        """Does it raise memory or operations?"""
-        return (s.peak_bytes > self.base.peak_bytes * 1.001
-                or s.flops > self.base.flops * 1.001)
+    def harm(self, s: Suggestion) -> int:
+        """Does it raise memory or operations: 0 no, 1 somewhat, 2 much?"""
+        return sum(s.peak_bytes > self.base.peak_bytes * limit or s.flops > self.base.flops * limit
+                   for limit in _HARM)
 
     def rank(self, s: Suggestion) -> tuple:
         # of equals rather what is written in the function, and less rather than more of it
-        effort = sum(3 if isinstance(c, Constrain) else 2 if not isinstance(c, Respec)
+        effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in s.changes)
-        return (not s.removes, self.harm(s), s.time, s.received_bytes, s.peak_bytes,
-                len(s.changes), effort, s.text)
+        grade = 2 if not s.removes else int(s._left > 0)
+        pace = math.floor(math.log(max(s.time, 1e-12)) / math.log1p(_ALIKE))
+        return (grade, s.time >= self.base.time * (1 - _SAME), self.harm(s), pace, effort,
+                s.time, s.received_bytes, s.peak_bytes, len(s.changes), s.text)
 
 
-def _summary(records: Sequence[CollectiveRecord], own: Figures) -> _Tried:
+_BEST = (0, False, 0)           # removes it, lowers the time, raises nothing
+_EFFORT = {Constrain: 3, Argument: 2, Result: 2}
+
+
+def _summary(partitioned: Partitioned, own: Figures) -> _Tried:
     at: dict[tuple, int] = {}
     axes: dict[tuple, frozenset[str]] = {}
-    for r in records:
+    for r in collectives(partitioned.local):
         at[_key(r)] = at.get(_key(r), 0) + r.total
         axes[_key(r)] = axes.get(_key(r), frozenset()) | frozenset(map(str, r.mesh_axes))
-    return _Tried(own, at, axes)
+    return _Tried(own, partitioned, at, axes)
 
 
 def _key(record: CollectiveRecord) -> tuple:
@@ -197,8 +242,6 @@ def _key(record: CollectiveRecord) -> tuple:
 
 
 def _target(change: Change) -> tuple:
-    if isinstance(change, Constrain | Respec):
-        return ("inside", change.place)
-    return (type(change).__name__, change.index)
-
-
+    if isinstance(change, Argument | Result):
+        return (type(change).__name__, change.index)
+    return ("inside", change.places)
