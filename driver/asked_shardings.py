@@ -21,6 +21,7 @@ from ..ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ..ir.types import ArrayType
 from ..runtime.devices import local_devices
 from ..tracer import lax, tree
+from ..tracer.call_places import placed
 
 
 class OnContextMesh:
@@ -145,7 +146,8 @@ def constrained(values: Sequence[Any], asked: Sequence[Any], where: str, api: st
             context = STATE.abstract_mesh
             if (isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_auto
                     and (context.empty or context.are_all_axes_auto)):
-                x = lax.with_sharding_constraint(x, sharding)
+                with placed():
+                    x = lax.with_sharding_constraint(x, sharding)
         out.append(x)
     return out
 

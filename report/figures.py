@@ -33,7 +33,8 @@ class Figures:
 
     @property
     def flops(self) -> float:
-        return self.work.flops
+        """Operations, transcendental functions among them."""
+        return self.work.operations
 
 
 def figures(program: Program, topology: Topology, donated: Sequence[bool] = ()) -> Figures:

@@ -8,11 +8,16 @@ values that a compiler would not write do not count (buffers.py).
 """
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from ..ir.collective_kinds import trip_count
-from ..ir.program import Equation, Program
+from ..ir.program import Equation, Level, Program
+from ..ir.types import ArrayType
 from .buffers import Buffers, buffers, info_of, nbytes
 from .hardware import Hardware
 
@@ -27,17 +32,33 @@ _MATRIX = {
 }
 
 
+# Counted apart from other arithmetic, as processors compute them on units of their own.
+TRANSCENDENTAL = frozenset((
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
+    "erf", "erfc", "erf_inv", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow",
+    "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh"))
+
+
 @dataclass(frozen=True)
 class Work:
-    """flops: operations; hbm_bytes: read and written; of one run on one device."""
+    """flops: operations but for transcendentals, which count the elements of functions such as
+    `exp`; hbm_bytes: read and written, what is fused left out; of one run on one device.
+    """
     flops: float = 0.0
+    transcendentals: float = 0.0
     hbm_bytes: float = 0.0
 
+    @property
+    def operations(self) -> float:
+        """All of them."""
+        return self.flops + self.transcendentals
+
     def __add__(self, other: Work) -> Work:
-        return Work(self.flops + other.flops, self.hbm_bytes + other.hbm_bytes)
+        return Work(self.flops + other.flops, self.transcendentals + other.transcendentals,
+                    self.hbm_bytes + other.hbm_bytes)
 
     def times(self, n: float) -> Work:
-        return Work(self.flops * n, self.hbm_bytes * n)
+        return Work(self.flops * n, self.transcendentals * n, self.hbm_bytes * n)
 
 
 def trips(eqn: Equation) -> int:
@@ -85,7 +106,7 @@ def equation_flops(eqn: Equation) -> float:
     if info.is_product:
         kept = {f for place in info.places[info.operands:] for f, _, _ in place}
         return 2.0 * made * math.prod(f.size for i, f in enumerate(info.factors) if i not in kept)
-    return float(max(read, made))
+    return float(read - made if read > made else made)
 
 
 def equation_bytes(eqn: Equation, held: Buffers) -> float:
@@ -127,18 +148,44 @@ def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
 
 
 def program_work(program: Program) -> Work:
-    """Work of one device in one run of a LOCAL program; of branches the dearest counts."""
+    """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest."""
     held = buffers(program)
-    total = Work()
+
+    def own(eqn: Equation) -> Work:
+        operations = equation_flops(eqn)
+        written = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
+        if eqn.op.name in TRANSCENDENTAL:
+            return Work(0.0, operations, written)
+        return Work(operations, 0.0, written)
+
+    def more(one: Work, other: Work) -> Work:
+        return max(one, other, key=lambda w: (w.operations, w.hbm_bytes))
+
+    return _over(program, own, program_work, more, Work())
+
+
+def accessed_bytes(program: Program) -> float:
+    """Bytes that the equations of one run read and write, each by itself."""
+    def own(eqn: Equation) -> float:
+        return float(sum(_size(a.aval) for a in (*eqn.invars, *eqn.outvars)))
+
+    def _size(aval: ArrayType) -> int:
+        shape = aval.local_shape() if program.level is Level.LOCAL else aval.shape
+        return math.prod(shape) * aval.dtype.itemsize
+
+    return _over(program, own, accessed_bytes, max, 0.0)
+
+
+def _over(program: Program, own: Callable[[Equation], Any], inside: Callable[[Program], Any],
+          more: Callable[[Any, Any], Any], total: Any) -> Any:
+    """A figure over the equations of a program, loops multiplied, the dearest of branches taken."""
     for eqn in program.eqns:
         inner = bodies(eqn)
         if not inner:
-            own = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
-            total += Work(equation_flops(eqn), own)
+            total = total + own(eqn)
             continue
-        each = [program_work(p) for p in inner]
-        if eqn.op.name == "cond":
-            total += max(each, key=lambda w: (w.flops, w.hbm_bytes))
-        else:
-            total += sum(each, Work()).times(trips(eqn))
+        each = [inside(p) for p in inner]
+        found = functools.reduce(more if eqn.op.name == "cond" else operator.add, each)
+        n = trips(eqn)
+        total = total + (found.times(n) if isinstance(found, Work) else found * n)
     return total
