@@ -6,6 +6,7 @@ from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.pool import POOL
 from ..ir.tiling import canonical_tiling
 from ..partitioner.fixed_point import forget_steps
+from ..partitioner.layouts import forget_layouts
 from ..runtime.placement import spec_on
 from .eager import EagerInterpreter
 from .jit import JITTED
@@ -37,3 +38,4 @@ def clear_caches() -> None:
     for cache in (common_devices_indices_map, canonical_tiling, spec_on):
         cache.cache_clear()
     POOL.clear()
+    forget_layouts()

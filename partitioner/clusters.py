@@ -188,44 +188,41 @@ def _content(layouts: Layouts, values: tuple[Value, ...], rows: tuple[Row, ...],
 
 def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple], effort: Effort
                ) -> list[Row]:
-    """The rows to go on with, the cheapest first."""
-    order = sorted(found.items(), key=lambda item: item[1][0])
-    rows = _undominated(layouts, [v[0] for v in values], [(row, entry[0]) for row, entry in order],
-                        effort.compared)
-    if len(rows) <= effort.kept[2]:
-        return [row for row, _ in rows]
-    gaps = [_ahead(layouts, values, row) for row, _ in rows]
-    chosen: set[int] = set()
+    """The rows to go on with, the cheapest first.
+
+    Left out are rows that are as dear as it is to come to them from one that is taken.
+    """
+    rows = list(found)
+    if len(rows) == 1:
+        return rows
+    prices = [entry[0] for entry in found.values()]
+    aheads = [_ahead(layouts, values, row) for row in rows]
+    kinds = [v[0] for v in values]
+    gaps, gap = layouts.gaps, layouts.gap
+    chosen: list[int] = []
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
-        ranks = [2 * price + weight * gap for (_, price), gap in zip(rows, gaps, strict=True)]
-        for i in sorted(range(len(rows)), key=ranks.__getitem__):
-            if not count:
-                break
-            if i not in chosen:
-                chosen.add(i)
-                count -= 1
-    return [rows[i][0] for i in sorted(chosen)]
-
-
-def _undominated(layouts: Layouts, kinds: Sequence[int], found: list[tuple[Row, int]], most: int
-                 ) -> list[tuple[Row, int]]:
-    """Without rows that are as dear as it is to come to them from a cheaper one."""
-    gaps = layouts.gaps
-    gap = layouts.gap
-    out: list[tuple[Row, int]] = []
-    for row, price in found:
-        for other, cheaper in out:
-            left = price - cheaper
-            for kind, held, have in zip(kinds, row, other):  # noqa: B905 (speed)
-                if held is not have and held != have:
-                    step = gaps.get((kind, have, held))
-                    left -= gap(kind, have, held) if step is None else step
-                    if left < 0:
-                        break
+        ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
+        order = sorted(range(len(rows)), key=ranks.__getitem__)
+        for i in order[:effort.compared]:
+            if i in chosen:
+                continue
+            row, price = rows[i], prices[i]
+            for j in chosen:
+                left = price - prices[j]
+                if left < 0:
+                    continue
+                for kind, held, have in zip(kinds, row, rows[j]):  # noqa: B905 (speed)
+                    if held is not have and held != have:
+                        step = gaps.get((kind, have, held))
+                        left -= gap(kind, have, held) if step is None else step
+                        if left < 0:
+                            break
+                else:
+                    break
             else:
-                break
-        else:
-            out.append((row, price))
-            if len(out) == most:
-                break
-    return out
+                chosen.append(i)
+                count -= 1
+                if not count:
+                    break
+    chosen.sort(key=prices.__getitem__)
+    return [rows[i] for i in chosen]

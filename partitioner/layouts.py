@@ -7,7 +7,9 @@ a byte: sums of them are exact, so that two programs that cost the same are know
 """
 from __future__ import annotations
 
+import functools
 import math
+import threading
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
@@ -22,16 +24,37 @@ Goal = tuple[tuple[int, int], ...]
 WAITS, ALL = -1, 1024
 UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
+_LOCK = threading.Lock()        # while a number is given
+
+# What is found out about programs is kept for the next one on the same mesh, but not for ever: of
+# so many equations, and of no longer program than this.
+_KEPT, _LONGEST = 20_000, 2_000
+
+
+def layouts_for(mesh: AbstractMesh, equations: int) -> Layouts:
+    """The numbers of a mesh for a program of so many equations."""
+    if equations > _LONGEST:
+        return Layouts(mesh)
+    found = _shared(mesh)
+    found.served += equations
+    if found.served > _KEPT:
+        _shared.cache_clear()
+    return found
+
+
+def forget_layouts() -> None:
+    """Start afresh with the next program."""
+    _shared.cache_clear()
 
 
 class Layouts:
-    """The numbers of one mesh, and the prices between them; shared by a program and those inside.
+    """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
 
-    memo: answers about equations, by what they depend on.
+    memo: answers about equations, by what they depend on. served: equations asked about.
     """
 
     __slots__ = ("aheads", "gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers", "prices",
-                 "shapes", "table")
+                 "served", "shapes", "table")
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
@@ -45,13 +68,17 @@ class Layouts:
         self.gaps: dict[tuple[int, Held, Held], int] = {}
         self.aheads: dict[tuple[int, int, Goal, Held], int] = {}
         self.memo: dict[Any, Any] = {}
+        self.served = 0
 
     def number(self, entries: Entries, pending: frozenset[str] = _EMPTY) -> int:
         layout = (entries, pending)
         n = self.numbers.get(layout)
         if n is None:
-            n = self.numbers[layout] = len(self.table)
-            self.table.append(layout)
+            with _LOCK:
+                n = self.numbers.get(layout)
+                if n is None:
+                    self.table.append(layout)
+                    n = self.numbers[layout] = len(self.table) - 1
         return n
 
     def of(self, aval: ArrayType) -> int:
@@ -66,10 +93,11 @@ class Layouts:
         n = self.kinds_of.get(aval)
         if n is None:
             key = aval.shape, aval.dtype.itemsize
-            n = self.kinds.get(key)
-            if n is None:
-                n = self.kinds[key] = len(self.shapes)
-                self.shapes.append(key)
+            with _LOCK:
+                n = self.kinds.get(key)
+                if n is None:
+                    self.shapes.append(key)
+                    n = self.kinds[key] = len(self.shapes) - 1
             self.kinds_of[aval] = n
         return n
 
@@ -158,3 +186,6 @@ def likes(goals: tuple[Goal, ...]) -> bool:
         if goal and goal[-1][0] != WAITS:
             return True
     return False
+
+
+_shared = functools.lru_cache(maxsize=8)(Layouts)

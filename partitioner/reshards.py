@@ -17,7 +17,7 @@ from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import ArrayType, Entries
 from .choose import Choice
 from .factors import RuleInfo, rule_info
-from .layouts import Layouts
+from .layouts import Layouts, layouts_for
 from .lookahead import Planner, carried_sums
 from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
@@ -30,7 +30,7 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    return _Chooser(program, Layouts(program.mesh), program.memo.get(KEY), {}, {}).run()
+    return _Chooser(program, layouts_for(program.mesh, len(program.eqns)), program.memo.get(KEY), {}, {}).run()
 
 
 def form(aval: ArrayType) -> Form:
@@ -69,7 +69,8 @@ class _Chooser:
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
     def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
-        layouts = self.layouts if program.mesh is self.mesh else Layouts(program.mesh)
+        layouts = self.layouts if program.mesh is self.mesh else layouts_for(
+            program.mesh, len(program.eqns))
         return _Chooser(program, layouts, self.origins, repeats, waits).run()
 
     # -- values ----------------------------------------------------------------------------------
