@@ -103,9 +103,14 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
     """Elements received, and exchanges, where a sum is finished, or a value becomes one."""
     size = mesh.axis_size
     finish, have = source[1] - target[1], source[0]
-    if target[1] - source[1]:               # a value becomes a sum
-        steps = plan(mesh, shape, have, target[0], source[1], target[1])
-        return steps.received, steps.exchanges
+    start = target[1] - source[1]
+    if start:                               # a value becomes a sum: free along minor axes
+        whole = tuple([_without_tail(axes, start) for axes in have])
+        if finish or not start.isdisjoint({a for axes in whole for a in axes}):
+            steps = plan(mesh, shape, have, target[0], source[1], target[1])
+            return steps.received, steps.exchanges
+        moved = least_received(mesh, shape, whole, target[0])
+        return moved, moved > 0
     used = {a for axes in have for a in axes}
     # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
     cut = [want if want[:len(own)] == own and used.isdisjoint(want[len(own):]) else own
@@ -126,6 +131,13 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
     moved = least_received(mesh, shape, tuple(cut), target[0])
     received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
     return received, (scattered > 1) + (summed > 1) + (moved > 0)
+
+
+def _without_tail(axes: Axes, gone: Pending) -> Axes:
+    count = len(axes)
+    while count and axes[count - 1] in gone:
+        count -= 1
+    return axes[:count]
 
 
 # -- enumeration -----------------------------------------------------------------------------------

@@ -201,6 +201,8 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
     gaps, gap = layouts.gaps, layouts.gap
     chosen: list[int] = []
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
+        if not count:
+            continue
         ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
         order = sorted(range(len(rows)), key=ranks.__getitem__)
         for i in order[:effort.compared]:

@@ -23,7 +23,7 @@ from .outcomes import WANTED, goals_before, outcomes
 from .tasks import Member, Outcome, Task, Tasks
 
 # By the number of equations, up to which; short programs are searched more widely.
-EFFORTS = ((64, Effort((4, 2, 1), 16, 4, 32)), (400, Effort((2, 1, 0), 12, 4, 16)),
+EFFORTS = ((64, Effort((4, 2, 1), 16, 4, 32)), (400, Effort((3, 2, 0), 12, 4, 16)),
            (math.inf, Effort((2, 1, 0), 8, 3, 16)))
 
 
