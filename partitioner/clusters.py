@@ -30,12 +30,14 @@ class Effort(NamedTuple):
 
     kept: rows side by side: so many by their price with all that is expected to be paid for what
     they hold, with half of it, and without. compared: cheapest rows that these
-    are taken from. outcomes: of one equation for one row. joined: rows of clusters that are joined.
+    are taken from. outcomes: of one equation for one row. joined: rows of clusters that are joined. all_wishes: whether it is tried
+    what readers would like though they gain nothing over bringing the value back.
     """
     kept: tuple[int, int, int]
     compared: int
     outcomes: int
     joined: int
+    all_wishes: bool
 
 
 _WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid

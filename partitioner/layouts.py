@@ -22,6 +22,7 @@ Held = tuple[int, ...]          # numbers of the layouts that a value is held in
 # finish a sum that is expected to be paid if it waits, in 1024 parts).
 Goal = tuple[tuple[int, int], ...]
 WAITS, ALL = -1, 1024
+WANTED = 3                      # layouts of a goal
 UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
 _LOCK = threading.Lock()        # while a number is given
@@ -157,9 +158,12 @@ class Layouts:
                 least = min(least, self.price(kind, layout, n) + gain)
         return least
 
-    def together(self, kind: int, home: int, first: Goal, second: Goal, most: int) -> Goal:
-        """What the readers of two goals like; a value is brought once to what both of them like."""
-        key = ("goal", kind, home, first, second, most)
+    def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool) -> Goal:
+        """What the readers of two goals like; a value is brought once to what both of them like.
+
+        all_of_them: also what gains nothing over bringing the value back.
+        """
+        key = ("goal", kind, home, first, second, all_of_them)
         found = self.memo.get(key)
         if found is None:
             ranked = []
@@ -167,12 +171,12 @@ class Layouts:
                 back, there = self.price(kind, n, home), self.price(kind, home, n)
                 gain = self._ahead(kind, home, first, n) + self._ahead(kind, home, second, n)
                 gain = max(gain, -there)
-                if gain < back:
-                    ranked.append((gain + there, n, gain))
+                if gain < back or all_of_them:
+                    ranked.append((min(gain, back) + there, n, min(gain, back)))
             ranked.sort()
             share = share_of(first) + share_of(second)
             found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
-                                      *[(n, gain) for _, n, gain in ranked[:most]])
+                                      *[(n, gain) for _, n, gain in ranked[:WANTED]])
         return found
 
 

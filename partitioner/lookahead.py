@@ -19,12 +19,12 @@ from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
 from .layouts import Goal, Held, Layouts, likes
 from .origins import Origins
-from .outcomes import WANTED, goals_before, outcomes
+from .outcomes import goals_before, outcomes
 from .tasks import Member, Outcome, Task, Tasks
 
 # By the number of equations, up to which; short programs are searched more widely.
-EFFORTS = ((64, Effort((4, 2, 1), 16, 4, 32)), (400, Effort((3, 2, 0), 12, 4, 16)),
-           (math.inf, Effort((2, 1, 0), 8, 3, 16)))
+EFFORTS = ((64, Effort((4, 4, 2), 16, 6, 64, True)), (400, Effort((3, 2, 0), 12, 4, 16, False)),
+           (math.inf, Effort((2, 1, 0), 8, 3, 16, False)))
 
 
 def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
@@ -142,7 +142,7 @@ class Planner:
     # -- backward: what readers would gain -----------------------------------------------------
 
     def _look_back(self) -> None:
-        goals, layouts = self.goals, self.layouts
+        goals, layouts, every = self.goals, self.layouts, self.effort.all_wishes
         for k in range(len(self.parts) - 1, -1, -1):
             part = self.parts[k]
             task = part.task
@@ -154,16 +154,17 @@ class Planner:
                 continue
             before: Sequence[Goal] = ((),) * len(part.read)
             if not settled:
-                before = goals_before(layouts, task, after or ((),) * len(part.made))
+                before = goals_before(layouts, task, after or ((),) * len(part.made), every)
             for i, v in enumerate(part.read):
                 mine = goals.get(v)
                 goal = before[i]
                 if mine is not None:
                     goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,
-                                            mine[-1][1], WANTED)
+                                            mine[-1][1], every)
                 elif goal and self.last[v] > k:       # others read it as it is
                     goals[v] = mine = [(self.last[v], ())]
-                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal, (), WANTED)
+                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal, (),
+                                            every)
                 elif goal:
                     goals[v] = mine = []
                 if mine is not None:

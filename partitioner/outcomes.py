@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from .layouts import ALL, UNIT, WAITS, Goal, Held, Layouts, likes, share_of
+from .layouts import ALL, UNIT, WAITS, WANTED, Goal, Held, Layouts, likes, share_of
 from .tasks import Outcome, Task
 
-WANTED = 3                  # layouts that readers would like a value in, besides its own
 HELD = 4                    # layouts of one value that are remembered
 PASSED_ON = UNIT // 10000   # what passing on a sum counts: it is not done for nothing
 _EMPTY: frozenset[str] = frozenset()
@@ -25,12 +24,14 @@ def with_layout(held: Held, layout: int) -> Held:
 
 # -- goals -----------------------------------------------------------------------------------------
 
-def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tuple[Goal, ...]:
+def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
+                 ) -> tuple[Goal, ...]:
     """Per variable, what the equation would gain from having it otherwise than its type says.
 
-    after: per result, what its readers would.
+    after: per result, what its readers would. all_of_them: also what gains nothing over bringing
+    the value back.
     """
-    found = task.goals.get(after)
+    found = task.goals.get((after, all_of_them))
     if found is None:
         if task.settled is not None and not likes(after):
             found = tuple(_waiting(layouts, task, after))
@@ -40,12 +41,13 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tuple
                 for kind, home, need in zip(task.var_kinds, task.var_homes, task.needs,
                                             strict=True)])
         else:
-            found = _goals_before(layouts, task, after)
-        task.goals[after] = found
+            found = _goals_before(layouts, task, after, all_of_them)
+        task.goals[after, all_of_them] = found
     return found
 
 
-def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tuple[Goal, ...]:
+def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
+                  ) -> tuple[Goal, ...]:
     table = task.table
     assert table is not None
     kinds, homes, count = task.kinds, task.homes, len(task.places)
@@ -75,9 +77,10 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> tupl
         for p, n in needs.items():
             if n not in out[p] and len(out[p]) < WANTED:
                 there = price_of(task.var_kinds[p], task.var_homes[p], n)
+                back = price_of(task.var_kinds[p], n, task.var_homes[p])
                 gain = max(price - least - there, -there)
-                if gain < price_of(task.var_kinds[p], n, task.var_homes[p]):
-                    out[p][n] = gain
+                if gain < back or all_of_them:
+                    out[p][n] = min(gain, back)
     return tuple([(*waits, *liked.items()) for waits, liked in
                   zip(_waiting(layouts, task, after), out, strict=True)])
 

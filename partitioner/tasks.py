@@ -128,7 +128,7 @@ class Task:
         self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, tuple[Outcome, ...]] = {}
-        self.goals: dict[tuple[Goal, ...], tuple[Goal, ...]] = {}
+        self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
 
     def _settled(self) -> Outcome | None:
