@@ -19,7 +19,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.rule import PASS
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, project, tensor_entries
-from .prices import EXCHANGE, block_elements, halo_plan, inside
+from .prices import EXCHANGE, block_elements, halo_plan, inside, parts_of
 from .redistribute import least_received, plan
 
 Pending = frozenset[str]
@@ -72,13 +72,13 @@ def choose(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site]) -> Choice:
                 total += bridge(mesh, site.shape, site.itemsize, here, (target, choice.sums[i]))
         return total
 
-    info_parts: dict[Part, None] = {}
-    for dims, site in zip(info.maps, sites, strict=True):
+    parts = []
+    for i, (dims, site) in enumerate(zip(info.maps, sites, strict=True)):
         axes, overflow, _ = project(dims, info.factors, site.entries, mesh.axis_size)
-        info_parts[tuple(sorted((f, a) for f, a in axes.items() if a)), overflow] = None
+        parts.append((i, (tuple(sorted((f, a) for f, a in axes.items() if a)), overflow)))
     sums = (_NOT_PENDING,) * info.operands
     shapes, sizes = [s.shape for s in sites], [s.itemsize for s in sites]
-    found = [choice for axes_of in candidates(mesh, info, tuple(info_parts), _NOT_PENDING)
+    found = [choice for axes_of in candidates(mesh, info, parts, _NOT_PENDING)
              if (choice := legal_choice(mesh, info, shapes, sizes, axes_of, sums)) is not None]
     return min(found, key=price)
 
@@ -154,10 +154,16 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
     on.
     """
     layouts = []
-    for dims, shape in zip(info.maps, shapes, strict=True):
-        entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
-        if entries is None:
-            return None
+    for dims, plain, shape in zip(info.maps, info.plain, shapes, strict=True):
+        if plain is None:
+            entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
+            if entries is None:
+                return None
+        else:
+            entries = tuple([axes_of.get(f, ()) for f in plain])
+            for axes, n in zip(entries, shape, strict=True):
+                if axes and n % parts_of(mesh, axes):
+                    return None
         layouts.append(entries)
     if info.has_halos and any(
             info.factors[f].reach and halo_plan(mesh, info, shapes, f, axes) is None
@@ -176,38 +182,48 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
     return Choice(axes_of, tuple(layouts), sums, frozenset(pending), tuple(finish), *price)
 
 
-def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[Part], kept: Pending
-               ) -> Iterator[dict[int, Axes]]:
+def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[tuple[int, Part]],
+               kept: Pending) -> Iterator[dict[int, Axes]]:
     """One factor or none for every axis in play; axes of a factor in an order some tensor has.
 
-    The first splits nothing. kept: axes over which operands are unfinished sums.
+    parts: (tensor, what a layout of it gives to the factors). kept: axes over which operands are
+    unfinished sums. An axis that passes through, and that all which could have it have, stays.
     """
     where: dict[str, set[int]] = {}
-    for found, overflow in parts:
+    for _, (found, overflow) in parts:
         for f, axes in found:
             for a in axes:
                 where.setdefault(a, set()).add(f)
         for a in overflow:
             where.setdefault(a, set())
-    yield {}
     if not where:
+        yield {}
         return
+    lacking = {a for a, factors in where.items() if len(factors) != 1}
+    for i, (found, _) in parts:
+        for a in where.keys() - {a for _, axes in found for a in axes} - lacking:
+            if not where[a].isdisjoint(info.carried[i]):
+                lacking.add(a)
     if info.has_other_kinds:
         passing = [f for f, factor in enumerate(info.factors)
                    if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
-        for factors in where.values():
+        for a, factors in where.items():
             if any([info.factors[f].kind != PASS for f in factors]):
                 factors.update(passing)     # work along the factor while another dimension is split
+                lacking.add(a)
     axes = [a for a in mesh.sort_axes(where) if a not in kept]
-    options: list[list[int]] = [[*sorted([f for f in where[a] if info.split_ok[f]]), -1]
-                                for a in axes]
+    options: list[list[int]] = [
+        [*sorted([f for f in where[a] if info.split_ok[f]]), *([-1] if a in lacking else ())]
+        or [-1] for a in axes]
     while math.prod(map(len, options)) > _MOST_CANDIDATES:
         longest = max(options, key=len)
         if len(longest) == 1:
             break
         del longest[-2 if len(longest) > 2 else -1]      # drop a factor, at last "no factor"
+    if any([found[-1] >= 0 for found in options]):
+        yield {}                            # in case that none of the others is possible
     seen: dict[int, list[Axes]] = {}
-    for found, _ in parts:
+    for found in dict.fromkeys([found for _, (found, _) in parts]):
         for f, order in found:
             seen.setdefault(f, []).append(order)
     for picks in itertools.product(*options):
@@ -216,6 +232,7 @@ def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[Part], kept: 
             if f >= 0:
                 sets.setdefault(f, []).append(a)
         if not sets:
+            yield {}
             continue
         if all([len(members) == 1 for members in sets.values()]):
             yield {f: tuple(sets[f]) for f in sorted(sets)}

@@ -31,12 +31,13 @@ class RuleInfo:
       multiplied and summed (a dot product, a convolution).
     spots: per factor, where sharding flows along it, as (tensor, dim, is_minor). flowing, passing:
       the factors along which it flows, and those of them that pass through. simple: whether no
-      dimension has several factors.
+      dimension has several factors; plain: per tensor the factor of each dimension (-1 for none),
+      or None where a dimension has several. carried: per tensor its factors.
     """
 
-    __slots__ = ("count", "factors", "flowing", "flows", "has_halos", "has_other_kinds",
-                 "is_product", "kind", "maps", "operands", "passing", "places", "rule", "simple",
-                 "split_ok", "spots")
+    __slots__ = ("carried", "count", "factors", "flowing", "flows", "has_halos", "has_other_kinds",
+                 "is_product", "kind", "maps", "operands", "passing", "places", "plain", "rule",
+                 "simple", "split_ok", "spots")
 
     def __init__(self, rule: FactorRule) -> None:
         self.rule = rule
@@ -60,8 +61,8 @@ class _Structure:
     factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2) of each.
     """
 
-    SHARED = ("count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
-              "passing", "places", "simple", "split_ok", "spots")
+    SHARED = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
+              "passing", "places", "plain", "simple", "split_ok", "spots")
     __slots__ = SHARED
 
     def __init__(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> None:
@@ -89,6 +90,9 @@ class _Structure:
                         spots[f].append((t, d, p == last))
             places.append(tuple(found))
         self.places = tuple(places)
+        self.carried = tuple([frozenset([f for f, _, _ in place]) for place in places])
+        self.plain = tuple([None if any([len(split) > 1 for split in dims]) else
+                            tuple([split[0] if split else -1 for split in dims]) for dims in maps])
         self.spots = tuple(map(tuple, spots))
         kinds = [kind for kind, *_ in factors]
         self.has_halos = HALO in kinds

@@ -7,6 +7,7 @@ tensor is. Equal bytes are decided by the number of exchanges, then by local wor
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -25,12 +26,18 @@ EXCHANGE = 1e-3          # bytes that one more exchange counts, among plans of e
 WORK = 1e-9              # bytes that one more element of local work counts
 
 
+@functools.lru_cache(maxsize=4096)
+def parts_of(mesh: AbstractMesh, axes: Axes) -> int:
+    """Into how many parts these axes cut a dimension."""
+    return math.prod(map(mesh.axis_size, axes))
+
+
 def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
     """Elements of one device's block."""
     n = math.prod(shape)
     for axes in entries:
-        for a in axes:
-            n //= mesh.axis_size(a)
+        if axes:
+            n //= parts_of(mesh, axes)
     return n
 
 
@@ -52,7 +59,7 @@ def inside(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], itemsize
                 size = math.prod(map(mesh.axis_size, axes))
                 received += 2 * (size - 1) * local * itemsizes[i] // size
                 exchanges += 1
-            for f, axes in axes_of.items():
+            for f, axes in axes_of.items() if info.has_other_kinds else ():
                 summary = _summary(mesh, info, f, local, axes)
                 if summary:
                     size = math.prod(map(mesh.axis_size, axes))

@@ -39,13 +39,14 @@ class Option:
 class Table:
     """The options of one rule for values of certain kinds."""
 
-    __slots__ = ("found", "info", "kinds", "layouts", "options", "parts")
+    __slots__ = ("found", "hinted", "info", "kinds", "layouts", "options", "parts")
 
     def __init__(self, layouts: Layouts, info: RuleInfo, kinds: tuple[int, ...]) -> None:
         self.layouts, self.info, self.kinds = layouts, info, kinds
         self.parts: dict[tuple[int, int], Part] = {}
         self.options: dict[tuple, Option | None] = {}
-        self.found: dict[tuple, list[Option]] = {}
+        self.found: dict[tuple, list[Option]] = {}      # by what layouts give to the factors
+        self.hinted: dict[tuple, list[Option]] = {}     # by layouts
 
     def part(self, tensor: int, layout: int) -> Part:
         """The axes that a layout of a tensor gives to the factors."""
@@ -60,18 +61,19 @@ class Table:
         return found
 
     def suggested(self, hints: Sequence[Held], sums: tuple[frozenset[str], ...]) -> list[Option]:
-        """All legal options that these layouts of the tensors suggest; the first gathers all."""
-        seen: dict[Part, None] = {}
-        for i, layouts in enumerate(hints):
-            for n in layouts:
-                seen[self.part(i, n)] = None
-        key = tuple(seen), sums
-        found = self.found.get(key)
+        """All legal options that these layouts of the tensors suggest."""
+        key = (tuple(hints), sums)
+        found = self.hinted.get(key)
         if found is None:
-            kept = _EMPTY.union(*sums)
-            tried = [self.option(axes_of, sums) for axes_of in
-                     candidates(self.layouts.mesh, self.info, key[0], kept)]
-            found = self.found[key] = [option for option in tried if option is not None]
+            seen = tuple(dict.fromkeys([(i, self.part(i, n)) for i, layouts in enumerate(hints)
+                                        for n in layouts]))
+            found = self.found.get((seen, sums))
+            if found is None:
+                kept = _EMPTY.union(*sums)
+                tried = [self.option(axes_of, sums) for axes_of in
+                         candidates(self.layouts.mesh, self.info, seen, kept)]
+                found = self.found[seen, sums] = [o for o in tried if o is not None]
+            self.hinted[key] = found
         return found
 
     def option(self, axes_of: dict[int, Axes], sums: tuple[frozenset[str], ...]) -> Option | None:
