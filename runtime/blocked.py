@@ -11,6 +11,7 @@ in row-major order may be added up in another order.)
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import threading
@@ -79,8 +80,8 @@ class _Value:
 class Blocked:
     """The function of a group's operands that gives its results."""
 
-    __slots__ = ("_built", "_frames", "_members", "_operands", "_results", "_rows", "acts",
-                 "outputs", "scratch", "stretch", "values")
+    __slots__ = ("_built", "_frames", "_members", "_operands", "_results", "_rows", "acts", "count",
+                 "in_place", "in_scratch", "outputs", "scratch", "stretch", "stretched", "values")
 
     def __init__(self, members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
                  rows: int) -> None:
@@ -100,6 +101,7 @@ class Blocked:
         self.stretch: list[Shape | None] = [None] * count
         for item in items:
             self._infer(values, item, count)
+        self.stretched = any(shape is not None for shape in self.stretch)
         for i, item in enumerate(items):
             for v in item.operands:
                 if type(v) is int:
@@ -118,6 +120,10 @@ class Blocked:
             if own.get(o) != j:             # given by a view, or one row for all
                 self.acts.append((_copying(o, len(values) + j), None))
         self.outputs = outputs
+        self.count = len(values)
+        buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
+        self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
+        self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
         self._built = True
 
     def _numbered(self) -> tuple[list[_Value], list[_Item], list[int]]:
@@ -172,8 +178,10 @@ class Blocked:
             with _BUILDING:
                 if not self._built:
                     self._build()
-        given = [x if shape is None else np.broadcast_to(x, shape)
-                 for x, shape in zip(arrays, self.stretch, strict=True)]
+        given: Sequence[Any] = arrays
+        if self.stretched:
+            given = [x if shape is None else np.broadcast_to(x, shape)
+                     for x, shape in zip(arrays, self.stretch, strict=True)]
         key = tuple([x.strides for x in given])
         frame = self._frames.get(key)
         if frame is None:
@@ -181,6 +189,17 @@ class Blocked:
                 self._frames.clear()
             frame = self._frames[key] = _Frame(self, given)
         return frame.run(given)
+
+    def follow(self, at: Values, rows: Shape) -> None:
+        """Do all steps on one block. at: by value the array of the block, then of the results."""
+        eqn: Equation | None = None
+        try:
+            for act, eqn in self.acts:      # noqa: B007
+                act(at, rows)
+        except Exception as error:
+            if eqn is not None:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+            raise
 
 
 def _mask(values: list[_Value], item: _Item, i: int) -> int | None:
@@ -376,7 +395,8 @@ class _Frame:
     each. cut: the dimension of these that is sliced; `size` along it in a block.
     """
 
-    __slots__ = ("blocks", "dims", "fine", "group", "inner", "order", "shares", "size")
+    __slots__ = ("blocks", "dims", "fine", "group", "inner", "operands", "order", "results",
+                 "shares", "size")
 
     def __init__(self, group: Blocked, given: Sequence[Any]) -> None:
         self.group = group
@@ -406,84 +426,79 @@ class _Frame:
                        for outer in itertools.product(*(range(n) for n in dims[:cut]))
                        for i in range(0, dims[cut], size)]
 
+        self.operands = [(i, None if v.rows is None else dims + v.rest, v.rows is None)
+                         for i, v in enumerate(values[:len(given)])]
+        self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
+                        for o in group.outputs]
+
     def run(self, given: Sequence[Any]) -> list[Any]:
-        group, values = self.group, self.group.values
-        dims, order = self.dims, self.order
-        arrays: list[Any] = []
-        for x, v in zip(given, values, strict=False):
-            if v.rows is None:
-                arrays.append(None)
+        order = self.order
+        at: Values = list(given)
+        for i, shape, scalar in self.operands:
+            if scalar:
                 continue
+            x = at[i]
             if order is not None:
                 x = x.reshape(self.fine).transpose(order)
-            arrays.append(x.reshape(dims + v.rest))
-        results = []
-        wholes = []
-        for o in group.outputs:
-            v = values[o]
+            at[i] = x if x.shape == shape else x.reshape(shape)
+        results: list[Any] = []
+        wholes: list[Any] = []
+        for shape, rows, dtype in self.results:
             if order is not None:
-                x = empty(tuple(self.fine[d] for d in order), v.dtype)
-                results.append(x.transpose(_inverse(order)).reshape(v.shape))
+                x = empty(tuple(self.fine[d] for d in order), dtype)
+                results.append(x.transpose(_inverse(order)).reshape(shape))
             else:
-                x = empty(v.shape, v.dtype)
+                x = empty(shape, dtype)
                 results.append(x)
-            wholes.append(x.reshape(dims + v.rest))
-        scalars = [(i, x) for i, (x, v) in enumerate(zip(given, values, strict=False))
-                   if v.rows is None]
-        work = _Work(self, arrays, wholes, scalars)
-        if self.shares == 1 or len(self.blocks) < 2:
-            work(self.blocks)
+            wholes.append(x if x.shape == rows else x.reshape(rows))
+        blocks, shares = self.blocks, min(self.shares, len(self.blocks))
+        if len(blocks) == 1:
+            self._single(at, wholes)
+        elif shares == 1:
+            self._several(at, wholes, blocks)
         else:
-            parts = min(self.shares, len(self.blocks))
-            bounds = [len(self.blocks) * i // parts for i in range(parts + 1)]
-            in_parallel([lambda a=a, b=b: work(self.blocks[a:b])
+            bounds = [len(blocks) * i // shares for i in range(shares + 1)]
+            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b])
                          for a, b in itertools.pairwise(bounds)])
         return results
 
+    def _memory(self) -> list[Any]:
+        rows = (self.size, *self.inner)
+        return [empty(rows + rest, dtype) for rest, dtype in self.group.scratch]
 
-class _Work(NamedTuple):
-    """The evaluation of some blocks of a frame, for one run."""
-    frame: _Frame
-    operands: list[Any]
-    wholes: list[Any]
-    scalars: list[tuple[int, Any]]
+    def _single(self, given: Values, wholes: list[Any]) -> None:
+        """All rows at once."""
+        group = self.group
+        at: Values = [*given, *[None] * (group.count - len(given)), *wholes]
+        for i, j in group.in_place:
+            at[i] = wholes[j]
+        memory = self._memory()
+        for i, k in group.in_scratch:
+            at[i] = memory[k]
+        group.follow(at, self.dims)
 
-    def __call__(self, blocks: Sequence[tuple]) -> None:
-        frame, group = self.frame, self.frame.group
-        values, count = group.values, len(group.values)
-        at: Values = [None] * (count + len(self.wholes))
-        for i, x in self.scalars:
-            at[i] = x
-        operands = [(i, x) for i, x in enumerate(self.operands) if x is not None]
-        in_place = [(i, v.buffer[1]) for i, v in enumerate(values)
-                    if v.buffer is not None and v.buffer[0] == "out"]
-        scratch = [(i, v.buffer[1]) for i, v in enumerate(values)
-                   if v.buffer is not None and v.buffer[0] == "scratch"]
-        whole_rows = (frame.size, *frame.inner)
-        memory = [empty(whole_rows + rest, dtype) for rest, dtype in group.scratch]
+    def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple]) -> None:
+        """Some of the blocks, one after the other."""
+        group, inner, count = self.group, self.inner, self.group.count
+        in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
+        at: Values = [*given, *[None] * (count - len(given)), *wholes]
+        operands = [(i, given[i]) for i, _, scalar in self.operands if not scalar]
+        memory = self._memory()
         rows: Shape = ()
-        eqn: Equation | None = None
-        with np.errstate(all="ignore"):
-            try:
-                for block in blocks:
-                    last = block[-1]
-                    size = last.stop - last.start
-                    if not rows or size != rows[0]:
-                        rows = (size, *frame.inner)
-                        for i, k in scratch:
-                            at[i] = memory[k][:size]
-                    for i, x in operands:
-                        at[i] = x[block]
-                    outs = [w[block] for w in self.wholes]
-                    at[count:] = outs
-                    for i, j in in_place:
-                        at[i] = outs[j]
-                    for act, eqn in group.acts:     # noqa: B007
-                        act(at, rows)
-            except Exception as error:
-                if eqn is not None:
-                    error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
-                raise
+        for block in blocks:
+            last = block[-1]
+            size = last.stop - last.start
+            if not rows or size != rows[0]:
+                rows = (size, *inner)
+                for i, k in in_scratch:
+                    at[i] = memory[k][:size]
+            for i, x in operands:
+                at[i] = x[block]
+            outs = [w[block] for w in wholes]
+            at[count:] = outs
+            for i, j in in_place:
+                at[i] = outs[j]
+            follow(at, rows)
 
 
 def _with_rows(x: Any, v: _Value, fine: Shape) -> Any:

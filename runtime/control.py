@@ -78,10 +78,10 @@ class Body(NamedTuple):
     def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
         """The body as a function of all its arguments, when it is about to run."""
         if self.before is None:
-            return self.plan.run
-        made = self.before.run(arguments[self.first:self.last])
+            return self.plan.step
+        made = self.before.step(arguments[self.first:self.last])
         plan = self.plan
-        return lambda given: plan.run([*given, *made])
+        return lambda given: plan.step([*given, *made])
 
 
 def _runs_again(call: Call) -> bool:
@@ -238,7 +238,7 @@ def _common_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: 
         carry: Sequence[Any] = rest[nt + nb:]
         head = [*mask, *rest[nt:nt + nb]]
         step = None
-        while test.run([*mask, *rest[:nt], *carry])[0]:
+        while test.step([*mask, *rest[:nt], *carry])[0]:
             step = step or body.bound(head)
             carry = step([*head, *carry])
         return list(carry)
@@ -258,7 +258,7 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
         while True:
             if test_guard is not None:
                 test_guard(active)
-            active = active & test.run([active, *rest[:nt], *carry])[0]
+            active = active & test.step([active, *rest[:nt], *carry])[0]
             if not active.any():
                 return carry
             if body_guard is not None:
@@ -298,7 +298,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
         check = guards[i]
         if check is not None:
             check(arrays[0])
-        return plans[i].run([*arrays[:masks], *arrays[masks + 1:]])
+        return plans[i].step([*arrays[:masks], *arrays[masks + 1:]])
 
     def each(*arrays: Any) -> Arrays:
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
@@ -310,7 +310,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
                 continue
             if check is not None:
                 check(mine)
-            new = plan.run([mine, *arrays[masks + 1:]])
+            new = plan.step([mine, *arrays[masks + 1:]])
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []
 

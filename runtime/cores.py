@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 ENOUGH = 1 << 20                # elements from which several threads are faster than one
 
 _THREADS: list[ThreadPoolExecutor] = []
@@ -38,7 +40,7 @@ def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
         with _LOCK:
             if not _THREADS:
                 _THREADS.append(ThreadPoolExecutor(max(1, CORES - 1), "shardtrace"))
-    futures = [_THREADS[0].submit(task) for task in tasks[1:]]
+    futures = [_THREADS[0].submit(_quietly, task) for task in tasks[1:]]
     try:
         tasks[0]()
     finally:
@@ -46,6 +48,11 @@ def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
     for error in errors:
         if error is not None:
             raise error
+
+
+def _quietly(task: Callable[[], None]) -> None:
+    with np.errstate(all="ignore"):         # is per thread
+        task()
 
 
 if hasattr(os, "register_at_fork"):         # a child process has none of its parent's threads

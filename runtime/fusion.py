@@ -23,6 +23,7 @@ from .recording import LARGE, REDUCE, REPEAT, RESHAPE, Recording
 Shape = tuple[int, ...]
 LONGEST_ROW = 1 << 18           # elements; a row must fit into a block
 MOST = 256                      # calls of a group
+ALONE = 8                       # times LARGE, for a single call to be evaluated in blocks
 
 
 def rows_of(shape: Shape, rows: int) -> int | None:
@@ -52,6 +53,8 @@ def natural_rows(recording: Recording) -> int:
 
 def fits(recording: Recording, rows: int) -> bool:
     """Does the call treat rows apart, if there are `rows` of them?"""
+    if not recording.in_order:
+        return False
     values = recording.values
     at: list[int | None] = []
     for i, (shape, _) in enumerate(values):
@@ -103,6 +106,11 @@ class _Group:
 
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all(fits(_recording(c), rows) for _, c in self.calls)
+
+
+def _elements(call: Call) -> int:
+    assert call.kernel is not None
+    return max(map(math.prod, call.kernel.shapes))
 
 
 def _recording(call: Call) -> Recording:
@@ -288,7 +296,9 @@ class _Fusion:
                 wanted.update(call.inputs)
         inside.reverse()
         results = [c.outputs[0] for c in inside if c.outputs[0] in needed - viewed]
-        if results:
+        if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
+            self.out.extend(inside)
+        elif results:
             members = [Member(_recording(c), c.inputs, c.outputs[0], c.eqn) for c in inside]
             made = {c.outputs[0] for c in inside}
             operands = [s for s in dict.fromkeys(s for c in inside for s in c.inputs)

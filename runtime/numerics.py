@@ -33,7 +33,8 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
 
     shapes: of the result arrays; a result that an evaluator leaves at size 1 along a device
     dimension is repeated. given: shapes of the operand arrays. Gives a list if the op has multiple
-    results. Where the op is a numpy ufunc that keeps the promise by itself, it is that ufunc.
+    results. Where the op is a numpy ufunc that keeps the promise by itself, it is that ufunc; where
+    the evaluator can decide things once from the shapes (`evaluate.prepared`), it does.
     """
     evaluate = op.evaluate
     if evaluate is None:
@@ -58,6 +59,11 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
             wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
             return as_declared(evaluate(lead, *wide, **params), dtype, shape, op)
         return one_narrow
+    prepare = getattr(evaluate, "prepared", None)
+    if prepare is not None:
+        function = prepare(lead, given, [storage_dtype(t.dtype) for t in operands], params)
+        if function is not None:
+            return function
     if len(operands) == 1:
         def unary(x: Any) -> Any:
             out = evaluate(lead, x, **params)

@@ -2,7 +2,8 @@
 
 A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
 names the slots that nobody reads after it, so that buffers are given back as early as possible.
-Nothing else happens when a plan runs: no look-up by name, no type, no shape rule.
+Nothing else happens when a plan runs: no look-up by name, no type, no shape rule. What may be
+evaluated block by block becomes one call first (runtime/fusion.py).
 """
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ import numpy as np
 from ..ir.program import Equation
 from .calls import Call, Function
 from .fusion import fused
+from .generated import Run, generate
 from .recording import Kernel
+
+# A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
+FEW = 2                 # runs before a small plan becomes a function
+PER_RUN = 500           # calls for which one run more is waited
 
 
 class PlanBuilder:
@@ -91,11 +97,7 @@ class PlanBuilder:
             seen.update(last)
             dead.append(tuple(last))
         dead.reverse()
-        steps = [_step(call, ends) for call, ends in zip(calls, dead, strict=True)]
-        template: list[Any] = [None] * self.slots
-        for slot, value in self.constants:
-            template[slot] = value
-        return Plan(template, tuple(inputs), steps, tuple(outputs))
+        return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots)
 
 
 def _step(call: Call, dead: tuple[int, ...]) -> tuple:
@@ -111,40 +113,66 @@ def _step(call: Call, dead: tuple[int, ...]) -> tuple:
 
 
 class Plan:
-    """A finished plan; `run` may be called by several threads at once."""
+    """A finished plan; `run` may be called by several threads at once.
 
-    __slots__ = ("inputs", "outputs", "steps", "template")
+    It is followed call by call at first, and written out as a function when it runs often.
+    """
 
-    def __init__(self, template: list[Any], inputs: tuple[int, ...], steps: list[tuple],
-                 outputs: tuple[int, ...]) -> None:
-        self.template = template
+    __slots__ = ("_function", "_left", "calls", "constants", "dead", "inputs", "outputs", "steps",
+                 "template")
+
+    def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
+                 outputs: tuple[int, ...], constants: dict[int, Any], slots: int) -> None:
+        self.calls = calls
+        self.dead = dead
         self.inputs = inputs
-        self.steps = steps
         self.outputs = outputs
+        self.constants = constants
+        self.template: list[Any] = [None] * slots
+        for slot, value in constants.items():
+            self.template[slot] = value
+        self.steps = [_step(call, ends) for call, ends in zip(calls, dead, strict=True)]
+        self._function: Run | None = None
+        self._left = FEW + len(calls) // PER_RUN
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The result arrays for these argument arrays. An error names the equation at work."""
+        with np.errstate(all="ignore"):
+            return self.step(arguments)
+
+    def step(self, arguments: Sequence[Any]) -> list[Any]:
+        """`run` inside of another run, or where errors of floats are ignored already."""
+        function = self._function
+        if function is not None:
+            return function(arguments)
+        self._left -= 1
+        if self._left < 0:
+            self._function = generate(self.calls, self.dead, self.inputs, self.outputs,
+                                      self.constants)
+            return self._function(arguments)
+        return self._follow(arguments)
+
+    def _follow(self, arguments: Sequence[Any]) -> list[Any]:
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
         eqn: Equation | None = None
         try:
-            with np.errstate(all="ignore"):
-                for step in self.steps:
-                    function, reads, writes, dead, eqn = step
-                    if type(reads) is int:
-                        out = function(values[reads])
-                    elif reads is None:
-                        out = function()
-                    else:
-                        out = function(*reads(values))
-                    if type(writes) is int:
-                        values[writes] = out
-                    else:
-                        for slot, x in zip(writes, out, strict=True):
-                            values[slot] = x
-                    for slot in dead:
-                        values[slot] = None
+            for step in self.steps:
+                function, reads, writes, dead, eqn = step
+                if type(reads) is int:
+                    out = function(values[reads])
+                elif reads is None:
+                    out = function()
+                else:
+                    out = function(*reads(values))
+                if type(writes) is int:
+                    values[writes] = out
+                else:
+                    for slot, x in zip(writes, out, strict=True):
+                        values[slot] = x
+                for slot in dead:
+                    values[slot] = None
         except Exception as error:
             if eqn is not None:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")

@@ -20,8 +20,9 @@ Shape = tuple[int, ...]
 Function = Callable[..., Any]
 LARGE = 1 << 15                 # elements of a value from which blocked evaluation pays
 
-CALL, REDUCE, WHERE, CAST, RESHAPE, REPEAT = "call", "reduce", "where", "cast", "reshape", "repeat"
-VIEWS = frozenset({RESHAPE, REPEAT})
+CALL, REDUCE, WHERE, CAST = "call", "reduce", "where", "cast"
+RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
+VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX})
 # Reductions whose result does not depend on the dtype that numpy would choose by itself.
 _EXTREMES = frozenset({np.maximum, np.minimum, np.bitwise_and, np.bitwise_or, np.bitwise_xor})
 _WEAK = (int, float, complex)      # of Python: such an operand takes the other's dtype, as in numpy
@@ -30,7 +31,8 @@ _WEAK = (int, float, complex)      # of Python: such an operand takes the other'
 class Step(NamedTuple):
     """One numpy call. operands: numbers of values, or 0-dimensional constants.
 
-    function: a ufunc (of CALL and REDUCE). axes: the dimensions that a REDUCE takes away.
+    function: a ufunc (of CALL, REDUCE), the permutation of a TRANSPOSE, the slices of an INDEX.
+    axes: the dimensions that a REDUCE takes away.
     """
     kind: str
     function: Any
@@ -53,6 +55,11 @@ class Recording(NamedTuple):
     def is_view(self) -> bool:
         """Is nothing computed?"""
         return all(s.kind in VIEWS for s in self.steps)
+
+    @property
+    def in_order(self) -> bool:
+        """Do all elements stay where they are, in row-major order?"""
+        return all(s.kind not in (TRANSPOSE, INDEX) for s in self.steps)
 
 
 class Kernel:
@@ -180,6 +187,23 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
             return self
         return self.tape.step(RESHAPE, None, (self,), shape, self.dtype)
 
+    def transpose(self, *order: Any) -> Symbol:
+        if len(order) == 1 and isinstance(order[0], (tuple, list)):
+            order = tuple(order[0])
+        if sorted(order) != list(range(self.ndim)):
+            raise _NotRecordable
+        if order == tuple(range(self.ndim)):
+            return self
+        return self.tape.step(TRANSPOSE, tuple(order), (self,), [self.shape[d] for d in order],
+                              self.dtype)
+
+    def __getitem__(self, index: Any) -> Symbol:
+        if type(index) is not tuple or len(index) != self.ndim or not all(
+                type(i) is slice for i in index):
+            raise _NotRecordable
+        shape = [len(range(*i.indices(n))) for i, n in zip(index, self.shape, strict=True)]
+        return self.tape.step(INDEX, index, (self,), shape, self.dtype)
+
     def squeeze(self, axis: tuple[int, ...]) -> Symbol:
         return self.reshape(tuple(n for d, n in enumerate(self.shape) if d not in axis))
 
@@ -226,4 +250,4 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
             return self.tape.step(WHERE, None, args, shape, x.dtype)
         raise _NotRecordable
 
-    __array__ = __bool__ = __float__ = __int__ = __index__ = __getitem__ = __iter__ = _refuse
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _refuse

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape
 from .derivatives import convert, move_first, type_of
-from .gemm import contract
+from .gemm import contract, prepared
 from .lead import lead_sizes, without_common
 from .rules import (
     batch_axes,
@@ -265,6 +265,34 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers:
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     out = dot(lead, lhs, rhs, dimension_numbers, dtype)
     return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
+
+
+def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The product of arrays of these shapes, device dimensions included, decided once."""
+    numbers, wanted = params["dimension_numbers"], params["preferred_element_type"]
+    dtype = compute_dtype(dtypes[0], dtypes[1], wanted)
+    if any(t != dtype for t in dtypes) or (wanted is not None and wanted != dtype):
+        return None
+    left, right, out = dot_labels(len(shapes[0]) - lead, len(shapes[1]) - lead, numbers)
+    if not lead:
+        return prepared(shapes[0], left, shapes[1], right, out, dtype)
+    own = [[d for d in range(lead) if shape[d] != 1] for shape in shapes]
+    here = sorted({*own[0], *own[1]})
+    a, b = (tuple(shape[d] for d in (*mine, *range(lead, len(shape))))
+            for shape, mine in zip(shapes, own, strict=True))
+    product = prepared(a, (*own[0], *left), b, (*own[1], *right), (*here, *out), dtype)
+    if product is None or len(here) == lead:
+        return product
+    front = tuple(max(shape[d] for shape in shapes) for d in range(lead))
+
+    def with_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        z = product(x, y)
+        return z.reshape(front + z.shape[len(here):])
+    return with_front
+
+
+_evaluate.prepared = _prepared  # type: ignore[attr-defined]
 
 
 # -- derivatives and batching ----------------------------------------------------------------------

@@ -9,7 +9,7 @@ the groups (batch, free, contracting) mergeable.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..pool import SMALLEST, empty
 from .lead import mergeable
 
 Labels = Sequence[Hashable]
+Shape = tuple[int, ...]
 
 
 def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
@@ -48,6 +49,63 @@ def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndar
     if _product(shape) * dtype.itemsize < SMALLEST:
         return np.matmul(left, right)
     return np.matmul(left, right, out=empty(shape, dtype))
+
+
+def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
+             out_labels: Labels, dtype: np.dtype) -> Callable[..., np.ndarray] | None:
+    """`contract` of arrays of these shapes and this dtype, decided once; None if it sums first.
+
+    What row-major operands need to be matrices is known from their shapes; others go the long way.
+    The arrays may have dimensions of size 1 more.
+    """
+    if any(x not in b_labels and x not in out_labels for x in a_labels) or any(
+            x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
+        return None
+    plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    left = _row_major(a_shape, *plan.a_orders, plan.batch)
+    right = _row_major(b_shape, *plan.b_orders, plan.batch)
+    if left is None or right is None:
+        return None
+    (left_shape, left_flip), (right_shape, right_flip) = left, right
+    shape = tuple((a_shape if of_a else b_shape)[d] for of_a, d in plan.sizes)
+    rows = left_shape[-1 if left_flip else -2]
+    columns = right_shape[-2 if right_flip else -1]
+    whole = (*left_shape[:-2], rows, columns)
+    pooled = _product(whole) * dtype.itemsize >= SMALLEST
+    permutation = plan.permutation
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if not (a.flags.c_contiguous and b.flags.c_contiguous):
+            a, b = a.reshape(a_shape), b.reshape(b_shape)
+            return contract(a, a_labels, b, b_labels, out_labels, dtype)
+        if a.shape != left_shape:
+            a = a.reshape(left_shape)
+        if b.shape != right_shape:
+            b = b.reshape(right_shape)
+        if left_flip:
+            a = a.swapaxes(-1, -2)
+        if right_flip:
+            b = b.swapaxes(-1, -2)
+        out = np.matmul(a, b, out=empty(whole, dtype)) if pooled else np.matmul(a, b)
+        if shape != whole:
+            out = out.reshape(shape)
+        return out.transpose(permutation) if permutation else out
+    return product
+
+
+def _row_major(shape: Shape, first: tuple, second: tuple, free: int, summed: int, right: bool,
+               batch: int) -> tuple[Shape, bool] | None:
+    """What `_matrices` does to a row-major array: its shape as matrices, and whether to flip them.
+    """
+    orders = ((second, summed), (first, free))
+    if not right:
+        orders = ((first, free), (second, summed))
+    for flip, (order, major) in enumerate(orders):
+        if order == tuple(range(len(shape))):
+            split = batch + major
+            return ((*shape[:batch], _product(shape[batch:split]), _product(shape[split:])),
+                    bool(flip))
+    return None
 
 
 class _Plan:

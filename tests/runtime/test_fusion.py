@@ -26,7 +26,7 @@ F32 = np.dtype(np.float32)
 
 def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
-    for module, name, value in ((recording, "LARGE", 1), (fusion, "LARGE", 1),
+    for module, name, value in ((recording, "LARGE", 1), (fusion, "ALONE", 1), (fusion, "LARGE", 1),
                                 (blocked, "BLOCK", 200), (cores, "ENOUGH", 64),
                                 (cores, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)

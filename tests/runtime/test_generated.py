@@ -1,0 +1,77 @@
+"""Plans that run often are functions: the same results, errors and lifetimes as call by call."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir.ops.gemm import contract, prepared
+from shardtrace.runtime import plan
+from shardtrace.runtime.generated import repeated
+
+F32 = np.dtype(np.float32)
+
+
+def data(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def programs():
+    return [lambda x: jnp.tanh(x) @ x.T + 1, lambda x: (x.reshape(-1)[3:9], x.sum(0)[None] * x),
+            lambda x: (x, x), lambda x: lax.scan(lambda c, r: (c + r, c * r), x[0], x),
+            lambda x: jnp.where(x > 0, x, x.max()).astype(jnp.int32), lambda x: jnp.zeros(3),
+            lambda x: lax.cond(x[0, 0] > 0, lambda y: y + 1, lambda y: y * 2, x),
+            lambda x: lax.while_loop(lambda c: c[1] < 5, lambda c: (c[0] * 2, c[1] + 1), (x, 0)),
+            lambda x: lax.logistic(x) + jnp.concatenate([x, x])[:6]]
+
+
+@pytest.mark.parametrize("i", range(len(programs())))
+def test_a_written_plan_gives_what_the_followed_one_gives(i, monkeypatch):
+    x = data(6, 4)
+    monkeypatch.setattr(plan, "FEW", 10**6)
+    followed = st.tree.leaves(st.jit(programs()[i])(x))
+    monkeypatch.setattr(plan, "FEW", 0)
+    written = st.tree.leaves(st.jit(programs()[i])(x))
+    for a, b in zip(followed, written, strict=True):
+        assert a.aval == b.aval
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_error_in_a_written_plan_names_its_equation(monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+
+    def fails(x):
+        raise ZeroDivisionError("no")
+
+    def f(x):
+        y = st.pure_callback(fails, st.ShapeDtypeStruct((4,), np.float32), x * 2)
+        return y + 1
+    with pytest.raises(Exception, match="no") as info:
+        np.asarray(st.jit(f)(data(4)))
+    assert any("while running `pure_callback`" in note for note in info.value.__notes__)
+
+
+def test_repeating_is_broadcasting():
+    for x, shape in ((data(1, 4), (3, 4)), (data(4, 1), (4, 6)), (data(3, 2).T[:, :1], (2, 5)),
+                     (np.ones((1, 1), np.float16), (2, 2)), (np.float32(2).reshape(1), (3,))):
+        out = repeated(x, shape)
+        np.testing.assert_array_equal(out, np.broadcast_to(x, shape))
+        assert not out.flags.writeable
+
+
+@pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
+                                    "bki,bjk->bij", "abk,kj->abj", "abk,abj->kj", "ik,kj->ji",
+                                    "i,j->ij", "k,k->"])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_a_prepared_product_is_the_product(labels, contiguous):
+    sizes = dict(zip("abijk", (2, 3, 4, 5, 6), strict=True))
+    (a_labels, b_labels), out = labels.split("->")[0].split(","), labels.split("->")[1]
+    a, b = (data(*(sizes[x] for x in t)) for t in (a_labels, b_labels))
+    if not contiguous:
+        a, b = (np.repeat(x, 2, axis=-1)[..., ::2] for x in (a, b))
+    f = prepared(a.shape, a_labels, b.shape, b_labels, out, F32)
+    assert f is not None
+    np.testing.assert_allclose(f(a, b), contract(a, a_labels, b, b_labels, out, F32), rtol=1e-5)
+    np.testing.assert_allclose(f(a, b), np.einsum(labels, a, b), rtol=1e-4, atol=1e-5)
