@@ -9,7 +9,6 @@ from ..ir.types import ArrayType
 from .choose import Choice
 from .factors import Axes, RuleInfo
 
-
 _MOST = 8
 
 

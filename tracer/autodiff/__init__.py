@@ -3,6 +3,7 @@
     recording.py   run a function once and keep its equations, and the values where they are known
     replay.py      bind the equations of a program again, in the current interpreter
     forward.py     tangents along with values; the part that needs no tangent split off
+    split.py       a program cut in two by which operands are known; reach.py tells who needs what
     transpose.py   a linear program backward, from cotangents of results to those of operands
     rules.py       what ops that hold programs add to these: calls.py, regions.py, *loops.py,
                    branches.py, custom_*.py

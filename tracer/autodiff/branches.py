@@ -16,9 +16,10 @@ from ...ir.ops.derivatives import full_like
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
-from .forward import Mask, Split, jvp_program, matching, split_program
+from .forward import Mask, jvp_program, matching
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register
+from .split import Split, split_program
 from .transpose import is_linear, transpose_program
 
 Params = dict[str, Any]

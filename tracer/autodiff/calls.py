@@ -11,8 +11,9 @@ from typing import Any
 
 from ...ir.ops.call import jit_p
 from ...ir.program import Program
-from .forward import jvp_program, split_program, weak_flags
+from .forward import jvp_program, weak_flags
 from .rules import PartialEvaluation, register
+from .split import split_program
 from .transpose import is_linear, transpose_program
 
 

@@ -22,9 +22,10 @@ from ..signature import Arguments
 from ..staging import trace_to_program
 from ..tracer import typeof
 from .custom import function_name
-from .forward import Split, jvp_program, split_program, weak_flags, without_dead_equations
+from .forward import jvp_program, weak_flags
 from .replay import evaluate, live_equations, stage
 from .rules import PartialEvaluation, register
+from .split import Split, compute_again, split_program, without_dead_equations
 from .transpose import is_linear, transpose_program
 
 Policy = Callable[..., Any]
@@ -197,6 +198,11 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     found = program.memo.get(key)
     if found is not None:
         return found
+    if policy is nothing_saveable:
+        found = compute_again(program, unknown)
+        if found is not None:
+            program.memo[key] = found
+            return found
     split = split_program(program, unknown)
     known, linear = split.known, split.linear
     count = sum(not u for u in split.out_unknown)

@@ -3,8 +3,8 @@
 `push_program` replays a program with tangents beside the values. For `linearize` the tangents are
 tracers of a `LinearBuilder` and the interpreter is `Forward`: an op whose operands are all known is
 run by the interpreter around it, any other is recorded in the linear program, which keeps the known
-values it uses as residuals. `jvp_program` and `split_program` do the two on programs, for ops that
-hold programs; both remember their results on the program.
+values it uses as residuals. `jvp_program` does the first on programs, for ops that hold programs,
+and remembers its results on the program; split.py has the second.
 """
 from __future__ import annotations
 
@@ -355,80 +355,3 @@ def linearize_program(program: Program, env: dict[Var, Any], mask: Sequence[bool
     outs = [operand(a, env) for a in program.outvars]
     return (outs, finish_linear(linear, moved, program),
             tuple(t is not None for t in out_tangents))
-
-
-@dataclass(frozen=True)
-class Split:
-    """A program cut in two: what is computed from the known operands, and the rest.
-
-    known: known operands -> known results, then residuals. linear: residuals, unknown operands ->
-    the other results. out_unknown: which results are in the second part. residuals: where each
-    comes from: ("operand", i), a known operand, or ("result", i), a result of `known`.
-    """
-    known: Program
-    linear: Program
-    out_unknown: Mask
-    residuals: tuple[tuple[str, int], ...]
-
-
-def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward: bool = True
-                  ) -> Split:
-    """Cut a program by what depends on its unknown operands.
-
-    force: results that count as unknown in any case. forward: a residual that is a known result
-    anyway is that; otherwise it leaves as a result of its own.
-    """
-    key = ("split", unknown, force, forward)
-    found = program.memo.get(key)
-    if found is not None:
-        return found
-    linear = LinearBuilder(program.name)
-    state: dict[str, Any] = {}
-    forced = force or (False,) * len(program.outvars)
-
-    def run(*known_args: Any) -> list[Any]:
-        builder: Any = STATE.interpreter
-        given = iter(known_args)
-        values = [linear.argument(v.aval, v.name) if u else next(given)
-                  for v, u in zip(program.invars, unknown, strict=True)]
-        evaluation = Forward(builder, linear)
-        with interpreter_context(evaluation):
-            outs = evaluation.run(program, values)
-        out_unknown = tuple(evaluation.is_unknown(x) or f
-                            for x, f in zip(outs, forced, strict=True))
-        rest = finish_linear(linear, [x for x, u in zip(outs, out_unknown, strict=True) if u],
-                             program)
-        results = [x for x, u in zip(outs, out_unknown, strict=True) if not u]
-        places: list[tuple[str, int]] = []
-        atoms = [builder.atom(x) for x in results]
-        params = {t.variable: i for i, t in enumerate(known_args)}
-        for x in rest.residuals:
-            a = builder.atom(x)
-            if a in params:
-                places.append(("operand", params[a]))
-                continue
-            if forward and a in atoms:
-                places.append(("result", atoms.index(a)))
-                continue
-            places.append(("result", len(results)))
-            results.append(x)
-            if forward:
-                atoms.append(a)
-        state.update(rest=rest.program, out_unknown=out_unknown, places=tuple(places))
-        return results
-
-    types = [t for t, u in zip(program.in_avals, unknown, strict=True) if not u]
-    known = stage(run, types, program)
-    known = without_dead_equations(known)
-    found = program.memo[key] = Split(known, state["rest"], state["out_unknown"], state["places"])
-    return found
-
-
-def without_dead_equations(program: Program) -> Program:
-    """The program without equations (and constants) that no result needs."""
-    eqns = live_equations(program.eqns, program.outvars)
-    used = {a for e in eqns for a in e.invars} | set(program.outvars)
-    consts = [(v, x) for v, x in program.consts if v in used]
-    new = program.replace(eqns=eqns, consts=consts)
-    new.memo["meshes"] = program.memo.get("meshes", ())
-    return new

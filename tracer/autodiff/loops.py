@@ -20,10 +20,11 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Literal, Program
 from ...ir.types import ArrayType, unsharded
 from ..tracer import typeof
-from .forward import Mask, jvp_program, matching, split_program, zero_tangent
+from .forward import Mask, jvp_program, matching, zero_tangent
 from .reach import moving_results, reached_results
 from .replay import evaluate, live_equations, stage
 from .rules import PartialEvaluation, register
+from .split import split_program
 from .transpose import cotangent_like, is_linear, transpose_program, zero_cotangent
 
 Params = dict[str, Any]

@@ -24,9 +24,10 @@ from ...ir.program import Program
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 from ..tracer import typeof
-from .forward import Split, jvp_program, split_program, weak_flags
+from .forward import jvp_program, weak_flags
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register
+from .split import Split, split_program
 from .transpose import is_linear, transpose_program
 
 Params = dict[str, Any]

@@ -13,10 +13,11 @@ from typing import Any
 from ...ir.diagnostic import fail
 from ...ir.ops.control import while_p
 from ...ir.program import Program, Var
-from .forward import jvp_program, split_program
+from .forward import jvp_program
 from .loops import apart, beside, grown, tangents_given
 from .reach import moving_results, reached_results
 from .rules import PartialEvaluation, register
+from .split import split_program
 
 Params = dict[str, Any]
 
