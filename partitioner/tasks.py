@@ -205,7 +205,8 @@ class Tasks:
         free = [origins is not None and origins.is_free(v) for v in eqn.outvars]
         avals += [v.aval for v in eqn.outvars]
         nested = bool(op.subprograms)
-        key = (op, None if nested else params_key(eqn.params), *avals, *places, *free, *constant)
+        key = (op, None if nested else params_key(eqn.params), len(places), *avals, *places, *free,
+               *constant)
         found = self.layouts.memo.get(key)
         if found is None:
             found = self.layouts.memo[key] = self._members(eqn, tuple(avals), places, free)
