@@ -25,12 +25,17 @@ Cuts = dict[str, tuple[int, ...]]        # mesh axis -> products of its parts, 1
 def cuts_wanted(graph: Graph, cuts: Cuts) -> Cuts:
     """The cuts so far, and those at which axes are left over at the border of factors."""
     mesh = graph.mesh
-    if any(node.info is None for node in graph.nodes):
+    infos = {node.info for node in graph.nodes}
+    if None in infos:
         return cuts              # the body of a shard_map names whole axes
-    held = frozenset().union(*(layout.blocked for layout in graph.layouts), *graph.pending)
+    if all([info.simple for info in infos]):  # type: ignore[union-attr]
+        return cuts              # no borders
+    held = frozenset().union(*{layout.blocked for layout in graph.layouts}, *set(graph.pending))
     wanted: dict[str, set[int]] = {a: set(products) for a, products in cuts.items()}
     for node in graph.nodes:
         assert node.info is not None
+        if node.info.simple:
+            continue             # no borders
         for t, dims in zip(node.tensors, node.info.maps, strict=True):
             if t < 0:
                 continue

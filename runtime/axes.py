@@ -7,6 +7,7 @@ can vary over them.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,14 +18,26 @@ from ..ir.mesh import BaseMesh
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 
 
+class _Owner:
+    """Stands for atoms and their sizes; hashed by identity."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: tuple[tuple[str, int], ...]) -> None:
+        self.key = key
+
+
+_owner = functools.lru_cache(maxsize=256)(_Owner)
+
+
 class MeshAtoms:
     """The atoms of a mesh for the axis names that a program uses.
 
     order: all atoms, in mesh order, major first. size: atom to its number of devices. key: both,
-    as something to hash.
+    as something to hash. owner: one object for equal keys, whose tables decisions are kept in.
     """
 
-    __slots__ = ("_of", "_place", "key", "mesh", "order", "size")
+    __slots__ = ("_of", "_place", "key", "mesh", "order", "owner", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -44,6 +57,7 @@ class MeshAtoms:
             self._of[base] = tuple(names)
         self.order = tuple(self.size)
         self.key = tuple(self.size.items())
+        self.owner = _owner(self.key)
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.keys import storage_dtype
-from ..ir.op import Op, params_key
+from ..ir.op import Op
 from ..ir.rule import REDUCE, FactorRule, RuleError
 from ..ir.types import ArrayType
+from ..ir.use import Use
 from . import inplace
 from .axes import MeshAtoms
 from .layout import Atoms, Layout, Shape, array_shape
@@ -46,27 +47,24 @@ class Decision:
     kernel: Kernel | None
 
 
-_KNOWN: dict[Any, Decision] = {}
 # Ops that tell elements of one array apart by where they are: an array that is longer than the
 # block gives other results, so devices' blocks lie one beside the other.
 POSITIONAL = frozenset({"random_gamma"})
-_MOST = 20_000
 
 
-def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
+def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
            atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
     """The decision for an equation with results of these types.
 
     folds: by operator, the axes over which results may be folded. done: those over which the
     operands are folded already, and hence the results.
     """
-    key = (op, params_key(params), tuple([(x.aval, x.layout, x.uniform) for x in operands]),
-           tuple(types), tuple(sorted(folds.items())) if folds else (), done, atoms.key)
-    found = _KNOWN.get(key)
+    known = use.tables.get(atoms.owner) or use.table(atoms.owner)
+    key = (tuple([x.kind for x in operands]), tuple(types),
+           tuple(sorted(folds.items())) if folds else (), done)
+    found = known.get(key)
     if found is None:
-        if len(_KNOWN) >= _MOST:
-            _KNOWN.clear()
-        found = _KNOWN[key] = _decide(op, params, operands, types, atoms, folds, done)
+        found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
     return found
 
 

@@ -28,6 +28,7 @@ EXTREMES = {"pmax": "max", "pmin": "min"}
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
+_NO_FOLDS: Folds = {}
 
 
 def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
@@ -55,8 +56,10 @@ def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms:
     for eqn in eqns:
         found = NONE
         for v in eqn.invars:
-            if isinstance(v, Var):
-                found |= at[v]
+            if v in at:
+                more = at[v]  # type: ignore[index]
+                if more is not found:
+                    found = found | more if found else more
         name = eqn.op.name
         if name == "axis_index" or eqn.op.collective is not None:
             group = frozenset(collective_atoms(eqn, atoms))
@@ -123,8 +126,13 @@ def _kind(t: ArrayType) -> str:
 
 def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
           varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms) -> dict[Var, Folds]:
-    """For each value that has uses: over which axes it may be held folded, by operator."""
+    """For each value that has uses: over which axes it may be held folded, by operator.
+
+    Values that are not in the result may not be folded.
+    """
     found: dict[Var, Folds] = {}
+    if not any([eqn.op.collective is not None for eqn in eqns]):
+        return found                          # nothing combines anything
     for v in outvars:
         if isinstance(v, Var):
             found[v] = {}
@@ -135,8 +143,9 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
                 continue
             if v in found:
                 before = found[v]
-                found[v] = {o: axes & use[o] for o, axes in before.items()
-                            if o in use and axes & use[o]}
+                if before:
+                    found[v] = {o: axes & use[o] for o, axes in before.items()
+                                if o in use and axes & use[o]}
             else:
                 found[v] = use
     return found
@@ -145,14 +154,18 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
 def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
           atoms: MeshAtoms) -> list[Folds]:
     """For each operand: the axes over which this use allows it to be folded."""
-    combines = combined(eqn, atoms)
-    through = NONE
-    if eqn.outvars and all(v in found for v in eqn.outvars):
-        through = frozenset.intersection(*(found[v].get("sum", NONE) for v in eqn.outvars))
-    if eqn.op.collective is not None:
+    combines = combined(eqn, atoms) if eqn.op.collective is not None else None
+    through: frozenset[str] | None = None
+    for v in eqn.outvars:
+        own = found[v].get("sum", NONE) if v in found else NONE
+        through = own if through is None else through & own
+        if not through:
+            break
+    through = through or NONE
+    if through and eqn.op.collective is not None:
         through -= frozenset(collective_atoms(eqn, atoms))
     if not through and combines is None:
-        return [{}] * len(eqn.invars)
+        return [_NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []
     for i in range(len(eqn.invars)):
         use: Folds = {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.collector import collector_paused
 from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
@@ -98,7 +99,8 @@ class Executable:
             for lead, t in zip(leads, _global_types(flat.program.global_in, flat.invars),
                                strict=True)]
         self.plan: Plan
-        self.plan, self.leads = Planner(flat, atoms).make(leads)
+        with collector_paused():
+            self.plan, self.leads = Planner(flat, atoms).make(leads)
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
         for x, (shape, dtype) in zip(arguments, self.expected, strict=True):
@@ -226,19 +228,23 @@ class Planner(Workspace):
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
         op = eqn.op
-        operands = [self.value_of(a) for a in eqn.invars]
+        at = self.at
+        operands = [at[a] if a in at else self.value_of(a)  # type: ignore[index]
+                    for a in eqn.invars]
         types = [v.aval for v in eqn.outvars]
-        allowed = inplace.folds_of([self.folds.get(v, {}) for v in eqn.outvars])
+        allowed = inplace.folds_of([self.folds.get(v, {}) for v in eqn.outvars]
+                                   ) if self.folds else {}
         done = NONE
         for x in operands:
-            done |= x.layout.folded
+            if x.layout.folded:
+                done |= x.layout.folded
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.fold_group(eqn, operands, members, done)
         sums = allowed.get("sum", NONE) - done
         if sums:
             operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
-        made = decide(op, eqn.params, operands, types, self.atoms, allowed, done)
+        made = decide(eqn.use, operands, types, self.atoms, allowed, done)
         slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                  for x, f in zip(operands, made.operands, strict=True)]
         if op.multiple_results:

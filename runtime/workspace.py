@@ -5,6 +5,7 @@ them, as calls of the plan, and kept: most are views, and a copy is made at most
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,6 +24,17 @@ from .plan import PlanBuilder
 Function = Callable[..., Any]
 
 
+class Kind:
+    """What decisions ask of a value; one object per aval, layout and uniform dimensions."""
+
+    __slots__ = ()
+
+
+@functools.lru_cache(maxsize=65536)
+def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
+    return Kind()
+
+
 class Value:
     """A per-device value in a plan.
 
@@ -30,7 +42,7 @@ class Value:
     elements along it are the same, so that it can be lengthened for nothing.
     """
 
-    __slots__ = ("aval", "forms", "layout", "slot", "uniform")
+    __slots__ = ("aval", "forms", "kind_", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
                  uniform: tuple[bool, ...] = ()) -> None:
@@ -39,6 +51,15 @@ class Value:
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
         self.forms: dict[Any, Any] = {}
+        self.kind_: Kind | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Its type, layout and uniform dimensions, as one thing to compare and hash."""
+        kind = self.kind_
+        if kind is None:
+            kind = self.kind_ = kind_of(self.aval, self.layout, self.uniform)
+        return kind
 
     @property
     def dims(self) -> Dims:
