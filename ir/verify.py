@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from .collector import collector_paused
 from .constants import MissingConstant, stored_form
 from .diagnostic import error
 from .errors import VerificationError
@@ -56,6 +57,11 @@ def verify(program: Program) -> None:
     """Raise VerificationError unless `program` keeps the promises of its level."""
     if "verified" in program.memo:
         return
+    with collector_paused():
+        _verify(program)
+
+
+def _verify(program: Program) -> None:
     index = -1
     try:
         check_mesh(program)

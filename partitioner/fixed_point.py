@@ -76,6 +76,9 @@ def _schedule(node: Node, graph: Graph) -> Schedule:
     return _PASSING if info.has_other_kinds else _PLAIN
 
 
+Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the layouts it makes
+
+
 class _Tables:
     """Layouts as numbers, and what steps add to them, for meshes of one shape.
 
@@ -90,7 +93,7 @@ class _Tables:
     def __init__(self) -> None:
         self.table: list[Layout] = []
         self.numbers: dict[Layout, int] = {}
-        self.steps: dict[tuple, dict[tuple, tuple[tuple[Extension, int], ...]]] = {}
+        self.steps: dict[tuple, dict[tuple, Growing]] = {}
         self.count = 0
         self.lock = threading.Lock()
 
@@ -101,6 +104,16 @@ class _Tables:
             if len(cls._KNOWN) >= 64:
                 cls._KNOWN.clear()
             found = cls._KNOWN[mesh.shape_tuple] = _Tables()
+        return found
+
+    def known(self, info: RuleInfo | None, how: tuple[int, bool], aggressive: bool
+              ) -> dict[tuple, Growing]:
+        """The steps of a rule that were computed; of none at the boundary of a shard_map."""
+        if info is None:
+            return {}
+        found = self.steps.get((info, how, aggressive))
+        if found is None:
+            found = self.steps[info, how, aggressive] = {}
         return found
 
     def number(self, layout: Layout) -> int:
@@ -145,64 +158,71 @@ class _Propagation:
 
     def run(self) -> None:
         nodes, schedules, neighbours = self.graph.nodes, self.schedules, self.neighbours
-        visit = self.visit
+        state = self.state
+        tensors_of = [node.tensors for node in nodes]
+        # per strategy and node, the steps known at this level; None where its turn has not come
+        known: tuple[list[Any], list[Any]] = ([None] * len(nodes), [None] * len(nodes))
         waiting: tuple[set[int], set[int]] = (set(), set())   # nodes to visit by either strategy
+        visits = 0
         for level in range(LEVELS):
             for i, schedule in enumerate(schedules):
-                before = schedule[level - 1] if level else _OFF
-                if schedule[level] != before:
-                    waiting[0].add(i)
-                    waiting[1].add(i)
+                how = schedule[level]
+                if how is not (schedule[level - 1] if level else _OFF):
+                    for aggressive in (False, True):
+                        waiting[aggressive].add(i)
+                        known[aggressive][i] = self.tables.known(nodes[i].info, how, aggressive)
             for aggressive in (False, True):
-                mine, other = waiting[aggressive], waiting[not aggressive]
+                mine, other, steps = waiting[aggressive], waiting[not aggressive], known[aggressive]
                 queue = deque(sorted(mine))
                 while queue:
                     i = queue.popleft()
                     if i not in mine:
                         continue
                     mine.discard(i)
-                    how = schedules[i][level]
-                    if how is _OFF:              # its turn comes with the level that enables it
+                    found = steps[i]
+                    if found is None:
                         continue
-                    for t in visit(nodes[i], how, aggressive):
+                    visits += 1
+                    key = tuple([state[t] for t in tensors_of[i]])
+                    growing = found.get(key)
+                    if growing is None:
+                        if nodes[i].info is None:
+                            changed: Sequence[int] = self.cross(nodes[i])
+                        else:
+                            growing = found[key] = self.step(
+                                nodes[i].info, key, schedules[i][level], aggressive)
+                            changed = self.grow(nodes[i], key, growing) if growing else ()
+                    else:
+                        changed = self.grow(nodes[i], key, growing) if growing else ()
+                    for t in changed:
                         for j in neighbours[t]:
                             other.add(j)
                             if j not in mine:
                                 mine.add(j)
                                 queue.append(j)
+        self.solution.steps += visits
         table = self.tables.table
-        self.graph.layouts = [table[n] for n in self.state[:-1]]
+        self.graph.layouts = [table[n] for n in state[:-1]]
 
-    def visit(self, node: Node, how: tuple[int, bool], aggressive: bool) -> Sequence[int]:
-        """Run one node; the tensors whose layouts grew."""
-        tensors, state, info = node.tensors, self.state, node.info
-        if info is None:
-            return self.cross(node)
-        steps = self.tables.steps.get((info, how, aggressive))
-        if steps is None:
-            steps = self.tables.steps[info, how, aggressive] = {}
-        key = tuple([state[t] for t in tensors])
-        found = steps.get(key)
-        self.solution.steps += 1
-        if found is None:
-            found = steps[key] = self.step(info, key, how, aggressive)
-        if not found:
-            return ()
+    def grow(self, node: Node, key: tuple[int, ...], growing: Growing) -> Sequence[int]:
+        """Let the tensors of a node grow; which of them did."""
+        tensors, state, origins = node.tensors, self.state, self.solution.origins
         changed = []
-        for extension, number in found:
+        for extension, number in growing:
             t = tensors[extension.position]
             if state[t] != key[extension.position]:
                 continue                  # an operand used twice: its other place came first
             state[t] = number
             changed.append(t)
             for dim, axis, source, source_dim in extension.origins:
-                self.solution.origins[(t, dim, axis)] = Origin(
+                origins[(t, dim, axis)] = Origin(
                     node, tensors[source] if source >= 0 else -1, source_dim)
         return changed
 
-    def step(self, info: RuleInfo, key: tuple[int, ...], how: tuple[int, bool], aggressive: bool
-             ) -> tuple[tuple[Extension, int], ...]:
+    def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
+             aggressive: bool) -> Growing:
         """What grows, and the numbers of the layouts that it grows to."""
+        assert info is not None
         table = self.tables.table
         layouts = [table[n] if n >= 0 else None for n in key]
         self.tables.count += 1
