@@ -16,7 +16,7 @@ from ..ir.types import ArrayType
 from ..ir.use import Use
 from . import inplace
 from .axes import MeshAtoms
-from .layout import Atoms, Layout, Shape, array_shape
+from .layout import Atoms, Layout, Shape, array_shape, split_shape
 from .numerics import evaluator
 from .recording import Kernel
 from .workspace import Value
@@ -98,9 +98,9 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if orders and op.resize is not None:
         params = op.resize(
             params,
-            tuple(array_shape(Layout((), f.split), x.aval.shape, size)
+            tuple(split_shape(f.split, x.aval.shape, size)
                   for f, x in zip(forms, operands, strict=True)),
-            tuple(array_shape(Layout((), split), t.shape, size)
+            tuple(split_shape(split, t.shape, size)
                   for split, t in zip(outs, types, strict=True)))
     given = [form_shape(f, x.aval.shape, size) for f, x in zip(forms, operands, strict=True)]
     wanted = [array_shape(layout, t.shape, size)
@@ -130,4 +130,4 @@ def form_shape(form: Form, local: Shape, size: Mapping[str, int]) -> Shape:
     """Shape of the array of an operand with blocks of shape `local`."""
     here = set(form.stack)
     return (*(size[a] if a in here else 1 for a in form.lead),
-            *array_shape(Layout((), form.split), local, size), *(1,) * form.pad)
+            *split_shape(form.split, local, size), *(1,) * form.pad)

@@ -14,7 +14,9 @@ contains the collective: where it was forgotten, devices keep their own wrong va
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
@@ -104,11 +106,20 @@ def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int]
     """
     if not op.linear:
         return None
-    types = [v.aval for v in eqn.invars]
-    for group in op.linear_sets(len(types), types, eqn.params):
+    types = tuple([v.aval for v in eqn.invars])
+    results = tuple([v.aval for v in eqn.outvars])
+    known = eqn.use.table(linear_set)
+    key = (types, results, members)
+    if key not in known:
+        known[key] = _linear_set(op, types, results, eqn.params, members)
+    return known[key]
+
+
+def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, ...],
+                params: dict[str, Any], members: frozenset[int]) -> frozenset[int] | None:
+    for group in op.linear_sets(len(types), types, params):
         if members <= frozenset(group):
-            sources = [eqn.invars[i].aval for i in group]
-            results = [v.aval for v in eqn.outvars]
+            sources = [types[i] for i in group]
             if len({_kind(t) for t in (*sources, *results)}) > 1:
                 return None
             finest = min(t.dtype.itemsize for t in sources)
@@ -118,7 +129,12 @@ def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int]
 
 
 def _kind(t: ArrayType) -> str:
-    name = getattr(t.dtype, "name", "")
+    return _kind_of_dtype(t.dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of_dtype(dtype: Any) -> str:
+    name = getattr(dtype, "name", "")
     if "float" in name or "complex" in name:
         return "inexact"
     return name

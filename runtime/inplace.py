@@ -30,6 +30,8 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
     """The axes that can stay in place as they are, without a copy of any operand."""
     count = len(operands)
     orders: Orders = {}
+    if not any([any(x.layout.split) for x in operands]):
+        return orders
     for f, factor in enumerate(rule.factors):
         allowed = None
         if factor.kind == REDUCE:
@@ -39,22 +41,24 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
         elif factor.kind != PASS or factor.blocked:
             continue
         carriers = rule.carriers(f)
-        if any(p != 0 for _, _, p in carriers):
-            continue
         found = [operands[t].layout.split[d] for t, d, _ in carriers
                  if t < count and not operands[t].uniform[d]]
+        if not all(found) or any([p for _, _, p in carriers]):
+            continue
         order = common_suffix(found)
         if allowed is not None:
             order = _suffix_within(order, allowed)
         if order:
             orders[f] = order
-    return without_conflicts(rule, operands, orders)
+    return without_conflicts(rule, operands, orders) if orders else orders
 
 
 def common_suffix(sequences: Sequence[Atoms]) -> Atoms:
     """The longest common end of the sequences; () of none."""
     if not sequences:
         return ()
+    if all([s == sequences[0] for s in sequences]):
+        return sequences[0]
     length = 0
     for column in zip(*(reversed(s) for s in sequences), strict=False):
         if any(a != column[0] for a in column):
@@ -162,6 +166,8 @@ def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
     """What all results of an equation allow."""
     if not found:
         return {}
+    if len(found) == 1 or not found[0]:
+        return found[0]
     first, *rest = found
     return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
             for o, axes in first.items()}

@@ -65,9 +65,17 @@ def whole(ndim: int) -> Layout:
 
 def array_shape(layout: Layout, local: Shape, size: Mapping[str, int]) -> Shape:
     """Shape of the array that holds blocks of shape `local`."""
-    return (*(size[a] for a in layout.stack),
-            *(n * math.prod([size[a] for a in axes])
-              for n, axes in zip(local, layout.split, strict=True)))
+    found = split_shape(layout.split, local, size)
+    return (*[size[a] for a in layout.stack], *found) if layout.stack else found
+
+
+def split_shape(split: Sequence[Atoms], local: Shape, size: Mapping[str, int]) -> Shape:
+    """Shape of the array that holds blocks of shape `local` with these axes in place."""
+    found = list(local)
+    for d, axes in enumerate(split):
+        for a in axes:
+            found[d] *= size[a]
+    return tuple(found)
 
 
 def identity(x: Any) -> Any:
