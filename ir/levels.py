@@ -16,6 +16,7 @@ from .print import type_texts
 from .program import Level
 from .spec import parse_axis
 from .types import ArrayType, ManualState
+from .use import Use
 
 RESHARD = "reshard"      # the one op whose operand and result may differ in their spec
 Types = tuple[ArrayType, ...]
@@ -40,13 +41,13 @@ def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None
                             help="collectives stand in the body of a shard_map over their axes")
 
 
-def check_traced(op: Op, types: Types, declared: Types,
-                 params: dict[str, Any], mesh: AbstractMesh) -> None:
+def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Declared types are those of Explicit typing.
 
     The mesh that was current when the equation was traced is not recorded; it is the program's, or
     that of the result (inside `use_abstract_mesh`), or there was none.
     """
+    op, params = use.op, use.params
     contexts = [mesh, *(t.mesh for t in declared[:1]), empty_abstract_mesh]
     failure: tuple[Any, ...] | Exception | None = None
     for i, context in enumerate(contexts):
@@ -84,11 +85,23 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
                      label=f"gives {type_texts(inferred, mesh)}")
 
 
-def check_shapes(op: Op, types: Types, declared: Types,
-                 params: dict[str, Any], mesh: AbstractMesh) -> None:
+def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
+    known = use.table(check_shapes)
+    given = known.get(types)
+    if given is None:
+        given = known[types] = _given(use, types, mesh)
+    if given != [(t.shape, t.dtype, t.weak_type) for t in declared]:
+        shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
+        raise Violation(f"`{use.op.name}` gives {shown}, but the equation declares "
+                        f"{type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
+
+
+def _given(use: Use, types: Types, mesh: AbstractMesh) -> list[tuple[Any, Any, bool]]:
+    """Shape, dtype and weakness of each result."""
+    op = use.op
     try:
-        raw = op.infer(*types, **params)
+        raw = op.infer(*types, **use.params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
     weak = bool(types) and all(t.weak_type for t in types)
@@ -98,16 +111,13 @@ def check_shapes(op: Op, types: Types, declared: Types,
             given.append((r.shape, r.dtype, r.weak_type))
         else:
             given.append((tuple(r[0]), r[1], weak if len(r) < 3 else bool(r[2])))
-    if given != [(t.shape, t.dtype, t.weak_type) for t in declared]:
-        shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
-        raise Violation(f"`{op.name}` gives {shown}, but the equation declares "
-                        f"{type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
+    return given
 
 
-def check_factors(op: Op, types: Types, declared: Types,
-                  params: dict[str, Any], mesh: AbstractMesh) -> None:
+def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Operands and results agree on every factor, and the op can run with it split so."""
-    check_shapes(op, types, declared, params, mesh)
+    op, params = use.op, use.params
+    check_shapes(use, types, declared, mesh)
     if op.subprograms:
         return                             # edges, not factors: the bodies are checked instead
     if op.name == RESHARD:
@@ -117,13 +127,15 @@ def check_factors(op: Op, types: Types, declared: Types,
             raise Violation(f"`{op.name}` to {target.spec} gives {type_texts(declared, mesh)}",
                             "result-type")
         return
-    rule = op.factor_rule(tuple(t.shape for t in types), tuple(t.shape for t in declared), params)
+    rule = use.rule(types, declared)
     tensors = (*types, *declared)
     axes_of: dict[int, tuple[Fragments, int]] = {}
     sums: list[Any] = []
     for i, (t, dims) in enumerate(zip(tensors, (*rule.operands, *rule.results), strict=True)):
         for d, factors in enumerate(dims):
-            parts = factor_axes(t.entries[d], [rule.factors[f].size for f in factors], mesh)
+            entry = t.entries[d]
+            parts = factor_axes(entry, [rule.factors[f].size for f in factors], mesh
+                                ) if entry else ((),) * len(factors)
             if parts is None:
                 raise Violation(f"`{op.name}`: dimension {d} of {t.str_short(True)} is split in "
                                 f"the middle of a factor of `{rule}`", "factor-boundary")
@@ -158,6 +170,8 @@ def check_unreduced(op: Op, types: Types, declared: Types, params: dict[str, Any
         pending = passed_on(op, types, params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
+    if not pending and not sums and not any([t.sharding.spec.unreduced for t in declared]):
+        return
     expected = canonical_axes(pending, mesh, sums)
     for t in declared:
         if canonical_axes(t.sharding.spec.unreduced, mesh) != expected:
@@ -183,13 +197,13 @@ def passed_on(op: Op, types: Types, params: dict[str, Any]) -> frozenset:
     return pending
 
 
-def check_local(op: Op, types: Types, declared: Types,
-                params: dict[str, Any], mesh: AbstractMesh) -> None:
+def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Declared types are those that the op gives on blocks.
 
     Operands that vary over different axes need no cast here: the result varies over all of them.
     Operands of ops that hold programs are exactly what the programs take.
     """
+    op, params = use.op, use.params
     if op.manual is None and not op.subprograms:
         types = together(types)
     try:
@@ -202,9 +216,12 @@ def check_local(op: Op, types: Types, declared: Types,
 
 def together(types: Types) -> Types:
     """The operand types, each varying over all axes that one of them varies over."""
-    states = {t.manual for t in types}
-    if len(states) <= 1:
+    for t in types:
+        if t.manual is not types[0].manual:
+            break
+    else:
         return types
+    states = {t.manual for t in types}
     varying: frozenset = frozenset().union(*(s.varying for s in states))
     return tuple(t if t.varying == varying else t.update(manual=ManualState(
         varying - t.manual.unreduced - t.manual.reduced, t.manual.unreduced, t.manual.reduced))

@@ -35,6 +35,8 @@ _NO_EFFECTS: frozenset[str] = frozenset()
 
 
 class Level(enum.Enum):
+    __hash__ = object.__hash__          # members are single, and equal to themselves alone
+
     TRACED = "traced"
     RESOLVED = "resolved"
     RESHARDED = "resharded"

@@ -136,6 +136,8 @@ def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> N
         raise Violation(f"{what} is a block {block.str_short(True)} of {whole.str_short(True)}, "
                         f"whose blocks have shape {list(whole.local_shape())}", "global-types")
     axes = [*whole.unreduced, *(a for dim in whole.entries for a in dim)]   # each has its own terms
+    if not axes and not block.varying and not block.unreduced:
+        return
     of_whole, of_block = (canonical_axes(names, whole.mesh) for names in (
         axes, block.varying | block.unreduced))
     if of_block != of_whole and (exact or not covered(of_block, of_whole)):
@@ -268,7 +270,7 @@ def _check_types(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayTy
         check_collective(op, use.params, mesh)
     if not op.multiple_results and len(declared) != 1:
         raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
-    LEVEL_RULES[level](op, types, declared, use.params, mesh)
+    LEVEL_RULES[level](use, types, declared, mesh)
 
 
 def check_results(program: Program, bound: set[Var]) -> None:
