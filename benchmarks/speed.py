@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -77,11 +78,15 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument("--best", action="store_true",
                         help="minima instead of medians, where other work disturbs")
+    parser.add_argument("--cpu", action="store_true",
+                        help="processor time of all threads instead of the clock's, likewise")
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=SUBJECTS,
                         help="what to measure (default: everything)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the document")
     options = parser.parse_args()
+    if options.cpu:
+        os.environ["SPEED_CLOCK"] = "cpu"
     report = measure(options)
     show(report)
     if options.json:

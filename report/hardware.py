@@ -55,6 +55,9 @@ class Hardware:
     wrap_only: int = 0
     sources: dict[str, Source] = field(default_factory=dict, compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     def peak_of(self, dtype: Any) -> float:
         """FLOP/s of a matrix product of this dtype.
 

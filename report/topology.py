@@ -7,6 +7,7 @@ shares with its siblings follows from the strides.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +72,12 @@ class Topology:
         dimensions to itself. slices: of how many slices (or nodes); else as few as hold the mesh.
         Raises ValueError where the mesh does not fit the shape.
         """
-        device = hardware(device)
+        return _topology(hardware(device), tuple(mesh.items()),
+                         None if shape is None else tuple(shape), slices)
+
+    @classmethod
+    def _found(cls, device: Hardware, mesh: dict[str, int], shape: tuple[int, ...] | None,
+               slices: int | None) -> Topology:
         total = math.prod(mesh.values())
         for count in _slice_counts(device, total, shape, slices):
             outer, inner = _across(mesh, count)
@@ -79,11 +85,11 @@ class Topology:
                 found = (math.prod(inner.values()),)
                 placed = _row_major(inner, found)
             elif shape is not None:
-                found = tuple(shape)
+                found = shape
                 if math.prod(found) != math.prod(inner.values()):
                     raise ValueError(
                         f"a slice of shape {found} has {math.prod(found)} devices, the mesh "
-                        f"{dict(mesh)} has {math.prod(inner.values())} a slice")
+                        f"{mesh} has {math.prod(inner.values())} a slice")
                 placed = _on_shape(inner, found)
             else:
                 best = _shaped(inner, device)
@@ -92,7 +98,7 @@ class Topology:
                 found, placed = best
             break
         else:
-            raise ValueError(f"no slices of {device.name} hold the mesh {dict(mesh)}: their torus "
+            raise ValueError(f"no slices of {device.name} hold the mesh {mesh}: their torus "
                              f"has {device.dims} dimensions up to {device.longest} long; give "
                              "`shape`")
         stride = math.prod(outer.values())
@@ -197,6 +203,19 @@ class Topology:
         return " x ".join(parts) or "one device"
 
 
+@functools.lru_cache(256)
+def _topology(device: Hardware, mesh: tuple[tuple[str, int], ...], shape: tuple[int, ...] | None,
+              slices: int | None) -> Topology:
+    """`Topology.of`, which is asked for the same mesh again with every changed program."""
+    return Topology._found(device, dict(mesh), shape, slices)
+
+
+def _divisors(n: int) -> list[int]:
+    """In order; of large meshes as quickly as of small ones."""
+    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return sorted({*small, *(n // k for k in small)})
+
+
 def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, slices: int | None
                   ) -> list[int]:
     """How many slices may hold the mesh, the fewest first."""
@@ -205,7 +224,7 @@ def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, sli
     if shape is not None and device.kind == "torus":
         return [max(1, -(-total // math.prod(shape)))]
     size = math.prod(shape) if shape is not None else device.slice
-    return [k for k in range(-(-total // size), total + 1) if total % k == 0]
+    return [k for k in _divisors(total) if k * size >= total]
 
 
 def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[str, int]]:
@@ -246,8 +265,8 @@ def _shapes(n: int, dims: int, longest: int) -> Iterator[tuple[int, ...]]:
         if n <= longest:
             yield (n,)
         return
-    for k in range(1, min(n, longest) + 1):
-        if n % k == 0:
+    for k in _divisors(n):
+        if k <= longest:
             for rest in _shapes(n // k, dims - 1, longest):
                 yield (k, *rest)
 

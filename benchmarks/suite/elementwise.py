@@ -16,11 +16,11 @@ def _add_one(lib: Any) -> Any:
 
 
 def chain(lib: Any, n: int) -> Any:
-    """n operations that cost little each; values stay near one for a `y` of `steady`."""
+    """n operations, every fifth a dear one; values stay near one for a `y` of `steady`."""
     def f(x: Any, y: Any) -> Any:
-        for i in range(n // 4):
-            x = lib.jnp.maximum(x * y, 0.5 * y)
-            x = x + y if i % 2 else x - 0.5
+        for _ in range(n // 5):
+            x = lib.jnp.maximum(lib.jnp.tanh(x * y), 0.25) + y
+            x = x * 0.5
         return x
     return f
 
