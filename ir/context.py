@@ -82,6 +82,8 @@ class Config:
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
+    shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
+      SHARDTRACE_PROGRESS=0: off).
     jax_default_device: where uncommitted arrays are made (None: the first device).
 
     Flags of JAX's change to one array type are still taken, with a DeprecationWarning:
@@ -118,6 +120,7 @@ class Config:
         "shardtrace_check": True,
         "shardtrace_executor": "simulated",
         "shardtrace_process_timeout": 30.0,
+        "shardtrace_progress": True,
         "jax_array": True,
         "jax_parallel_functions_output_gda": False,
     }
@@ -158,6 +161,7 @@ class Config:
         values["shardtrace_debug"] = os.environ.get("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = os.environ.get("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = _env_flag("SHARDTRACE_CHECK", True)
+        values["shardtrace_progress"] = _env_flag("SHARDTRACE_PROGRESS", True)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_listeners", {})
         self._renew_key()

@@ -22,6 +22,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.phases import phase
 from ..ir.print import save_program
 from ..ir.program import Level, Program
+from ..ir.progress import counted
 from ..ir.retiling import joined_axes
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
@@ -140,7 +141,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     check = config.shardtrace_check
     with collector_paused():
         dump.write("trace", "traced", program, 0.0)
-        for step in PIPELINE:
+        for step in counted(PIPELINE, f"partitioning {program.name}"):
             if step.name == "optimize" and not options.optimize:
                 continue
             start = time.perf_counter()

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..ir.errors import ShardtraceError
+from ..ir.progress import counted
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import Partitioned
 from .candidates import Candidates
@@ -129,7 +130,7 @@ class Search:
         singles = candidates[:min(SINGLES, self.trials)]
         found: list[Suggestion] = []
         promising: list[tuple[tuple, tuple[Change, ...]]] = []
-        for changes in singles:
+        for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
             tried = self.weighed(changes, record, found)
             if tried is not None and self.differs(tried, record):
                 times = tried.figures.times
@@ -137,7 +138,9 @@ class Search:
         if not any(self.rank(s)[:3] == _BEST for s in found):
             promising.sort(key=lambda p: p[0])
             pairs = itertools.combinations([c for _, c in promising[:8]], 2)
-            for one, other in itertools.islice(pairs, min(PAIRS, self.trials)):
+            chosen = list(itertools.islice(pairs, min(PAIRS, self.trials)))
+            text = f"pairs of changes tried for {record.kind} of {record.source}"
+            for one, other in counted(chosen, text):
                 if not set(map(_target, one)) & set(map(_target, other)):
                     self.weighed((*one, *other), record, found)
         found.sort(key=self.rank)
