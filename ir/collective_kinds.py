@@ -55,6 +55,12 @@ def received_bytes(eqn: Equation) -> int:
     return sum(collective.wire(a.aval, size, eqn.params) for a in eqn.invars)
 
 
+def equation_kind(eqn: Equation) -> str | None:
+    """The kind of a collective that exchanges something ("all-gather"), None of other equations."""
+    found = _kind(eqn)
+    return None if found is None else found[0]
+
+
 def each_collective(program: Program) -> Iterator[Use]:
     """The collectives of a LOCAL program in order."""
     return _uses(program, 1, False)

@@ -12,7 +12,7 @@ from .explanation import ExplainedCollective, Explanation
 @dataclass(frozen=True)
 class Difference:
     """before, after: explanations; text: what was changed. removed, added: collectives that only
-    one of them has (by kind, axes, bytes and line).
+    one of them has (by kind, axes, bytes and expression).
     """
     before: Explanation
     after: Explanation
@@ -88,4 +88,6 @@ def _missing(a: Explanation, b: Explanation) -> list[ExplainedCollective]:
 
 
 def _key(c: ExplainedCollective) -> tuple:
-    return (c.kind, c.mesh_axes, c.received_bytes, c.count, c.source.file, c.source.line)
+    # the expression, rather than the line, which moves when something above it is written
+    where = c.source.text() or c.source.source_line().strip() or c.source.line
+    return (c.kind, c.mesh_axes, c.received_bytes, c.count, c.source.short_file, where)

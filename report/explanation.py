@@ -20,7 +20,9 @@ from .memory import Memory
 from .reasons import Reasons
 from .schedule import Times, use_seconds
 from .suggestions import Found, Search, Subject, Suggestion
+from .timeline import Event, timeline
 from .topology import Topology
+from .warnings import Waste, warnings_of
 
 
 class ExplainedCollective:
@@ -139,6 +141,7 @@ class Explanation:
         self.collectives: tuple[ExplainedCollective, ...] = tuple(
             self._explained(r) for r in collectives(local))
         self._found: Search | None = None
+        self._warnings: tuple[Waste, ...] | None = None
 
     def _explained(self, record: CollectiveRecord) -> ExplainedCollective:
         cause = self.reasons.cause(record)
@@ -214,10 +217,21 @@ class Explanation:
         bound = self.lower_bound
         return self.received_bytes / bound if bound else 1.0
 
+    @property
+    def warnings(self) -> tuple[Waste, ...]:
+        """Waste in the program, each kind with its number, line and fix; see report/warnings.py."""
+        if self._warnings is None:
+            self._warnings = warnings_of(self)
+        return self._warnings
+
     def utilisation(self) -> float:
         """Part of the device's peak rate (for bfloat16) that a step reaches."""
         peak = self.topology.hardware.peak_of("bfloat16")
         return self.flops / (self.time * peak) if self.time else 0.0
+
+    def timeline(self) -> tuple[Event, ...]:
+        """When each equation of a step runs, and on which stream; for pictures of a step."""
+        return timeline(self.partitioned.local, self.topology)
 
     # -- forms -----------------------------------------------------------------------------------
 

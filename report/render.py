@@ -103,6 +103,8 @@ def text(e: Explanation, advised: int = 3) -> str:
             lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
         if c in chosen:
             lines += advice(e, c)
+    for waste in e.warnings:
+        lines += ["", *f"warning: {waste}".split("\n")]
     return "\n".join(lines)
 
 
@@ -168,6 +170,7 @@ def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
         "gap": e.gap,
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
+        "warnings": [w.to_dict() for w in e.warnings],
         "memory": [{"name": h.name, "type": h.type, "bytes": h.nbytes, "line": h.location.line}
                    for h in e.memory.held[:20]],
     }

@@ -20,6 +20,7 @@ from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
 
+COMPUTATION = "computation"
 _WARM_UP = 3        # steps of a loop that are simulated one by one
 
 
@@ -84,6 +85,9 @@ class _Run:
             self.seconds[id(eqn)] = found
         return found
 
+    def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
+        """Called with when an equation runs; see timeline.py."""
+
     def links(self, use: Use) -> list[str]:
         spans = self.topology.spans(use.mesh_axes)
         return ["network" if s.dim == NETWORK else f"links {s.dim}" for s in spans] or ["links 0"]
@@ -101,6 +105,7 @@ class _Run:
                 end = start + self.cost(eqn, program)
                 for n in names:
                     state.links[n] = end
+                    self.note(eqn, n, start, end)
             elif bodies(eqn):
                 end = self.nested(eqn, at, state)
             else:
@@ -108,6 +113,7 @@ class _Run:
                 end = at
                 if seconds:
                     state.compute = end = max(at, state.compute) + seconds
+                    self.note(eqn, COMPUTATION, end - seconds, end)
             state.clock = max(state.clock, end)
             for v in eqn.outvars:
                 ready[v] = end

@@ -1,0 +1,168 @@
+"""Waste is found, with its number, its line and a fix; what is no waste is not."""
+import inspect
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.driver.explain import explain_program
+from shardtrace.ir.parse import parse_program
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("X", "Y"))
+ROW = st.make_mesh((8,), ("x",))
+GATHER = ("all_gather_invariant[all_gather_dimension=0, axis_index_groups=None, "
+          "axis_name=('x',), axis_size=8, tiled=True]")
+EXPLICIT = st.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))
+
+
+def struct(shape, *spec, mesh=MESH):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def bare(*shape):
+    return st.ShapeDtypeStruct(shape, np.float32)
+
+
+def found(f, *args):
+    return {w.kind: w for w in st.explain(f)(*args).warnings}
+
+
+def line(f, text):
+    lines, first = inspect.getsourcelines(f)
+    return first + next(i for i, t in enumerate(lines) if text in t)
+
+
+def test_an_axis_that_splits_nothing():
+    def f(a, w):
+        return jnp.tanh(a @ w)
+
+    warned = found(f, struct((64, 256), "X"), struct((256, 256)))
+    idle = warned["idle-axis"]
+    e = st.explain(f)(struct((64, 256), "X"), struct((256, 256)))
+    assert "mesh axis `Y` of 4 devices" in idle.text
+    assert idle.wasted_flops == pytest.approx(e.flops * 3 / 4)
+    assert "pass `a` as P('X', 'Y')" in idle.fix
+    assert "redundant-compute" not in warned          # said once
+    assert not found(f, struct((64, 256), "X"), struct((256, 256), None, "Y"))
+
+
+def test_an_argument_that_nobody_placed():
+    def f(a, table):
+        return a * 2, table.sum(1)
+
+    w = found(f, struct((64, 256), "x", mesh=ROW), bare(512, 64))["silent-replication"]
+    assert "`table` has no sharding" in w.text and w.wasted_bytes == 512 * 64 * 4 * 7 // 8
+    assert w.source.line == line(f, "table.sum") and w.fix == "pass `table` as P('x')"
+    placed = found(f, struct((64, 256), "x", mesh=ROW), struct((512, 64), mesh=ROW))
+    assert "silent-replication" not in placed         # replicated because somebody said so
+
+
+def test_a_constraint_that_does_not_divide():
+    def f(a):
+        h = jnp.sin(a)
+        return st.lax.with_sharding_constraint(h, NamedSharding(ROW, P("x"))) * 2
+
+    with pytest.warns(UserWarning, match="not divisible"):
+        w = found(f, struct((60, 256), None, "x", mesh=ROW))["silent-replication"]
+    assert "dimension 0, 60, 8 ways" in w.text and w.wasted_bytes == 60 * 256 * 4 * 7 // 8
+    assert w.source.line == line(f, "with_sharding") and "pad the dimension to 64" in w.fix
+
+
+def test_padding():
+    def f(a):
+        b = jnp.pad(a, ((0, 5), (0, 0)))
+        b = st.lax.with_sharding_constraint(b, NamedSharding(ROW, P("x")))
+        return jnp.tanh(b)
+
+    w = found(f, struct((59, 256), mesh=ROW))["padding"]
+    assert "dimension 0 of `b`, 59, is padded to 64 to be split 8 ways over x: 8% of" in w.text
+    assert w.wasted_bytes == int(8 * 256 * 4 * 5 / 64) and w.source.line == line(f, "jnp.pad")
+    assert "multiple of 8 (56 or 64)" in w.fix
+
+    def window(a):
+        return jnp.tanh(jnp.pad(a, ((1, 1), (0, 0))))
+
+    assert "padding" not in found(window, struct((64, 256), "x", mesh=ROW))
+
+
+def test_what_devices_compute_alike():
+    def f(a, b, c):
+        h = a @ b
+        return h, jnp.tanh(c @ c)
+
+    args = (struct((64, 256), None, "x", mesh=ROW), struct((256, 64), "x", mesh=ROW),
+            struct((64, 64), mesh=ROW))
+    w = found(f, *args)["redundant-compute"]
+    assert "`dot_general` is computed alike on all 8 devices of `x`" in w.text
+    assert w.source.line == line(f, "c @ c")
+    assert w.wasted_flops == pytest.approx((2 * 64 ** 3 + 64 * 64) * 7 / 8)
+
+
+def test_a_gather_that_is_cut_down_again():
+    def f(a):
+        b = st.reshard(a, P(None, None))
+        return b[:4] * 2, b[:2]
+
+    with st.set_mesh(EXPLICIT):
+        w = found(f, struct((64, 256), "x", mesh=EXPLICIT))["gather-then-slice"]
+    assert "65.5 kB, is cut down to 6.14 kB" in w.text
+    assert w.wasted_bytes == int(57344 * (1 - 6 / 64)) and w.what == "received"
+
+
+def test_a_value_that_is_gathered_twice():
+    def f(a, w):
+        once = st.lax.all_gather(w, "x", tiled=True)
+        h = jnp.tanh(a @ once)
+        h, w = st.lax.optimization_barrier((h, w))
+        return h @ st.lax.all_gather(w, "x", tiled=True)
+
+    mapped = st.shard_map(f, mesh=ROW, in_specs=(P("x"), P("x")), out_specs=P("x"))
+    warned = found(mapped, bare(64, 64), bare(64, 64))
+    assert "repeated-gather" not in warned or warned["repeated-gather"].wasted_bytes == 14336
+    program = parse_program("""
+mesh (x=8 manual)
+level local
+
+program @f(w: f32[8,64]{V:x} <- f32[64@x,64]) -> (
+    f32[64,64] => f32[64,64], f32[64,64] => f32[64,64]
+) {
+  a: f32[64,64] = GATHER w
+  b: f32[64,64] = sin a
+  c: f32[64,64] = GATHER w
+  return b, c
+}
+""".replace("GATHER", GATHER))
+    again, = [w for w in explain_program(program).warnings if w.kind == "repeated-gather"]
+    assert again.wasted_bytes == 14336 and "gathered 2 times" in again.text
+
+
+def test_a_collective_that_is_the_same_in_every_step():
+    def f(a, w):
+        def more(state):
+            return state[0] < 6
+
+        def body(state):
+            whole = st.lax.all_gather(w, "x", tiled=True)
+            return state[0] + 1, jnp.tanh(state[1] @ whole)
+        return st.lax.while_loop(more, body, (0, a))[1]
+
+    mapped = st.shard_map(f, mesh=ROW, in_specs=(P("x"), P("x")), out_specs=P("x"))
+    stage = st.jit(mapped).lower(bare(64, 64), bare(64, 64))
+    before = explain_program(stage.stages["local"])
+    w, = [w for w in before.warnings if w.kind == "loop-invariant"]
+    assert "same in each of the loop's 6 steps" in w.text and w.wasted_bytes == 14336 * 5
+    assert w.source.line == line(f, "whole =")
+    assert not [w for w in stage.explain().warnings if w.kind == "loop-invariant"]   # moved out
+
+
+def test_warnings_are_shown_and_given_as_data():
+    def f(a, w):
+        return jnp.tanh(a @ w)
+
+    e = st.explain(f)(struct((64, 256), "X"), struct((256, 256)))
+    assert "warning: idle-axis: mesh axis `Y`" in str(e) and "fix: leave `Y` out" in str(e)
+    data = e.to_dict(suggestions=False)["warnings"]
+    assert [w["kind"] for w in data] == ["idle-axis"] and data[0]["wasted_bytes"] > 0
