@@ -113,13 +113,16 @@ def _inside(eqn) -> _Sweep:
     """What the programs of an equation hold besides what they are given."""
     best = _Sweep(0, UNKNOWN, [])
     for inner in bodies(eqn):
-        found = _sweep(inner, set())
-        given = {v for v in inner.invars}
-        # slices that a scan hands to its body are buffers of their own
-        first = 0
+        given, carried = set(inner.invars), set[Var]()
+        # what a loop carries is written anew by each step, where it was; slices that a scan hands
+        # to its body are buffers of their own
         if eqn.op.name == "scan":
-            first = eqn.params["num_consts"] + eqn.params["num_carry"]
-            given = set(inner.invars[:first])
+            first = eqn.params["num_consts"]
+            given = set(inner.invars[:first + eqn.params["num_carry"]])
+            carried = set(inner.invars[first:first + eqn.params["num_carry"]])
+        elif eqn.op.name == "while" and inner is eqn.params["body_jaxpr"]:
+            carried = set(inner.invars[eqn.params["body_nconsts"]:])
+        found = _sweep(inner, carried)
         own = sum(nbytes(v.aval) for v in given)
         peak = max(0, found.peak - own)
         if peak > best.peak:

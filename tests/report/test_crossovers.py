@@ -85,6 +85,31 @@ def test_data_parallelism_between_h100_nodes():
     assert reduce * rate / (8 * D * F) == pytest.approx(2475, rel=0.02)
 
 
+def mixed_ratio(hidden):
+    """Weights gathered over two torus axes, activations over the third, beside the products."""
+    topology = Topology.of("v5p", {"x": 256, "y": 16}, shape=(16, 16, 16))
+    rate = hardware("v5p").peak_of("bfloat16")
+    block = 2 * D * hidden * BF16 // 4096
+    weights = collective_seconds(topology, "all-gather", ("x",), 256, block, 255 * block)
+
+    def ratio(tokens):
+        part = tokens * 16 * D * BF16 // 16          # a device's part of the activations of its row
+        gather = collective_seconds(topology, "all-gather", ("y",), 16, part, 15 * part)
+        scatter = collective_seconds(topology, "reduce-scatter", ("y",), 16, 16 * part, 15 * part)
+        return max(weights, gather + scatter) / (4 * tokens * D * hidden / rate)
+
+    return ratio
+
+
+def test_fsdp_with_tensor_parallelism_over_v5p():
+    """Tokens a device: C**2 / (W**2 * 2 * F) where the devices are divided best, here F = 16 C/W."""
+    hidden = 16 * 2550
+    found = crossing(mixed_ratio(hidden), 1, 1e5)
+    assert found == pytest.approx(2550 ** 2 / (2 * hidden), rel=0.12)
+    assert mixed_ratio(hidden)(500) < 1 < mixed_ratio(hidden)(50)
+    assert found < 850 / 8                      # far below what FSDP alone needs, over all axes
+
+
 def fsdp_step(tokens, n=16):
     """A layer's forward pass with weights split over the batch's axis, gathered when used."""
     mesh = AbstractMesh((n,), ("d",))

@@ -1,0 +1,135 @@
+"""Programs whose memory XLA's compiler has planned, written for this library and for JAX alike.
+
+Each is a function of the module (`st` or `jax`) that returns the function, with its arguments as
+(shape, spec[, dtype]) and the positions of those that are donated.
+"""
+from __future__ import annotations
+
+
+def mlp(m):
+    return lambda x, w1, w2: m.numpy.tanh(x @ w1) @ w2
+
+
+def mlp_gradient(m):
+    f = mlp(m)
+    return lambda x, w1, w2: m.grad(lambda ws: (f(x, *ws) ** 2).sum())((w1, w2))
+
+
+def mlp_step(m):
+    f = mlp_gradient(m)
+
+    def step(x, w1, w2):
+        g1, g2 = f(x, w1, w2)
+        return w1 - 0.1 * g1, w2 - 0.1 * g2
+    return step
+
+
+def adam_step(m):
+    def step(x, w, first, second):
+        g = m.grad(lambda w: ((m.numpy.tanh(x @ w)) ** 2).mean())(w)
+        first, second = 0.9 * first + 0.1 * g, 0.95 * second + 0.05 * g * g
+        return w - 1e-3 * first / (m.numpy.sqrt(second) + 1e-8), first, second
+    return step
+
+
+def layers(m, wrap=lambda m, f: f):
+    def f(x, ws):
+        body = wrap(m, lambda h, w: (m.numpy.tanh(m.numpy.sin(m.numpy.tanh(h @ w)) @ w), None))
+        return m.lax.scan(body, x, ws)[0]
+    return f
+
+
+def layers_gradient(m):
+    f = layers(m)
+    return lambda x, ws: m.grad(lambda ws: (f(x, ws) ** 2).sum())(ws)
+
+
+def layers_recomputed(m):
+    f = layers(m, lambda m, body: m.checkpoint(body))
+    return lambda x, ws: m.grad(lambda ws: (f(x, ws) ** 2).sum())(ws)
+
+
+def layers_unrolled(m):
+    def f(x, ws):
+        for i in range(4):
+            x = m.numpy.tanh(x @ ws[i])
+        return x
+    return f
+
+
+def attention(m):
+    def f(q, k, v):
+        s = m.numpy.einsum("bqhd,bkhd->bhqk", q, k) / 8
+        return m.numpy.einsum("bhqk,bkhd->bqhd", m.nn.softmax(s), v)
+    return f
+
+
+def attention_gradient(m):
+    f = attention(m)
+    return lambda q, k, v: m.grad(lambda q: (f(q, k, v) ** 2).sum())(q)
+
+
+def layer_norm(m):
+    def f(x):
+        mean = x.mean(-1, keepdims=True)
+        var = ((x - mean) ** 2).mean(-1, keepdims=True)
+        return (x - mean) / m.numpy.sqrt(var + 1e-5)
+    return f
+
+
+def cross_entropy(m):
+    def f(x, w, labels):
+        logits = x @ w
+        picked = m.numpy.take_along_axis(logits, labels[:, None], axis=1)[:, 0]
+        return (m.nn.logsumexp(logits, -1) - picked).mean()
+    return f
+
+
+def cross_entropy_gradient(m):
+    f = cross_entropy(m)
+    return lambda x, w, labels: m.grad(f, argnums=1)(x, w, labels)
+
+
+def fully_sharded(m):
+    def f(x, w1, w2):
+        return m.numpy.tanh(x @ w1) @ w2
+    return f
+
+
+def contraction_summed(m):
+    return lambda x, w: x @ w
+
+
+def transposed(m):
+    return lambda x: m.numpy.tanh(x).T + 1
+
+
+def embedding(m):
+    return lambda table, ids: m.numpy.tanh(table[ids])
+
+
+WEIGHTS = [((4096, 512), ("x",)), ((512, 2048), (None, "y")), ((2048, 512), ("y",))]
+STACK = [((4096, 512), ("x",)), ((8, 512, 512), (None,))]
+HEADS = [((8, 256, 8, 64), ("x", None, "y"))] * 3
+SQUARE = ((1024, 1024), ("x", "y"))
+LABELS = [((4096, 256), ("x",)), ((256, 8192), (None, "y")), ((4096,), ("x",), "int32")]
+
+PROGRAMS = {
+    "mlp": (mlp, WEIGHTS, ()), "mlp_gradient": (mlp_gradient, WEIGHTS, ()),
+    "mlp_step": (mlp_step, WEIGHTS, (1, 2)),
+    "adam_step": (adam_step, [((2048, 1024), ("x",)), *[((1024, 2048), (None, "y"))] * 3],
+                  (1, 2, 3)),
+    "layers": (layers, STACK, ()), "layers_gradient": (layers_gradient, STACK, ()),
+    "layers_recomputed": (layers_recomputed, STACK, ()),
+    "layers_unrolled": (layers_unrolled, STACK, ()),
+    "attention": (attention, HEADS, ()), "attention_gradient": (attention_gradient, HEADS, ()),
+    "layer_norm": (layer_norm, [((4096, 1024), ("x",))], ()),
+    "cross_entropy": (cross_entropy, LABELS, ()),
+    "cross_entropy_gradient": (cross_entropy_gradient, LABELS, ()),
+    "fully_sharded": (fully_sharded, [((4096, 512), (("x", "y"),)), ((512, 2048), (("x", "y"),)),
+                                      ((2048, 512), (("x", "y"),))], ()),
+    "contraction_summed": (contraction_summed, [((2048, 2048), ("x", "y")),
+                                                ((2048, 2048), ("y",))], ()),
+    "transposed": (transposed, [SQUARE], ()),
+    "embedding": (embedding, [((32768, 256), (None, "y")), ((4096,), ("x",), "int32")], ()),
+}
