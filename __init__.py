@@ -91,7 +91,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "smap": (".tracer.shard_map", "smap"),
     "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
-    "whatif": (".driver.budgets", "whatif"),
+    "whatif": (".driver.whatif", "whatif"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.vmap", "vmap"),
     "debug_nans": (".ir.settings", "debug_nans"),
@@ -151,9 +151,9 @@ if TYPE_CHECKING:
     from .driver import eval_shape as eval_shape
     from .driver import jit as jit
     from .driver import make_jaxpr as make_jaxpr
-    from .driver.budgets import whatif as whatif
     from .driver.explain import explain as explain
     from .driver.pmap import pmap as pmap
+    from .driver.whatif import whatif as whatif
     from .ir.array import Array as Array
     from .ir.context import config as config
     from .ir.device import Device as Device

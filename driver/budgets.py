@@ -1,7 +1,6 @@
-"""What a function may communicate, as a test; and what changes if something else does.
+"""What a function may communicate, as a test.
 
-`assert_comm` fails with the collectives and their lines where a function exceeds its budget;
-`whatif` compares a function with itself under other specs, shapes, meshes or hardware.
+`assert_comm` fails with the collectives and their lines where a function exceeds its budget.
 """
 from __future__ import annotations
 
@@ -11,20 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..ir.diagnostic import error
-from ..ir.mesh import AbstractMesh
-from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding
-from ..ir.spec import PartitionSpec
-from ..report.changes import Argument, Change, Result, text_of
-from ..report.difference import Difference
 from ..report.explanation import ExplainedCollective, Explanation
-from ..report.hardware import Hardware
 from ..report.render import excerpt, quantity
-from ..report.topology import Topology
-from ..tracer import tree
-from .changed import Changed
-from .explain import DEFAULT_HARDWARE, explain
-from .jit import Jitted, jit
+from .explain import explain
 from .stages import Compiled, Lowered
 
 
@@ -100,85 +88,3 @@ def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str
                 location=dearest[0].source if dearest else found.memory.location,
                 label="most of it is from here" if len(dearest) > 1 else "it is from here",
                 because=notes, notes=tuple(listed))
-
-
-def whatif(fun: Callable[..., Any], change: Any = None, *,
-           in_shardings: Mapping[int | str, PartitionSpec] | None = None,
-           out_shardings: Mapping[int, PartitionSpec] | None = None,
-           mesh: Mapping[str, int] | None = None,
-           shapes: Mapping[str, tuple[int, ...]] | None = None,
-           hardware: str | Hardware = DEFAULT_HARDWARE,
-           then_hardware: str | Hardware | None = None,
-           topology: Sequence[int] | Topology | None = None) -> Callable[..., Difference]:
-    """A function that tells what a change does to `fun`, for arguments.
-
-    change: a Suggestion, or another function to compare with. in_shardings: other specs by the
-    position or path of an argument leaf; out_shardings: by the position of a result leaf. mesh:
-    other sizes of mesh axes, by name; shapes: other shapes by argument path. then_hardware: another
-    device. The result has `before` and `after`, both explanations, and their difference as text.
-
-    >>> mesh = st.make_mesh((8,), ("x",))
-    >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
-    >>> d = st.whatif(lambda a: a.sum(0), in_shardings={"a": P(None, "x")})(a)
-    >>> d.before.received_bytes, d.after.received_bytes
-    (448, 0)
-    """
-    jitted = fun if isinstance(fun, Jitted) else jit(fun)
-
-    def compared(*args: Any, **kwargs: Any) -> Difference:
-        before = explain(jitted, hardware, topology=topology)(*args, **kwargs)
-        names = before.partitioned.traced.arg_names
-        changes: list[Change] = list(getattr(change, "changes", ()))
-        for where, spec in (in_shardings or {}).items():
-            i = names.index(where) if isinstance(where, str) else where
-            changes.append(Argument(i, names[i], spec))
-        changes += [Result(i, f"[{i}]", spec) for i, spec in (out_shardings or {}).items()]
-        other: Any = change if callable(change) and not changes else jitted
-        text = text_of(changes)
-        if mesh or shapes:
-            args, kwargs, said = _resized(args, kwargs, names, mesh or {}, shapes or {})
-            text = ", and ".join(filter(None, [text, said]))
-        if changes:
-            placed = before.subject.mesh      # type: ignore[attr-defined]
-            if mesh:
-                placed = _mesh_of(tree.leaves((args, kwargs)))
-            other = Changed(jitted, changes, placed)
-        after = explain(other, then_hardware or hardware,
-                        topology=None if mesh or then_hardware else topology)(*args, **kwargs)
-        return Difference(before, after, text or "another program")
-
-    return compared
-
-
-def _resized(args: Any, kwargs: Any, names: Sequence[str], mesh: Mapping[str, int],
-             shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, Any, str]:
-    """The arguments as structs on a mesh of other sizes, and with other shapes."""
-    leaves, form = tree.flatten((args, kwargs))
-    said = [f"mesh axis {a} of size {n}" for a, n in mesh.items()]
-    made = []
-    for x, name in zip(leaves, names, strict=True):
-        sharding = getattr(x, "sharding", None)
-        if isinstance(sharding, NamedSharding) and mesh:
-            own = sharding.mesh.abstract_mesh
-            unknown = set(mesh) - set(own.axis_names)
-            if unknown:
-                raise ValueError(f"mesh {own} has no axis {', '.join(sorted(unknown))}")
-            sizes = tuple(mesh.get(a, n) for a, n in zip(own.axis_names, own.axis_sizes,
-                                                         strict=True))
-            sharding = NamedSharding(AbstractMesh(sizes, own.axis_names, own.axis_types),
-                                     sharding.spec)
-        shape = shapes.get(name, getattr(x, "shape", ()))
-        if name in shapes:
-            said.append(f"`{name}` of shape {tuple(shape)}")
-        if isinstance(sharding, NamedSharding):
-            x = ShapeDtypeStruct(tuple(shape), x.dtype, sharding=sharding)
-        elif name in shapes:
-            x = ShapeDtypeStruct(tuple(shape), x.dtype)
-        made.append(x)
-    args, kwargs = tree.unflatten(form, made)
-    return args, kwargs, ", ".join(said)
-
-
-def _mesh_of(leaves: Sequence[Any]) -> Any:
-    return next(x.sharding.mesh for x in leaves
-                if isinstance(getattr(x, "sharding", None), NamedSharding))

@@ -102,8 +102,30 @@ class Respec:
         return f"`{self.word}`{at} to {spec_text(self.spec)}{now}"
 
 
-Inside = Constrain | Respec | Ungather | Unsum
-Change = Argument | Result | Constrain | Respec | Ungather | Unsum
+@dataclass(frozen=True)
+class Prioritize:
+    """Let the axes of an argument, or of a constraint, spread in the turn `priority` (0 is first).
+
+    spec: how the value is laid out anyway.
+    """
+    place: Place
+    priority: int
+    name: str
+    spec: PartitionSpec
+    location: Location = field(default=UNKNOWN, compare=False)
+
+    @property
+    def text(self) -> str:
+        at = f" at line {self.location.line}" if self.location.line else ""
+        return f"{self.name}{at} with priority {self.priority}"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.place,)
+
+
+Inside = Constrain | Respec | Ungather | Unsum | Prioritize
+Change = Argument | Result | Inside
 
 
 def text_of(changes: Iterable[Change]) -> str:
@@ -129,11 +151,17 @@ def _made(program: Program, at: Place, change: Inside, mesh: AbstractMesh) -> Pr
     if isinstance(change, Ungather | Unsum):
         eqns[at.equation] = change.made(eqns[at.equation])
         return _with(program, eqns, program.outvars)
-    if isinstance(change, Constrain):
+    if isinstance(change, Prioritize) and at.equation >= 0:
+        eqn = eqns[at.equation]
+        eqns[at.equation] = eqn.replace(params={**eqn.params, "priority": change.priority})
+        return _with(program, eqns, program.outvars)
+    if isinstance(change, Constrain | Prioritize):
         var = program.invars[at.index] if at.equation < 0 else eqns[at.equation].outvars[at.index]
         new = Var(var.aval, var.name)
         made = _constraint(var, new, NamedSharding(mesh, change.spec), change.location,
-                           change.explicit)
+                           isinstance(change, Constrain) and change.explicit)
+        if isinstance(change, Prioritize):
+            made = made.replace(params={**made.params, "priority": change.priority})
         head = at.equation + 1
         return _renamed(program, [*eqns[:head], made], eqns[head:], {var: new})
     eqn = eqns[at.equation]

@@ -1,12 +1,18 @@
 """Two explanations side by side: what changed in collectives, bytes, memory and time."""
 from __future__ import annotations
 
+import html
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.ops.sharding import reshard_p
+from ..ir.types import ArrayType
 from . import render
+from .causes import equations, where
 from .explanation import ExplainedCollective, Explanation
+
+SHOWN = 12         # types that are printed
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,19 @@ class Difference:
 
     @property
     def types(self) -> list[tuple[str, str, str]]:
-        """(name, type before, type after) of arguments and results that are laid out otherwise."""
+        """(name, type before, type after) of arguments, results and values of the user's lines that
+        are laid out otherwise.
+        """
         a, b = self.before.partitioned.local, self.after.partitioned.local
         names = [v.name or f"argument {i}" for i, v in enumerate(a.invars)]
         named = list(zip(names, a.global_in, b.global_in, strict=False))
         named += [(f"result {i}", x, y) for i, (x, y) in enumerate(zip(
             a.global_out, b.global_out, strict=False))]
-        return [(n, x.str_short(True), y.str_short(True)) for n, x, y in named
-                if x.str_short(True) != y.str_short(True)]
+        inner = _values(self.before)
+        named += [(name, inner[key][1], t) for key, (name, t) in _values(self.after).items()
+                  if key in inner]
+        found = [(n, x.str_short(True), y.str_short(True)) for n, x, y in named]
+        return list(dict.fromkeys(f for f in found if f[1] != f[2]))
 
     @property
     def rows(self) -> list[tuple[str, float, float]]:
@@ -57,12 +68,17 @@ class Difference:
                 "removed": [c.to_dict(suggestions=False) for c in self.removed],
                 "added": [c.to_dict(suggestions=False) for c in self.added]}
 
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
     def __str__(self) -> str:
         lines = [self.text] if self.text else []
         if not self:
             return "\n".join([*lines, "  no difference"])
-        for name, x, y in self.types:
-            lines.append(f"  {name}: {x} -> {y}")
+        types = self.types
+        lines += [f"  {name}: {x} -> {y}" for name, x, y in types[:SHOWN]]
+        if len(types) > SHOWN:
+            lines.append(f"  and {len(types) - SHOWN} more values are of other types")
         for mark, found in (("-", self.removed), ("+", self.added)):
             lines += [f"  {mark} {render.heading(c)}, {c.source}" for c in found]
         for name, x, y in self.rows:
@@ -73,6 +89,23 @@ class Difference:
             lines.append(f"  {name.replace('_', ' ')}: {show(x)}"
                          + (f" -> {show(y)}{change}" if x != y else ", as before"))
         return "\n".join(lines)
+
+
+def _values(found: Explanation) -> dict[tuple, tuple[str, ArrayType]]:
+    """The values of the user's lines: place -> what it is called, and its type."""
+    values: dict[tuple, tuple[str, ArrayType]] = {}
+    seen: Counter[tuple] = Counter()
+    for eqn in equations(found.partitioned.resolved):
+        at = where(eqn.location)
+        if eqn.op is reshard_p or not eqn.location.line or at[-1]:
+            continue                                 # derivatives repeat the user's lines
+        key = (*at, eqn.op.name)
+        seen[key] += 1
+        for k, v in enumerate(eqn.outvars):
+            name = (eqn.location.assigned_name() if len(eqn.outvars) == 1 else None) or v.name
+            text = f"`{name}`" if name else f"`{eqn.op.name}`"
+            values[*key, seen[key], k] = f"{text} line {eqn.location.line}", v.aval
+    return values
 
 
 def _missing(a: Explanation, b: Explanation) -> list[ExplainedCollective]:

@@ -75,6 +75,37 @@ def test_what_if_a_suggestion_is_taken():
     assert found.after.received_bytes == best.received_bytes
 
 
+@pytest.mark.parametrize("change", [{"w2": P(None, "Y")}, {"X": 16}, {"x": (128, 256)}])
+def test_a_change_may_be_a_dict(change):
+    found = st.whatif(layer, change)(*ARGS)
+    assert found and found.to_dict()["change"] in str(found)
+    assert "<pre>" in found._repr_html_()
+
+
+def test_what_if_axes_spread_in_another_order():
+    x, w = struct((64, 256), "X"), struct((256, 512), None, "X")
+    found = st.whatif(lambda x, w: jnp.tanh(x @ w), priority={"x": 1})(x, w)
+    assert ("result 0", "f32[64@X,512]", "f32[64,512@X]") in found.types
+    assert any(name.startswith("`tanh` line") for name, _, _ in found.types)
+    assert "`x` with priority 1" in str(found)
+    back = st.whatif(lambda x, w: jnp.tanh(x @ w), priority={"w": 1})(x, w)
+    assert not back
+
+
+def test_what_if_a_constraint_waits():
+    def f(x, w):
+        line = st.lax.with_sharding_constraint(x, NamedSharding(MESH, P("X")))
+        return jnp.tanh(line @ w)
+    x, w = struct((64, 256), "X"), struct((256, 512), None, "X")
+    at = f.__code__.co_firstlineno + 1
+    found = st.whatif(f, priority={at: 1})(x, w)
+    assert f"line {at} with priority 1" in str(found)
+    with pytest.raises(ValueError, match="no `with_sharding_constraint` at line 1"):
+        st.whatif(f, priority={1: 1})(x, w)
+    with pytest.raises(ValueError, match="no argument 'y'"):
+        st.whatif(f, priority={"y": 1})(x, w)
+
+
 def test_what_if_nothing_changes():
     assert not st.whatif(layer)(*ARGS)
 

@@ -102,7 +102,7 @@ def mixed_ratio(hidden):
 
 
 def test_fsdp_with_tensor_parallelism_over_v5p():
-    """Tokens a device: C**2 / (W**2 * 2 * F) where the devices are divided best, here F = 16 C/W."""
+    """Tokens a device: C**2 / (W**2 * 2 * F), devices divided best (here F = 16 C/W)."""
     hidden = 16 * 2550
     found = crossing(mixed_ratio(hidden), 1, 1e5)
     assert found == pytest.approx(2550 ** 2 / (2 * hidden), rel=0.12)
