@@ -6,7 +6,8 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
@@ -134,11 +135,23 @@ class _Resolver:
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
-                targets: Sequence[ArrayType | None], reasons: Sequence[str]) -> Program:
-        """targets: the types in which the results leave (None: as they are)."""
+                targets: Sequence[ArrayType | None], reasons: Sequence[str],
+                arrivals: Mapping[Var, tuple[ArrayType, Location, str]] | None = None
+                ) -> Program:
+        """targets: the types in which the results leave (None: as they are). arrivals: parameters
+        that come in another type than the one they have inside, and where and why they change.
+        """
         eqns: list[Equation] = []
         consts = []
-        invars = [self.bind(v, mesh) for v in program.invars]
+        invars = []
+        for v in program.invars:
+            var = self.bind(v, mesh)
+            if arrivals and v in arrivals:
+                aval, location, reason = arrivals[v]
+                given = Var(aval, v.name)
+                self.env[v] = self.reshard(eqns, given, var.aval, location, reason)
+                var = given
+            invars.append(var)
         for var, value in program.consts:
             whole = Var(typed(var.aval, mesh, ((),) * var.aval.ndim), var.name)
             consts.append((whole, value))
@@ -245,6 +258,7 @@ class _Resolver:
         reason = f"`{eqn.op.name}` keeps this value in one layout"
         operands = [self.atom(a) for a in eqn.invars]
         targets: dict[tuple[int, int], ArrayType] = {}
+        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
         for slot in region.slots:
             inner = region.inner(slot)
             leader = inner[0]
@@ -263,15 +277,35 @@ class _Resolver:
                 self.set_entries(eqn.outvars[slot.result], outer)
             if slot.operand >= 0:
                 old = operands[slot.operand]
+                if slot.stacked and self.grows(old.aval, outer):
+                    # one slice after another is brought to where it is wanted, never all at once
+                    assert isinstance(leader, Var)
+                    have = typed(leader.aval, mesh, old.aval.entries[1:])
+                    arrivals[leader] = (have, *self.wish(leader, eqn))
+                    outer = ((), *old.aval.entries[1:])
                 aval = typed(old.aval, mesh, outer, old.aval.sharding.spec.unreduced)
                 operands[slot.operand] = self.reshard(eqns, old, aval, eqn.location, reason)
         programs: dict[tuple[str, int], Program] = {}
         for p, (param, place, program) in enumerate(region.programs):
             wanted = [targets.get((p, k)) for k in range(len(program.outvars))]
-            programs[param, place] = self.program(program, mesh, wanted, [reason] * len(wanted))
+            programs[param, place] = self.program(program, mesh, wanted, [reason] * len(wanted),
+                                                  arrivals)
         outvars = [self.bind(v, mesh) for v in eqn.outvars]
         eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
                              eqn.location, eqn.reason))
+
+    def grows(self, have: ArrayType, entries: Entries) -> bool:
+        """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
+        return (not have.entries[0] and not have.sharding.spec.unreduced
+                and math.prod(typed(have, have.mesh, entries).local_shape())
+                > math.prod(have.local_shape()))
+
+    def wish(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
+        """Who wants a slice in the layout that it has in the body of a loop."""
+        root = self.graph.asked.get(self.graph.of(atom))
+        if root is not None and root.location is not UNKNOWN:
+            return root.location, f"{root.text} asks for it"
+        return eqn.location, f"`{eqn.op.name}` takes its slices so"
 
 
 def defined_at(program: Program, atom: Atom) -> Location:

@@ -58,6 +58,21 @@ def test_collectives_in_a_body_count_once_per_iteration():
         r.bytes * r.count for r in collectives(done.local))
 
 
+def test_weights_are_gathered_layer_by_layer():
+    """A constraint in the body on a slice does not bring the whole stack together at once."""
+    body = Build(MESH, "layer")
+    c, w = body.arg(16, 8), body.arg(8, 8)
+    w = body.constrain(w, (), ())
+    c = body.op("neg", body.op("add", body.dot(c, w), body.dot(c, body.transpose(w, 1, 0))))
+    b = Build(MESH)
+    x, stack = b.arg(16, 8), b.arg(3, 8, 8)
+    (y,) = scan(b, body.program(c), [x, stack], length=3)
+    done = run(b.program(y), [P("x"), P(None, "y")])
+    (loop,) = [eqn for eqn in done.local.eqns if eqn.op.name == "scan"]
+    assert [v.aval.shape for v in loop.invars] == [(8, 8), (3, 2, 8)]
+    assert [c.count for c in collectives(done.local)] == [3]
+
+
 def test_the_carry_has_one_layout_even_if_the_body_turns_it():
     b = Build(MESH)
     x = b.arg(8, 8)
