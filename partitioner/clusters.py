@@ -29,15 +29,18 @@ class Effort(NamedTuple):
     """How widely is searched.
 
     kept: rows side by side: so many by their price with all that is expected to be paid for what
-    they hold, with half of it, and without. compared: cheapest rows that these
-    are taken from. outcomes: of one equation for one row. joined: rows of clusters that are joined. all_wishes: whether it is tried
-    what readers would like though they gain nothing over bringing the value back.
+    they hold, with half of it, and without; each taken from the `compared` first. outcomes: of one
+    equation for one row. joined: rows of clusters that are joined. all_wishes: whether it is tried
+    what readers would like though they gain nothing over bringing the value back. doubt: quarters
+    by which what is expected to be paid may be wrong; rows that are dearer even so are dropped,
+    none with 0.
     """
     kept: tuple[int, int, int]
     compared: int
     outcomes: int
     joined: int
     all_wishes: bool
+    doubt: int
 
 
 _WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid
@@ -118,8 +121,9 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     found: dict[Row, tuple[int, tuple[int, ...], Choice | None]] = {}
     fixed = [None if c >= 0 else held for c, held in sources]
     for price, parents in _joined(layouts, contents, effort.joined):
-        held = tuple([contents[c].rows[parents[c]][place] if own is None else own  # type: ignore
-                      for (c, place), own in zip(sources, fixed, strict=True)])
+        held: tuple[Held, ...] = tuple([
+            contents[c].rows[parents[c]][place] if own is None else own         # type: ignore
+            for (c, place), own in zip(sources, fixed, strict=True)])
         stay = [contents[c].rows[parents[c]][place] for c, place in kept]
         for o in outcomes(layouts, task, held, reading.goals, reading.repeats, reading.ends,
                           effort.outcomes):
@@ -201,6 +205,11 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
     aheads = [_ahead(layouts, values, row) for row in rows]
     kinds = [v[0] for v in values]
     gaps, gap = layouts.gaps, layouts.gap
+    # what rows cost at least and at most, if what is ahead turns out otherwise than expected
+    hoped = [4 * (price + ahead) - effort.doubt * abs(ahead)
+             for price, ahead in zip(prices, aheads, strict=True)]
+    least = min([4 * (price + ahead) + effort.doubt * abs(ahead)
+                 for price, ahead in zip(prices, aheads, strict=True)])
     chosen: list[int] = []
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         if not count:
@@ -208,7 +217,7 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
         ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
         order = sorted(range(len(rows)), key=ranks.__getitem__)
         for i in order[:effort.compared]:
-            if i in chosen:
+            if i in chosen or (effort.doubt and hoped[i] > least):
                 continue
             row, price = rows[i], prices[i]
             for j in chosen:

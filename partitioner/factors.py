@@ -61,8 +61,8 @@ class _Structure:
     factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2) of each.
     """
 
-    SHARED = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product", "kind",
-              "passing", "places", "plain", "simple", "split_ok", "spots")
+    SHARED = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product",
+              "kind", "passing", "places", "plain", "simple", "split_ok", "spots")
     __slots__ = SHARED
 
     def __init__(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> None:

@@ -54,8 +54,8 @@ class Layouts:
     memo: answers about equations, by what they depend on. served: equations asked about.
     """
 
-    __slots__ = ("aheads", "gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers", "prices",
-                 "served", "shapes", "table")
+    __slots__ = ("aheads", "gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers",
+                 "prices", "served", "shapes", "table")
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
@@ -158,7 +158,8 @@ class Layouts:
                 least = min(least, self.price(kind, layout, n) + gain)
         return least
 
-    def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool) -> Goal:
+    def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
+                 ) -> Goal:
         """What the readers of two goals like; a value is brought once to what both of them like.
 
         all_of_them: also what gains nothing over bringing the value back.

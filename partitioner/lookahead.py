@@ -23,8 +23,9 @@ from .outcomes import goals_before, outcomes
 from .tasks import Member, Outcome, Task, Tasks
 
 # By the number of equations, up to which; short programs are searched more widely.
-EFFORTS = ((64, Effort((4, 4, 2), 16, 6, 64, True)), (400, Effort((3, 2, 0), 12, 4, 16, False)),
-           (math.inf, Effort((2, 1, 0), 8, 3, 16, False)))
+EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),
+           (400, Effort((3, 2, 0), 12, 4, 16, False, 2)),
+           (math.inf, Effort((2, 1, 0), 8, 3, 16, False, 2)))
 
 
 def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
@@ -152,12 +153,12 @@ class Planner:
             settled = task.settled is not None and not likes(after) and not task.linear
             if settled and (not goals or goals.keys().isdisjoint(part.read)):
                 continue
-            before: Sequence[Goal] = ((),) * len(part.read)
+            before: tuple[Goal, ...] = ((),) * len(part.read)
             if not settled:
                 before = goals_before(layouts, task, after or ((),) * len(part.made), every)
             for i, v in enumerate(part.read):
                 mine = goals.get(v)
-                goal = before[i]
+                goal: Goal = before[i]
                 if mine is not None:
                     goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,
                                             mine[-1][1], every)

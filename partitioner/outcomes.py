@@ -164,7 +164,7 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple
     hints: list[Held] = [() if p < 0 else held[p] for p in places]
     hints += [(home, *more) for home, more in zip(task.homes[count:], wanted, strict=True)]
     nearest, ahead = layouts.nearest, layouts.ahead
-    out: dict[tuple, tuple[int, Outcome]] = {}
+    out: dict[tuple, tuple[int, Outcome, bool]] = {}
     for way in _sums(layouts, task, held):
         for option in table.suggested(hints, way):
             price = option.price if way is task.sums else option.price + PASSED_ON
@@ -186,8 +186,8 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple
             other = out.get(row)
             if other is None or price < other[1].price:
                 out[row] = (price + rest, Outcome(price, option.choice, *row),
-                            price > option.price or option.choice.received
-                            or option.choice.pending)
+                            bool(price > option.price or option.choice.received
+                                 or option.choice.pending))
     ranked = sorted(out.values(), key=itemgetter(0))
     _, best, moves = ranked[0]
     if moves or best.operands != held:

@@ -30,7 +30,8 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    return _Chooser(program, layouts_for(program.mesh, len(program.eqns)), program.memo.get(KEY), {}, {}).run()
+    layouts = layouts_for(program.mesh, len(program.eqns))
+    return _Chooser(program, layouts, program.memo.get(KEY), {}, {}).run()
 
 
 def form(aval: ArrayType) -> Form:
@@ -118,9 +119,10 @@ class _Chooser:
     def chosen(self, eqn: Equation, members: Sequence[Member], choice: Choice) -> None:
         pinned = {k for m in members for k, p in zip(m.results, m.task.pinned, strict=True) if p}
         count = len(eqn.invars)
-        info = members[0].task.table.info if len(members) == 1 else rule_info(eqn.op.factor_rule(
-            tuple([a.aval.shape for a in eqn.invars]),
-            tuple([v.aval.shape for v in eqn.outvars]), eqn.params))
+        table = members[0].task.table
+        info = table.info if table is not None and len(members) == 1 else rule_info(
+            eqn.op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                               tuple([v.aval.shape for v in eqn.outvars]), eqn.params))
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
             if isinstance(atom, Var):

@@ -116,12 +116,13 @@ class Task:
     options.
     """
 
-    __slots__ = ("alone", "goals", "homes", "kinds", "linear", "needs", "outcomes", "pinned", "places",
-                 "settled", "sums", "table", "var_homes", "var_kinds")
+    __slots__ = ("alone", "goals", "homes", "kinds", "linear", "needs", "outcomes", "pinned",
+                 "places", "settled", "sums", "table", "var_homes", "var_kinds")
 
     def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
-                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held) -> None:
+                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held
+                 ) -> None:
         self.table, self.kinds, self.homes = table, kinds, homes
         self.places, self.sums, self.linear = places, sums, linear
         self.pinned, self.needs = pinned, needs
@@ -158,7 +159,7 @@ class Task:
         option = table.option(dict(sorted(axes_of.items())), self.sums)
         if option is None or option.choice.received or option.results != self.homes[count:]:
             return None
-        held = [(n,) for n in self.var_homes]
+        held: list[Held] = list(self.alone)
         for place, need, kind in zip(self.places, option.needs, self.kinds, strict=False):
             if place >= 0 and need not in held[place]:
                 if layouts.nearest(kind, held[place], need)[0]:
