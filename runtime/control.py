@@ -8,12 +8,14 @@ loops and branches inside, so that a device that is done neither prolongs a loop
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..ir.keys import storage_dtype
+from ..ir.pool import empty
 from ..ir.program import Equation, Program
 from .axes import MeshAtoms
 from .calls import Call
@@ -31,11 +33,14 @@ class Inner:
     """A program inside, planned for operands in given layouts.
 
     mask: the axes over which a predicate lets some devices run it and others not; its plan then has
-    the mask as first argument. results: its values, in the layouts that they were computed in.
+    the mask as first argument. trial: only to see which layouts the body prefers: what is carried
+    may count as uniform, as it is in the first iteration. sums: the axes over which each result is
+    folded. results: its values, in the layouts that they were computed in.
     """
 
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
-                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None) -> None:
+                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
+                 trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
         flat = program.memo.get("flat")
         if flat is None:
             flat = program.memo["flat"] = FlatProgram(program)
@@ -43,10 +48,13 @@ class Inner:
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
         for var, x, layout in zip(flat.invars, operands, layouts, strict=True):
-            same = x.uniform if layout is x.layout else ()
+            same = x.uniform if trial or layout is x.layout else ()
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
-        q.follow()
+        q.follow(sums)
         self.results: list[Value] = [q.value_of(a) for a in flat.outvars]
+        if sums:
+            self.results = [q.folded(x, axes) if axes else x
+                            for x, axes in zip(self.results, sums, strict=True)]
         self.guard = guard(flat, p.atoms, mask, predicate)
 
     def finish(self, layouts: Sequence[Layout]) -> Plan:
@@ -95,13 +103,16 @@ def plain(layout: Layout) -> Layout:
     return Layout(layout.stack, layout.split)
 
 
+NONE: frozenset[str] = frozenset()
+
+
 def joined(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
     """A layout for a value that comes in both."""
     if got.atoms <= have.atoms:
         return have
     if have.atoms <= got.atoms:
-        return plain(got)
-    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split)
+        return got
+    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split, have.folded)
 
 
 def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
@@ -117,7 +128,7 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
     At first an arrangement that the body prefers is taken over: one copy before the loop instead
     of one an iteration.
     """
-    return [plain(b) if first and a.atoms == b.atoms else joined(a, b, atoms)
+    return [b if first and a.atoms == b.atoms else joined(a, b, atoms)
             for a, b in zip(layouts, made, strict=True)]
 
 
@@ -136,49 +147,74 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         whole.append(p.view(x, stack, ((), *x.layout.split[1:])))
         items.append(Layout(stack, x.layout.split[1:]))
         depths.append(len(stack))
-    layouts = [plain(x.layout) for x in operands[nc:nc + nk]]
+    sums = [p.folds.get(v, {}).get("sum", NONE) for v in eqn.outvars]
+    for i, axes in enumerate(sums[:nk], nc):
+        operands[i] = p.folded(operands[i], axes)
+    layouts = [x.layout for x in operands[nc:nc + nk]]
     first = True
     while True:
-        inner = Inner(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate)
+        trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
+        inner = Inner(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate,
+                      trial, sums)
         grown = _settled(layouts, [r.layout for r in inner.results[:nk]], atoms, first)
-        if grown == layouts:
+        if grown == layouts and not trial:
             break
         layouts, first = grown, False
-    outs = [plain(r.layout) for r in inner.results[nk:]]
+    outs = [r.layout for r in inner.results[nk:]]
     body, check = inner.finish_loop([*layouts, *outs], nc), inner.guard
-    made = [Layout(t.stack, ((), *t.split)) for t in outs]
+    made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
     dtypes = [storage_dtype(v.dtype) for v in types]
-    out_depths = [len(t.stack) for t in made]
-    order = range(length - 1, -1, -1) if params["reverse"] else range(length)
-    masks = len(mask_slot)
-
-    def run(*arrays: Any) -> Arrays:
-        head = arrays[:masks + nc]
-        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
-        xs = arrays[masks + nc + nk:]
-        ys = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-        if not length:
-            return [*carry, *ys]
-        if check is not None:
-            check(arrays[0])
-        step = body.bound(head)
-        for i in order:
-            here = [x[(slice(None),) * depth + (i, ...)]
-                    for x, depth in zip(xs, depths, strict=True)]
-            results = step([*head, *carry, *here])
-            carry = results[:nk]
-            for y, depth, value in zip(ys, out_depths, results[nk:], strict=True):
-                y[(slice(None),) * depth + (i,)] = value
-        return [*carry, *ys]
-
+    run = _scan(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
+                list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)))
     slots = [*mask_slot, *(x.slot for x in operands[:nc]),
              *(p.view(x, t.stack, t.split) for x, t in
                zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
     results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
     for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
         p.bind(var, layout, slot)
+
+
+def _scan(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
+          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
+          ) -> Callable[..., Arrays]:
+    """The function of mask, constants, carry and items. depths: where the items' dimension is.
+
+    results: of what iterations give, shape and dtype of all together, and where the dimension is.
+    """
+    def run(*arrays: Any) -> Arrays:
+        head = arrays[:masks + nc]
+        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
+        ys = [empty(shape, dtype) for shape, dtype, _ in results]
+        if not length:
+            return [*carry, *ys]
+        if check is not None:
+            check(arrays[0])
+        step = body.bound(head)
+        items = [_items(x, depth, reverse)
+                 for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
+        places = [np.moveaxis(y, depth, 0) if depth else y
+                  for y, (_, _, depth) in zip(ys, results, strict=True)]
+        order = range(length - 1, -1, -1) if reverse else range(length)
+        each = zip(*items, strict=True) if items else itertools.repeat(())
+        for i, here in zip(order, each, strict=False):
+            out = step([*head, *carry, *here])
+            carry = out[:nk]
+            for y, value in zip(places, out[nk:], strict=True):
+                y[i] = value
+        return [*carry, *ys]
+
+    return run
+
+
+def _items(x: Any, depth: int, reverse: bool) -> Any:
+    """The slices of an array along a dimension, one after the other."""
+    if depth:
+        x = np.moveaxis(x, depth, 0)
+    if x.ndim == 1:                 # arrays of rank 0, not numpy's scalars
+        x = [x[i, ...] for i in range(len(x))]
+    return x[::-1] if reverse else x
 
 
 # -- while -----------------------------------------------------------------------------------------

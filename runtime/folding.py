@@ -22,6 +22,7 @@ from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, axis_names
+from .flatten import FlatProgram
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
@@ -141,19 +142,25 @@ def _kind_of_dtype(dtype: Any) -> str:
 
 
 def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
-          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms) -> dict[Var, Folds]:
+          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
+          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
     """For each value that has uses: over which axes it may be held folded, by operator.
 
-    Values that are not in the result may not be folded.
+    sums: for each result of the program, if it is a loop's body, the axes over which its sum is
+    wanted. loops: whether what loops carry and stack may be folded. Values that are not in the
+    result may not be folded.
     """
     found: dict[Var, Folds] = {}
-    if not any([eqn.op.collective is not None for eqn in eqns]):
+    if not any(sums) and not any([eqn.op.collective is not None for eqn in eqns]):
         return found                          # nothing combines anything
-    for v in outvars:
+    for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
         if isinstance(v, Var):
-            found[v] = {}
+            found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}
     for eqn in reversed(eqns):
-        uses = _uses(eqn, found, varies, atoms)
+        if eqn.op.name == "scan":
+            uses = _scan_uses(eqn, found, varies, atoms, loops)
+        else:
+            uses = _uses(eqn, found, varies, atoms)
         for v, use in zip(eqn.invars, uses, strict=True):
             if not isinstance(v, Var):
                 continue
@@ -165,6 +172,40 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
             else:
                 found[v] = use
     return found
+
+
+def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, frozenset[str]],
+               atoms: MeshAtoms, loops: bool) -> list[Folds]:
+    """What a scan's results and carry may be folded over: the body must be linear in the carry.
+
+    Enters for its results what remains of it.
+    """
+    params = eqn.params
+    nc, nk = params["num_consts"], params["num_carry"]
+    sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
+    if any(sums):
+        program = params["jaxpr"]
+        flat = program.memo.get("flat")
+        if flat is None:
+            flat = program.memo["flat"] = FlatProgram(program)
+        known = {v: NONE for v, _ in flat.consts}
+        for i, (v, x) in enumerate(zip(flat.invars, eqn.invars, strict=True)):
+            known[v] = varies[x] if isinstance(x, Var) else NONE
+            if nc <= i < nc + nk:
+                known[v] |= varies[eqn.outvars[i - nc]]
+        inside = variation(flat.eqns, known, atoms)
+        carried = flat.invars[nc:nc + nk]
+        while True:
+            inner = folds(flat.eqns, flat.outvars, inside, atoms, sums)
+            left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
+                    for v, axes in zip(carried, sums[:nk], strict=True)]
+            if left == sums[:nk]:
+                break
+            sums[:nk] = left
+    for v, axes in zip(eqn.outvars, sums, strict=True):
+        found[v] = {"sum": axes} if axes else {}
+    return [{"sum": sums[i - nc]} if nc <= i < nc + nk and sums[i - nc] else {}
+            for i in range(len(eqn.invars))]
 
 
 def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],

@@ -137,14 +137,17 @@ class Planner(Workspace):
                    zip(flat.outvars, _global_types(program.global_out, flat.outvars), strict=True)]
         return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
 
-    def follow(self) -> None:
-        """Append the calls of all equations; the parameters have their values already."""
+    def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
+        """Append the calls of all equations; the parameters have their values already.
+
+        sums: of a loop's body, the axes over which the sum of each result is wanted.
+        """
         flat = self.flat
         for var, value in flat.consts:
             self.at[var] = self.constant(value, var.aval)
         known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
         varies = variation(flat.eqns, known, self.atoms)
-        self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms)
+        self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums, self.mask is None)
         for eqn in flat.eqns:
             self.eqn = eqn
             self.equation(eqn)
