@@ -18,7 +18,7 @@ from typing import Any
 
 from .blocked import Blocked, Member
 from .calls import Call
-from .recording import LARGE, REDUCE, REPEAT, RESHAPE, Recording
+from .recording import LARGE, REDUCE, REPEAT, RESHAPE, Kernel, Recording
 
 Shape = tuple[int, ...]
 LONGEST_ROW = 1 << 18           # elements; a row must fit into a block
@@ -108,14 +108,13 @@ class _Group:
         return rows == self.rows or all(fits(_recording(c), rows) for _, c in self.calls)
 
 
-def _elements(call: Call) -> int:
+def _kernel(call: Call) -> Kernel:
     assert call.kernel is not None
-    return max(map(math.prod, call.kernel.shapes))
+    return call.kernel
 
 
 def _recording(call: Call) -> Recording:
-    assert call.kernel is not None
-    found = call.kernel.recording
+    found = _kernel(call).recording
     assert found is not None
     return found
 
@@ -296,7 +295,7 @@ class _Fusion:
                 wanted.update(call.inputs)
         inside.reverse()
         results = [c.outputs[0] for c in inside if c.outputs[0] in needed - viewed]
-        if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
+        if len(inside) == 1 and _kernel(inside[0]).elements < ALONE * LARGE:
             self.out.extend(inside)
         elif results:
             members = [Member(_recording(c), c.inputs, c.outputs[0], c.eqn) for c in inside]

@@ -65,20 +65,24 @@ class Recording(NamedTuple):
 class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
-    function: of the operand arrays. shapes, dtypes: of the operands, then of the result. is_large:
-    whether one of them is.
+    function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
+    of the largest.
     """
 
-    __slots__ = ("_known", "_recording", "dtypes", "function", "is_large", "shapes")
+    __slots__ = ("_known", "_recording", "dtypes", "elements", "function", "shapes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
         self.function = function
         self.shapes = tuple(shapes)
         self.dtypes = tuple(dtypes)
-        self.is_large = max(map(math.prod, self.shapes)) >= LARGE
+        self.elements = max(map(math.prod, self.shapes))
         self._known = False
         self._recording: Recording | None = None
+
+    @property
+    def is_large(self) -> bool:
+        return self.elements >= LARGE
 
     @property
     def recording(self) -> Recording | None:

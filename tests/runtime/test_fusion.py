@@ -14,7 +14,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import pool
 from shardtrace.ir.context import config
-from shardtrace.runtime import blocked, cores, decisions, fusion, plan, recording
+from shardtrace.runtime import blocked, cores, fusion, plan, recording
 from shardtrace.runtime.blocked import Blocked
 from shardtrace.runtime.fusion import fits, natural_rows
 from shardtrace.runtime.recording import record
@@ -30,9 +30,7 @@ def _tiny(patch):
                                 (blocked, "BLOCK", 200), (cores, "ENOUGH", 64),
                                 (cores, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
-    decisions._KNOWN.clear()
     yield
-    decisions._KNOWN.clear()
 
 
 @pytest.fixture
