@@ -3,6 +3,7 @@ made to hold: arguments are brought to in_specs, results cast to what out_specs 
 """
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .shard_map_checks import check_cast, check_out_ranks, check_pending, check_replication
+from .signature import is_plain_function, paths_of
 from .tracer import typeof
 
 Axes = frozenset[str]
@@ -76,10 +78,16 @@ def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[Partiti
 
 def _check_spec_tree(specs: Any, what: str, mesh: AbstractMesh, axes: Axes) -> None:
     static = what == "in_specs"     # elsewhere None is an empty subtree, as in a result
-    for path, s in tree.leaves_with_path(specs, lambda x: _is_spec(x) or (
-            static and x is None)):
+
+    def is_leaf(x: Any) -> bool:
+        return _is_spec(x) or (static and x is None)
+
+    if all([s is None or _is_spec(s) and _fits(what, s, mesh, axes)
+            for s in tree.leaves(specs, is_leaf)]):
+        return
+    for path, s in tree.leaves_with_path(specs, is_leaf):
         where = what + tree.keystr(path)
-        if s is None and what == "in_specs":
+        if s is None and static:
             continue
         if not isinstance(s, PartitionSpec):
             raise TypeError(
@@ -92,9 +100,22 @@ def _check_spec_tree(specs: Any, what: str, mesh: AbstractMesh, axes: Axes) -> N
                     f"shard_map {what} argument must refer to an axis marked as manual "
                     f"({braces(axes)}), but:\n\n  {where} refers to {a!r}\n\nCheck the {what} "
                     "values passed to shard_map.")
-        check_pending(what, s, mesh, axes)
-        NamedSharding(mesh.update_axis_types(dict.fromkeys(mesh.axis_names, AxisType.Explicit)),
-                      s)                         # duplicates, unknown unreduced axes
+        _check_spec(what, s, mesh, axes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _fits(what: str, s: PartitionSpec, mesh: AbstractMesh, axes: Axes) -> bool:
+    """Whether a spec speaks of Manual axes only. Raises where it has another fault."""
+    if not all(a in axes or a in mesh.manual_axes for a in s.axes()):
+        return False
+    _check_spec(what, s, mesh, axes)
+    return True
+
+
+def _check_spec(what: str, s: PartitionSpec, mesh: AbstractMesh, axes: Axes) -> None:
+    check_pending(what, s, mesh, axes)
+    NamedSharding(mesh.update_axis_types(dict.fromkeys(mesh.axis_names, AxisType.Explicit)),
+                  s)                             # duplicates, unknown unreduced axes
 
 
 def match_types(values: list[Any], types: list[ArrayType], specs: list[PartitionSpec],
@@ -137,17 +158,20 @@ def match_types(values: list[Any], types: list[ArrayType], specs: list[Partition
 
 def leaf_names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
     """The paths of the arguments' leaves: parameter names, or `args[i]`."""
-    try:
-        parameters = list(inspect.signature(f).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = []
-    for (first, *rest), _ in tree.leaves_with_path(args):
-        i = first.idx
-        base = parameters[i].name if i < len(parameters) and parameters[i].kind not in (
-            inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD) else f"args[{i}]"
-        names.append(base + tree.keystr(rest))
-    return names
+    if is_plain_function(f):
+        code = f.__code__  # type: ignore[attr-defined]
+        known = code.co_varnames[:code.co_argcount]
+        if not code.co_flags & inspect.CO_VARARGS:       # which would stand between the two
+            known = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+    else:
+        try:
+            parameters = list(inspect.signature(f).parameters.values())
+        except (TypeError, ValueError):
+            parameters = []
+        known = [f"args[{i}]" if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) else p.name
+                 for i, p in enumerate(parameters)]
+    return [name for i, x in enumerate(args)
+            for name in paths_of(x, known[i] if i < len(known) else f"args[{i}]")]
 
 
 # -- results ---------------------------------------------------------------------------------------
@@ -168,7 +192,7 @@ def out_specs_of(prefix: Any, results: Any, mesh: AbstractMesh, axes: Axes
 def leave(name: str, outs: list[Any], specs: list[PartitionSpec], mesh: AbstractMesh, axes: Axes,
           results: Any, check_vma: bool) -> list[Any]:
     """Results as they leave the region of the function `name`: cast to what their specs say."""
-    paths = [tree.keystr(p) for p, _ in tree.leaves_with_path(results)]
+    paths = paths_of(results)
     types = [typeof(x) for x in outs]
     check_out_ranks(name, types, specs, paths)
     if not check_vma:

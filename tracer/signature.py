@@ -142,7 +142,7 @@ class Arguments:
     @functools.cached_property
     def positional_names(self) -> tuple[str, ...]:
         f = self._f
-        if _is_plain(f) and not self.static_nums:
+        if is_plain_function(f) and not self.static_nums:
             return f.__code__.co_varnames[:f.__code__.co_argcount]
         if self.signature is None:
             return ()
@@ -154,7 +154,7 @@ class Arguments:
     def rest_name(self) -> str:
         """What the function calls the positional arguments that have no name of their own."""
         f = self._f
-        if _is_plain(f) and f.__code__.co_flags & inspect.CO_VARARGS:
+        if is_plain_function(f) and f.__code__.co_flags & inspect.CO_VARARGS:
             code = f.__code__
             return code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
         parameters = self.signature.parameters.values() if self.signature is not None else ()
@@ -196,18 +196,26 @@ class Arguments:
         names = self.positional_names
         for i, x in enumerate(args):
             base = names[i] if i < len(names) else f"{self.rest_name}[{i - len(names)}]"
-            if not _enter_names(base, x, out):
+            if not _enter_paths(base, x, out):
                 return None
         return tuple(out)
 
 
-def _is_plain(f: Any) -> bool:
+def paths_of(x: Any, base: str = "") -> list[str]:
+    """The path of every leaf of x, `base` in front: `['w'][0]`."""
+    out: list[str] = []
+    if _enter_paths(base, x, out):
+        return out
+    return [base + tree.keystr(path) for path, _ in tree.leaves_with_path(x)]
+
+
+def is_plain_function(f: Any) -> bool:
     """Whether a function's code tells its parameters, so that no signature need be made."""
     return type(f) is types.FunctionType and not hasattr(f, "__wrapped__") \
         and not hasattr(f, "__signature__")
 
 
-def _enter_names(path: str, x: Any, out: list[str]) -> bool:
+def _enter_paths(path: str, x: Any, out: list[str]) -> bool:
     """Append the path of every leaf of x; False where x holds a container of another kind."""
     if isinstance(x, (Array, np.ndarray, np.generic, ArrayType, ShapeDtypeStruct)):
         out.append(path)
@@ -217,11 +225,11 @@ def _enter_names(path: str, x: Any, out: list[str]) -> bool:
         out.append(path)
         return True
     if kind is list or kind is tuple:
-        return all([_enter_names(f"{path}[{i}]", item, out) for i, item in enumerate(x)])
+        return all([_enter_paths(f"{path}[{i}]", item, out) for i, item in enumerate(x)])
     if kind is dict:
         try:
             keys = sorted(x)
         except TypeError:
             return False
-        return all([_enter_names(f"{path}[{k!r}]", x[k], out) for k in keys])
+        return all([_enter_paths(f"{path}[{k!r}]", x[k], out) for k in keys])
     return x is None

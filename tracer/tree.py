@@ -12,6 +12,7 @@ from typing import Any
 
 import optree
 
+from ..ir.array import Array
 from ..ir.pytree import NAMESPACE, ChildKey, flatten, unflatten
 from ..ir.pytree import rebuilder as rebuilder
 from ..ir.tree_prefix import PrefixError as PrefixError
@@ -37,6 +38,8 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
 
     Raises ValueError, naming the key path, where a tree of `rest` has another structure.
     """
+    if not rest and isinstance(tree, Array):
+        return f(tree)
     flat, treedef = flatten(tree, is_leaf)
     others = []
     for other in rest:

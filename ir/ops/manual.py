@@ -7,6 +7,7 @@ directions; the user's side is in tracer/shard_map.py.
 """
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..spec import PartitionSpec, spec_from_entries
 from ..types import ArrayType, ManualState, array_type
 
 
+@functools.lru_cache(maxsize=256)
 def manual_mesh(mesh: AbstractMesh, axes: frozenset[str]) -> AbstractMesh:
     """`mesh` with these axes Manual, as the body of a shard_map sees it."""
     return mesh.update_axis_types({a: AxisType.Manual for a in mesh.axis_names if a in axes})
@@ -29,6 +31,15 @@ def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
 
     The local shape is the whole one over the spec's axes; the value varies over those axes.
     """
+    key = ("entering", spec, mesh, axes, check_vma)
+    found = t.memo.get(key)
+    if found is None:
+        found = t.memo[key] = _entering_type(t, spec, mesh, axes, check_vma)
+    return found
+
+
+def _entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
+                   check_vma: bool) -> ArrayType:
     entries = spec.entries + ((),) * (t.ndim - len(spec.entries))
     shape = tuple(n // math.prod(mesh.axis_size(a) for a in dim)
                   for n, dim in zip(t.shape, entries, strict=True))
@@ -47,6 +58,15 @@ def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
 def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
                  ) -> ArrayType:
     """The type of the whole value outside, from the block's: out_specs' axes are major."""
+    key = ("leaving", spec, mesh, axes)
+    found = t.memo.get(key)
+    if found is None:
+        found = t.memo[key] = _leaving_type(t, spec, mesh, axes)
+    return found
+
+
+def _leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
+                  ) -> ArrayType:
     entries = spec.entries + ((),) * (t.ndim - len(spec.entries))
     shape = tuple(n * math.prod(mesh.axis_size(a) for a in dim)
                   for n, dim in zip(t.shape, entries, strict=True))

@@ -229,7 +229,7 @@ def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     axes = axes_of(axis_name)
     axis_size_of(axes, "ppermute")
     check_single(axes, "ppermute")
-    pairs = tuple((int(s), int(d)) for s, d in perm)
+    pairs = tuple([(int(s), int(d)) for s, d in perm])
     return tree.map(lambda v: ops.ppermute_p.bind(as_varying(v, axes), axis_name=axes, perm=pairs),
                     x)
 
