@@ -8,8 +8,9 @@ data that the type does not show.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +55,11 @@ def read_slice(x: Array, index: Any) -> Array | None:
     fast = _first_dimension(x, index)
     if fast is not None:
         return fast
+    if isinstance(x, Tracer):
+        key = _plain_key(index)
+        plan = None if key is None else _slice_plan(key, x.aval.shape)
+        if plan is not None:
+            return _apply(x, plan)
     plain = plain_index(index, x.aval.shape)
     kinds = {p.kind for p in plain}
     if kinds <= {"slice", "new"} and all(
@@ -61,11 +67,41 @@ def read_slice(x: Array, index: Any) -> Array | None:
         return _trivial(x, plain)
     if _may_slice(x):
         if kinds <= {"int", "slice", "new"} and _in_range(plain, x.aval.shape):
-            return _static(x, plain)
+            return _apply(x, _slices(plain, x.aval.shape))
         if kinds <= {"int", "scalar", "slice", "new"} and all(
                 p.step == 1 for p in plain if p.kind == "slice"):
             return _dynamic(x, plain)
     return None
+
+
+def _plain_key(index: Any) -> tuple[Any, ...] | None:
+    """An index of ints, slices of ints, None and `...`, hashable; None for any other."""
+    items = index if type(index) is tuple else (index,)
+    key: list[Any] = []
+    for i in items:
+        kind = type(i)
+        if kind is int or i is None or i is Ellipsis:
+            key.append(i)
+        elif kind is slice:
+            parts = (i.start, i.stop, i.step)
+            if any([p is not None and type(p) is not int for p in parts]):
+                return None
+            key.append(parts)
+        else:
+            return None
+    return tuple(key)
+
+
+@functools.lru_cache(maxsize=4096)
+def _slice_plan(key: tuple[Any, ...], shape: tuple[int, ...]) -> _Slices | None:
+    """How to read a traced array of this shape at an index, see `_plain_key`: None where an int is
+    out of range, or nothing is left out. The index of a program's line is the same each time."""
+    index = tuple([slice(*i) if type(i) is tuple else i for i in key])
+    plain = plain_index(index, shape)
+    if not _in_range(plain, shape) or all(p.kind in ("slice", "new") for p in plain) and all(
+            _whole(p, n) for p, n in zip(_sized(plain), shape, strict=True)):
+        return None
+    return _slices(plain, shape)
 
 
 def _first_dimension(x: Array, index: Any) -> Array | None:
@@ -104,13 +140,19 @@ def _trivial(x: Array, plain: Sequence[Position]) -> Array:
 
 def _with_new_axes(x: Array, plain: Sequence[Position]) -> Array:
     """x with dimensions of size 1 where the index has None; ints have left none behind."""
+    places = _new_axes(plain)
+    return lax.expand_dims(x, places) if places else x
+
+
+def _new_axes(plain: Sequence[Position]) -> list[int]:
+    """Where the result has dimensions of size 1 for None in the index."""
     places, at = [], 0
     for p in plain:
         if p.kind == "new":
             places.append(at)
         if p.kind not in ("int", "scalar"):
             at += 1
-    return lax.expand_dims(x, places) if places else x
+    return places
 
 
 def _may_slice(x: Array) -> bool:
@@ -126,9 +168,16 @@ def _in_range(plain: Sequence[Position], shape: tuple[int, ...]) -> bool:
                for p, n in zip(_sized(plain), shape, strict=True))
 
 
-def _static(x: Array, plain: Sequence[Position]) -> Array:
+class _Slices(NamedTuple):
+    """A slice (its bounds; None where it takes all), a reversal, a squeeze, and new axes."""
+    bounds: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...] | None] | None
+    backward: tuple[int, ...]
+    dropped: tuple[int, ...]
+    added: tuple[int, ...]
+
+
+def _slices(plain: Sequence[Position], shape: tuple[int, ...]) -> _Slices:
     """ints and slices: one slice, a reversal, a squeeze."""
-    shape = x.aval.shape
     starts, limits, strides, backward, dropped = [], [], [], [], []
     for d, (p, n) in enumerate(zip(_sized(plain), shape, strict=True)):
         if p.kind == "int":
@@ -148,14 +197,22 @@ def _static(x: Array, plain: Sequence[Position]) -> Array:
             starts.append(last)
             limits.append(p.start + 1 if count else 0)
             strides.append(-p.step)
+    bounds = None
     if starts != [0] * len(shape) or tuple(limits) != shape or any(s != 1 for s in strides):
-        x = slice_p.bind(x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                         strides=None if all(s == 1 for s in strides) else tuple(strides))
-    if backward:
-        x = rev_p.bind(x, dimensions=tuple(backward))
-    if dropped:
-        x = squeeze_p.bind(x, dimensions=tuple(dropped))
-    return _with_new_axes(x, plain)
+        bounds = (tuple(starts), tuple(limits),
+                  None if all(s == 1 for s in strides) else tuple(strides))
+    return _Slices(bounds, tuple(backward), tuple(dropped), tuple(_new_axes(plain)))
+
+
+def _apply(x: Array, plan: _Slices) -> Array:
+    if plan.bounds is not None:
+        starts, limits, strides = plan.bounds
+        x = slice_p.bind(x, start_indices=starts, limit_indices=limits, strides=strides)
+    if plan.backward:
+        x = rev_p.bind(x, dimensions=plan.backward)
+    if plan.dropped:
+        x = squeeze_p.bind(x, dimensions=plan.dropped)
+    return lax.expand_dims(x, plan.added) if plan.added else x
 
 
 def _dynamic(x: Array, plain: Sequence[Position]) -> Array:

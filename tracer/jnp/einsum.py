@@ -5,6 +5,7 @@ batch dimensions, the others in both are contracted; a name repeated in one oper
 """
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,11 @@ class _Shaped:
 
 def _path(subscripts: Any, operands: Sequence[Any], optimize: Any) -> tuple[list[Any], list[Any]]:
     """Operands, and the contractions (operand positions, names summed, "ab,bc->ac")."""
+    kind = "optimal" if optimize is True else optimize
+    if isinstance(subscripts, str) and isinstance(kind, str):
+        check_arraylike("einsum", *operands)
+        shapes = tuple([shape_of(x) for x in operands])
+        return [unwrapped(x) for x in operands], _contractions(subscripts, shapes, kind)
     if isinstance(subscripts, str):
         arrays, rest = list(operands), [_Shaped(x) for x in operands]
         call: list[Any] = [subscripts, *rest]
@@ -51,10 +57,26 @@ def _path(subscripts: Any, operands: Sequence[Any], optimize: Any) -> tuple[list
         call = [_Shaped(x) if i % 2 == 0 and i < 2 * len(arrays) else x
                 for i, x in enumerate(flat)]
     check_arraylike("einsum", *arrays)
-    kind = "optimal" if optimize is True else optimize
     _, contractions = opt_einsum.contract_path(*call, einsum_call=True, use_blas=True,
                                                optimize=kind)
     return [unwrapped(x) for x in arrays], [c[:3] for c in contractions]
+
+
+class _OfShape:
+    """An operand of which only the shape is known."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+@functools.lru_cache(maxsize=1024)
+def _contractions(subscripts: str, shapes: tuple[tuple[int, ...], ...], kind: str) -> list[Any]:
+    """The contractions of operands of these shapes: programs repeat them a lot."""
+    _, found = opt_einsum.contract_path(subscripts, *map(_OfShape, shapes), einsum_call=True,
+                                        use_blas=True, optimize=kind)
+    return [c[:3] for c in found]
 
 
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
@@ -178,6 +200,13 @@ def _pair(taken: list[Any], names: list[str], removed: list[str], result: str, p
           dtype: Any, sharding: Any, dot: Any) -> tuple[Any, str]:
     """The contraction of two operands, in the order that spares a transpose if there is one."""
     (lhs, rhs), (ln, rn) = taken, names
+    if sharding is None:
+        plan = _plain_pair(ln, rn, tuple(removed), result, shape_of(lhs), shape_of(rhs))
+        if plan is not None:
+            swapped, numbers, have = plan
+            if swapped:
+                lhs, rhs = rhs, lhs
+            return dot(lhs, rhs, numbers, precision, preferred_element_type=dtype), have
     lhs, ln = _drop_ones(lhs, ln, rhs, rn)
     rhs, rn = _drop_ones(rhs, rn, lhs, ln)
     lc, rc = Counter(ln), Counter(rn)
@@ -185,19 +214,45 @@ def _pair(taken: list[Any], names: list[str], removed: list[str], result: str, p
     rhs, rn = _sum_unique(rhs, rn, [n for n in removed if rc[n] == 1 and lc[n] == 0])
     lhs, ln = _sum_repeated(lhs, ln, lc, result + rn)
     rhs, rn = _sum_repeated(rhs, rn, rc, result + ln)
+    swapped, numbers, have = _pair_numbers(ln, rn, removed, result)
+    if swapped:
+        lhs, rhs = rhs, lhs
+    extra = {}
+    if sharding is not None:
+        extra["out_sharding"] = sharding if have == result else reordered(
+            sharding, [result.index(n) for n in have])
+    return dot(lhs, rhs, numbers, precision, preferred_element_type=dtype, **extra), have
+
+
+def _pair_numbers(ln: str, rn: str, removed: Sequence[str], result: str
+                  ) -> tuple[bool, Any, str]:
+    """Whether the operands change places, their dimension numbers then, and the result's names."""
     both = set(ln) & set(rn)
     contracted = [n for n in removed if n in both]
     batch = [n for n in result if n in both]
     gone = [*contracted, *batch]
     l_rest, r_rest = _without(ln, gone), _without(rn, gone)
     head = "".join(batch)
-    if head + r_rest + l_rest == result:
-        lhs, rhs, ln, rn, l_rest, r_rest = rhs, lhs, rn, ln, r_rest, l_rest
-    have = head + l_rest + r_rest
-    numbers = ((tuple(ln.index(n) for n in contracted), tuple(rn.index(n) for n in contracted)),
-               (tuple(ln.index(n) for n in batch), tuple(rn.index(n) for n in batch)))
-    extra = {}
-    if sharding is not None:
-        extra["out_sharding"] = sharding if have == result else reordered(
-            sharding, [result.index(n) for n in have])
-    return dot(lhs, rhs, numbers, precision, preferred_element_type=dtype, **extra), have
+    swapped = head + r_rest + l_rest == result
+    if swapped:
+        ln, rn, l_rest, r_rest = rn, ln, r_rest, l_rest
+    numbers = ((tuple([ln.index(n) for n in contracted]), tuple([rn.index(n) for n in contracted])),
+               (tuple([ln.index(n) for n in batch]), tuple([rn.index(n) for n in batch])))
+    return swapped, numbers, head + l_rest + r_rest
+
+
+@functools.lru_cache(maxsize=1024)
+def _plain_pair(ln: str, rn: str, removed: tuple[str, ...], result: str,
+                left: tuple[int, ...], right: tuple[int, ...]) -> tuple[bool, Any, str] | None:
+    """The same for operands that go into the product as they are; None for others.
+
+    left, right: shapes.
+    """
+    if len(set(ln)) != len(ln) or len(set(rn)) != len(rn):
+        return None                                    # a diagonal
+    if any((n in ln) != (n in rn) for n in removed):
+        return None                                    # a sum over one operand first
+    if any(1 in (n, m) and n != m for n, m in (
+            (left[ln.index(a)], right[rn.index(a)]) for a in ln if a in rn)):
+        return None                                    # a dimension of size 1 broadcasts
+    return _pair_numbers(ln, rn, removed, result)

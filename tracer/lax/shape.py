@@ -5,6 +5,7 @@ Sharding follows the operand; where it cannot, or another one is wanted, the fun
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -138,9 +139,18 @@ def squeeze(array, dimensions):
 
 def expand_dims(array, dimensions):
     """array with dimensions of size 1 inserted at these positions of the result."""
+    dims = tuple(dimensions)
+    plan = _expanded if all([type(d) is int for d in dims]) else _expanded.__wrapped__
+    sizes, kept = plan(shape_of(array), dims)
+    return broadcast_in_dim(array, sizes, kept)
+
+
+@functools.lru_cache(maxsize=1024)
+def _expanded(shape: tuple[int, ...], dimensions: tuple[int, ...]
+              ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape with size 1 at these positions, and where its own dimensions are then."""
     if len(set(dimensions)) != len(dimensions):
         raise ValueError(f"repeated axis in lax.expand_dims: {dimensions}")
-    shape = shape_of(array)
     ndim = len(shape) + len(dimensions)
     new = [canonical_axis(d, ndim) for d in dimensions]
     if len(set(new)) != len(new):
@@ -149,7 +159,7 @@ def expand_dims(array, dimensions):
     sizes = [1] * ndim
     for d, n in zip(kept, shape, strict=True):
         sizes[d] = n
-    return broadcast_in_dim(array, tuple(sizes), kept)
+    return tuple(sizes), kept
 
 
 def rev(operand, dimensions):
