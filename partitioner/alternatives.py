@@ -10,12 +10,12 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ..ir.op import params_key
 from ..ir.ops.indexing import GatherScatterMode
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
@@ -44,19 +44,19 @@ class Passed(NamedTuple):
 
 def bytes_between(source: ArrayType, target: ArrayType) -> int:
     """Bytes that each device receives when a value changes its type."""
-    if source.sharding is target.sharding:
-        return 0
-    steps = plan(target.mesh, target.shape, source.entries, target.entries,
-                 source.sharding.spec.unreduced, target.sharding.spec.unreduced)
-    return steps.received * target.dtype.itemsize
+    return 0 if source.sharding is target.sharding else _between(source, target)[0]
 
 
 def exchanges_between(source: ArrayType, target: ArrayType) -> int:
     """How many exchanges a value's change of type takes."""
-    if source.sharding is target.sharding:
-        return 0
-    return plan(target.mesh, target.shape, source.entries, target.entries,
-                source.sharding.spec.unreduced, target.sharding.spec.unreduced).exchanges
+    return 0 if source.sharding is target.sharding else _between(source, target)[1]
+
+
+@functools.lru_cache(maxsize=16384)
+def _between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
+    steps = plan(target.mesh, target.shape, source.entries, target.entries,
+                 source.sharding.spec.unreduced, target.sharding.spec.unreduced)
+    return steps.received * target.dtype.itemsize, steps.exchanges
 
 
 def may_pass(eqn: Equation) -> bool:
@@ -83,18 +83,19 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     return tuple([tuple(s) for s in sets if _exact(eqn, types, frozenset(s), constant)])
 
 
-def passed(eqn: Equation, earlier: Sequence[ArrayType | None], memo: dict) -> Passed | None:
+def passed(eqn: Equation, earlier: Sequence[ArrayType | None]) -> Passed | None:
     """The equation with operands in these earlier types; None where it cannot run so.
 
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
-    them may be. memo: answers by op, types and params.
+    them may be.
     """
-    types = tuple(a.aval for a in eqn.invars)
-    constant = tuple(is_nonzero_constant(a) for a in eqn.invars)
-    key = (eqn.op, types, tuple(earlier), constant, params_key(eqn.params))
-    if key not in memo:
-        memo[key] = _first_that_works(eqn, types, tuple(earlier), constant)
-    return memo[key]
+    types = tuple([a.aval for a in eqn.invars])
+    constant = tuple([is_nonzero_constant(a) for a in eqn.invars])
+    known = eqn.use.table(passed)
+    key = (types, tuple(earlier), constant, eqn.outvars[0].aval)
+    if key not in known:
+        known[key] = _first_that_works(eqn, types, tuple(earlier), constant)
+    return known[key]
 
 
 def is_nonzero_constant(atom: Atom) -> bool:

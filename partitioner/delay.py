@@ -29,11 +29,11 @@ MORE = "and more"
 CARRIED = "the sum that the loop carries is needed in its body"
 
 
-def delayed(program: Program, memo: dict) -> Program:
+def delayed(program: Program) -> Program:
     """The program with its reshards where they cost least; not the programs in it."""
     if reshard_p not in program.ops:
         return program
-    return Delay(program, memo).rewritten()
+    return Delay(program).rewritten()
 
 
 class Delay:
@@ -41,12 +41,11 @@ class Delay:
     results that may leave in one; location: of the loop that has these (loop_sums.py).
     """
 
-    def __init__(self, program: Program, memo: dict,
+    def __init__(self, program: Program,
                  entering: Mapping[Var, ArrayType] | None = None,
                  leaving: Mapping[int, ArrayType] | None = None,
                  location: Location = UNKNOWN) -> None:
         self.program = program
-        self.memo = memo
         self.location = location
         self.entering = dict(entering or {})
         self.leaving = dict(leaving or {})
@@ -80,13 +79,11 @@ class Delay:
                         self.direct.add(y)
                     if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
                         earlier[y] = form
-            elif earlier and may_pass(eqn):
-                forms = [earlier.get(a) for a in eqn.invars]
-                if any(f is not None for f in forms):
-                    found = passed(eqn, forms, self.memo)
-                    if found is not None and _apart(eqn, found):
-                        self.passes[k] = found
-                        earlier[eqn.outvars[0]] = found.result
+            elif not earlier.keys().isdisjoint(eqn.invars) and may_pass(eqn):
+                found = passed(eqn, [earlier.get(a) for a in eqn.invars])
+                if found is not None and _apart(eqn, found):
+                    self.passes[k] = found
+                    earlier[eqn.outvars[0]] = found.result
 
     def _decide(self, ready: frozenset[Atom]) -> None:
         """Which values are finished later, from the last equation to the first."""
@@ -111,12 +108,12 @@ class Delay:
 
         for k in range(len(self.program.eqns) - 1, -1, -1):
             eqn = self.program.eqns[k]
-            readers = [a for a in dict.fromkeys(eqn.invars) if a in earlier]
-            if not readers:
+            if earlier.keys().isdisjoint(eqn.invars):
                 for v in eqn.outvars:
                     if v in earlier:
                         cost(v)
                 continue
+            readers = [a for a in dict.fromkeys(eqn.invars) if a in earlier]
             if eqn.op is reshard_p:
                 y = eqn.outvars[0]
                 price = float(bytes_between(earlier[readers[0]], y.aval))
@@ -143,8 +140,10 @@ class Delay:
 
 def _apart(eqn: Equation, way: Passed) -> bool:
     """No value is wanted in its earlier form and as it is."""
+    if len(way.used) == len(eqn.invars):
+        return True
     used = {eqn.invars[i] for i in way.used}
-    return not any(a in used for i, a in enumerate(eqn.invars) if i not in way.used)
+    return used.isdisjoint([a for i, a in enumerate(eqn.invars) if i not in way.used])
 
 
 class _Writer:
@@ -189,11 +188,12 @@ class _Writer:
             self.reshard(eqn)
             return
         way = plan.passes.get(k)
-        waiting = any(a in plan.later and a in self.forms and a not in self.finished
-                      for a in eqn.invars)
-        if way is None or not waiting:
+        if way is None or not any([a in plan.later and a in self.forms and a not in self.finished
+                                   for a in eqn.invars]):
             self.eqns.append(eqn)
-            self.finished.update(v for v in eqn.outvars if v in plan.earlier)
+            for v in eqn.outvars:
+                if v in plan.earlier:
+                    self.finished.add(v)
             return
         operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]

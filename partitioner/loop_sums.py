@@ -26,12 +26,14 @@ Cost = tuple[int, int]
 
 def move_sums(program: Program) -> Program:
     """The pass: reshards of a RESHARDED program later, and out of loops, where that is cheaper."""
-    return _moved(program, {})
+    return _moved(program)
 
 
-def _moved(program: Program, memo: dict) -> Program:
+def _moved(program: Program) -> Program:
     if reshard_p not in program.ops and not program.holds_programs:
         return program
+    if not program.holds_programs:
+        return share_layouts(delayed(program))
     eqns: list[Equation] = []
     for eqn in program.eqns:
         if not eqn.op.subprograms:
@@ -40,11 +42,11 @@ def _moved(program: Program, memo: dict) -> Program:
         inner = {}
         for name in eqn.op.subprograms:
             held = eqn.params[name]
-            inner[name] = (tuple(_moved(p, memo) for p in held) if isinstance(held, tuple)
-                           else _moved(held, memo))
+            inner[name] = (tuple(_moved(p) for p in held) if isinstance(held, tuple)
+                           else _moved(held))
         eqn = eqn.replace(params={**eqn.params, **inner})
-        eqns.extend(_carried(eqn, memo) if eqn.op.name in ("scan", "while") else [eqn])
-    return share_layouts(delayed(lay_out_carries(program.replace(eqns=eqns)), memo))
+        eqns.extend(_carried(eqn) if eqn.op.name in ("scan", "while") else [eqn])
+    return share_layouts(delayed(lay_out_carries(program.replace(eqns=eqns))))
 
 
 def traffic(program: Program) -> Cost:
@@ -96,7 +98,7 @@ def _constants(region: Region, p: int) -> frozenset[int]:
 
 # -- carries ---------------------------------------------------------------------------------------
 
-def _carried(eqn: Equation, memo: dict) -> list[Equation]:
+def _carried(eqn: Equation) -> list[Equation]:
     """The loop with sums carried unfinished where that pays, and what goes before and after."""
     trips = trips_of(eqn)
     region = region_of(eqn)
@@ -105,7 +107,7 @@ def _carried(eqn: Equation, memo: dict) -> list[Equation]:
     if trips < 2 or not any(e.op is reshard_p for e in body.eqns):
         return [eqn]
     slots = [s for s in region.slots if s.result >= 0 and _free(s, region, at, eqn)]
-    first = Delay(body, memo)
+    first = Delay(body)
     wanted = {}
     for s in slots:
         result = body.outvars[_output(s, at)]
@@ -120,7 +122,7 @@ def _carried(eqn: Equation, memo: dict) -> list[Equation]:
     if 1 < len(wanted) <= _MOST_ALONE:
         trials += [{s: form} for s, form in wanted.items()]
     for trial in trials:
-        plan = _with(body, trial, at, memo, eqn)
+        plan = _with(body, trial, at, eqn)
         found = plan.rewritten()
         after = _times(body_traffic(found, constant), trips)
         for s, form in trial.items():
@@ -165,7 +167,7 @@ def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
 
-def _with(body: Program, trial: dict[Slot, ArrayType], at: int, memo: dict, eqn: Equation
+def _with(body: Program, trial: dict[Slot, ArrayType], at: int, eqn: Equation
           ) -> Delay:
     entering, leaving = {}, {}
     for s, form in trial.items():
@@ -174,7 +176,7 @@ def _with(body: Program, trial: dict[Slot, ArrayType], at: int, memo: dict, eqn:
             if p == at:
                 entering[body.invars[i]] = typed(body.invars[i].aval, form.mesh, form.entries,
                                                  form.sharding.spec.unreduced)
-    return Delay(body, memo, entering, leaving, eqn.location)
+    return Delay(body, entering, leaving, eqn.location)
 
 
 def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],
