@@ -68,7 +68,8 @@ def rows(report: Report) -> list[Row]:
         _one("chain of 20 on 4M floats / plain numpy",
              report.column("numpy").get("chain of 20 on 4M floats"), 0.35),
         _over("run with 512 devices / with 8", report.width_ratios(), None, 1.2),
-        _over("peak memory of a run / plain numpy", report.column("memory"), None, 1.25),
+        _over("peak memory of a run / plain numpy", report.column("allocated"), None, 1.25),
+        _over("the same, resident", report.column("resident"), None, 1.25),
     ]
     for row, sizes in report.growth.get("equations", {}).items():
         out.append(_one(f"30,000 equations / 3,000: {row}", growth_of(sizes), 11))

@@ -69,7 +69,8 @@ class Times:
     samples: dict[str, list[float]] = field(default_factory=dict)
     best: bool = False
     equations: int = 0
-    peak: int = 0
+    allocated: int = 0
+    resident: int = 0
     error: str = ""
 
     def add(self, what: str, seconds: list[float] | None) -> None:
@@ -105,26 +106,37 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
         for name, w in compilers.items():
             times[name].equations = w.ask("equations") or 0
         # What takes long is done less often; the slowest of all decides for all.
-        trial = {name: (w.ask("compile", times=1) or [0.0])[0] for name, w in compilers.items()}
-        slow = max(trial.values(), default=0.0)
-        compiles = rounds if slow < 1 else min(rounds, 3)
+        trial = {name: w.ask("compile", times=1) or [0.0] for name, w in compilers.items()}
+        slow = max((seconds for seconds, in trial.values()), default=0.0)
+        compiles = rounds if slow < 1 else min(rounds, 3) if slow < 5 else 1
         for turn in range(rounds):
             for name, w in running.items():
                 times[name].add("steady", w.ask("steady", times=3))
             for name, w in compilers.items():
-                times[name].add("trace", w.ask("trace", times=1))
+                times[name].add("trace", w.ask("trace", times=5))
                 if turn < compiles:
                     times[name].add("compile", w.ask("compile", times=1))
                     if name != "jax":
                         times[name].add("first", w.ask("first", times=1))
         for name, w in running.items():
-            if name != "jax":               # XLA's buffers are not seen from Python
-                times[name].peak = (w.ask("memory") or {}).get("peak", 0)
             times[name].error = w.error
     finally:
         for w in workers.values():
             w.close()
+    for name, t in times.items():
+        if name != "jax" and not t.error:            # XLA's buffers are not seen from Python
+            t.allocated = _memory(pythons[name], name, p, "allocated")
+            t.resident = _memory(pythons[name], name, p, "resident")
     return times
+
+
+def _memory(python: str, library: str, p: Program, what: str) -> int:
+    """Peak bytes of a run, in a process that has not run anything before; 0 if unknown."""
+    w = Process(python, library, p)
+    try:
+        return w.ask(what) or 0
+    finally:
+        w.close()
 
 
 def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str, Times]:

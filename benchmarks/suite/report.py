@@ -9,7 +9,8 @@ from .library import PROGRAMS
 from .race import Times
 
 COLUMNS = {"trace": "trace / JAX", "first": "first / JAX", "numpy": "run / numpy",
-           "jax": "run / JAX", "memory": "memory / numpy"}
+           "jax": "run / JAX", "allocated": "memory / numpy",
+           "resident": "resident / numpy"}
 
 
 @dataclass
@@ -30,7 +31,8 @@ class Report:
                  "first": (own.first_extra, jax.median("compile")),
                  "numpy": (own.median("steady"), plain.median("steady")),
                  "jax": (own.median("steady"), jax.median("steady")),
-                 "memory": (own.peak, plain.peak if plain.peak >= SMALLEST_PEAK else None)}
+                 **{kind: (getattr(own, kind), getattr(plain, kind))
+                    for kind in ("allocated", "resident") if plain.allocated >= SMALLEST_PEAK}}
         return {column: a / b for column, (a, b) in pairs.items() if a is not None and b}
 
     def column(self, column: str) -> dict[str, float]:

@@ -25,6 +25,7 @@ from suite import names
 from suite.library import Library, Program, leaves, map_tree, plain_function
 
 SEED = 7
+RUNS = 4                # of a program whose memory is measured
 
 
 class Worker:
@@ -36,14 +37,13 @@ class Worker:
         self.lib: Any = None
         if self.plain:
             self.args = map_tree(lambda x: x.value, arguments)
-            self.compiled: Any = plain_function(p)
+            self.function = plain_function(p)
             return
         mesh = p.wide if wide and p.wide else p.mesh
         self.lib = Library(library, mesh, p.explicit)
         self.lib.context().__enter__()
         self.args = map_tree(self.lib.put, arguments)
         self.jitted = self.lib.root.jit(p.make(self.lib))
-        self.compiled = None
 
     def fresh(self) -> Any:
         """The function jitted anew: nothing of it is known yet."""
@@ -52,7 +52,7 @@ class Worker:
     def run(self) -> Any:
         """One call of what a user calls, until its results are there."""
         if self.plain:
-            return self.compiled(*self.args)
+            return self.function(*self.args)
         return self.lib.root.block_until_ready(self.jitted(*self.args))
 
     # -- what can be asked -------------------------------------------------------------------------
@@ -91,25 +91,38 @@ class Worker:
                 self.run()
         return [timed(several) / count for _ in range(times)]
 
-    def memory(self) -> dict[str, int]:
-        """Peak bytes of a run beyond its arguments, buffers kept from an earlier run included."""
-        self.run()
-        if not self.plain:
-            self.compiled = self.fresh().trace(*self.args).lower().compile()
-            call: Callable[[], Any] = lambda: self.lib.root.block_until_ready(  # noqa: E731
-                self.compiled(*self.args))
-        else:
-            call = self.run
-        gc.collect()
+    def allocated(self) -> int:
+        """Peak bytes that Python and numpy allocate for a run beyond its arguments.
+
+        To be asked first, as `resident`: buffers that an earlier run keeps are part of it.
+        """
+        call = self._ready()
         tracemalloc.start()
         try:
-            call()
-            first = tracemalloc.get_traced_memory()[1]
-            tracemalloc.reset_peak()
-            call()
-            return {"peak": tracemalloc.get_traced_memory()[1], "first": first}
+            for _ in range(RUNS):
+                call()
+            return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
+
+    def resident(self) -> int | None:
+        """The same as the system sees it: growth of the resident set to its peak. On Linux only."""
+        call = self._ready()
+        if not Path("/proc/self/clear_refs").exists():
+            return None
+        before = _status("VmRSS")
+        Path("/proc/self/clear_refs").write_text("5")        # the peak begins anew
+        for _ in range(RUNS):
+            call()
+        return _status("VmHWM") - before
+
+    def _ready(self) -> Callable[[], Any]:
+        """A call of the compiled program, which has not run yet."""
+        gc.collect()
+        if self.plain:
+            return self.run
+        compiled = self.fresh().trace(*self.args).lower().compile()
+        return lambda: self.lib.root.block_until_ready(compiled(*self.args))
 
     def values(self, path: str) -> int:
         """Writes the results, and says how many they are."""
@@ -119,6 +132,14 @@ class Worker:
 
 
 CLOCK = time.process_time if os.environ.get("SPEED_CLOCK") == "cpu" else time.perf_counter
+
+
+def _status(name: str) -> int:
+    """Bytes, of a line of /proc/self/status."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def timed(f: Callable[[], Any]) -> float:

@@ -46,7 +46,7 @@ def test_names_are_unique_and_meshes_have_eight_devices() -> None:
 
 
 def times(**samples: list[float]) -> object:
-    return race.Times(samples=samples, equations=3, peak=10_000_000)
+    return race.Times(samples=samples, equations=3, allocated=10_000_000)
 
 
 def test_a_report_reads_ratios_and_goals_from_times() -> None:
@@ -57,7 +57,7 @@ def test_a_report_reads_ratios_and_goals_from_times() -> None:
         "numpy": times(steady=[4.0]),
         "jax": times(trace=[20.0], compile=[60.0], steady=[3.0])}
     assert found.ratios(name) == pytest.approx(
-        {"trace": 0.1, "first": 0.01, "numpy": 0.75, "jax": 1.0, "memory": 1.0})
+        {"trace": 0.1, "first": 0.01, "numpy": 0.75, "jax": 1.0, "allocated": 1.0})
     rows = {row.what: row for row in goals.rows(found)}
     assert rows["time to trace / JAX"].met
     assert rows["run / plain numpy"].met
