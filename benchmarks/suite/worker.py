@@ -29,19 +29,20 @@ RUNS = 4                # of a program whose memory is measured
 
 
 class Worker:
-    """A program of a library, made ready to be measured."""
+    """A program of a library, made ready to be measured. lib: under whose context the caller is."""
 
-    def __init__(self, library: str, p: Program, wide: bool = False) -> None:
+    def __init__(self, library: str, p: Program, wide: bool = False,
+                 lib: Library | None = None) -> None:
         self.program, self.plain = p, library == "numpy"
         arguments = p.arguments(np.random.default_rng(SEED))
-        self.lib: Any = None
+        self.lib: Any = lib
         if self.plain:
             self.args = map_tree(lambda x: x.value, arguments)
             self.function = plain_function(p)
             return
-        mesh = p.wide if wide and p.wide else p.mesh
-        self.lib = Library(library, mesh, p.explicit)
-        self.lib.context().__enter__()
+        if lib is None:
+            self.lib = Library(library, p.wide if wide and p.wide else p.mesh, p.explicit)
+            self.lib.context().__enter__()
         self.args = map_tree(self.lib.put, arguments)
         self.jitted = self.lib.root.jit(p.make(self.lib))
 

@@ -1,0 +1,110 @@
+"""The counts that times hang on do not grow unnoticed: calls in a run, rules in a trace, bytes.
+
+Bounds are what is counted today and a quarter more. Times are not asserted: they vary, counts do
+not.
+"""
+from __future__ import annotations
+
+import importlib
+import pathlib
+import sys
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+ROOT = pathlib.Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+suite = importlib.import_module("suite")
+library = importlib.import_module("suite.library")
+mlp = importlib.import_module("suite.mlp")
+transformer = importlib.import_module("suite.transformer")
+elementwise = importlib.import_module("suite.elementwise")
+worker = importlib.import_module("suite.worker")
+
+RNG = np.random.default_rng(0)
+
+
+def calls_of(f: Any) -> int:
+    """Calls of Python functions and of C functions that are no ufuncs, in this thread."""
+    count = 0
+
+    def watch(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+    sys.setprofile(watch)
+    try:
+        f()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def small(shape: tuple[int, ...], *spec: Any) -> Any:
+    return library.Placed(library.normal(RNG, *shape), spec)
+
+
+SMALL = {
+    "one array": (suite.names()["dispatch, one small array"].make, (small((8, 8), "X"),)),
+    "100 leaves": (suite.names()["dispatch, 100 leaves"].make,
+                   ({f"w{i:03}": small((8, 8), "X") for i in range(100)},)),
+    "a chain": (lambda lib: elementwise.chain(lib, 300),
+                (small((8, 8), "X"), small((8, 8), "X"))),
+    "a step": (mlp.step, (small((8, 16), None, "Y"), small((16, 8), "Y"), small((4, 8), "X"),
+                          small((4, 8), "X"))),
+    "a block": (lambda lib: lib.root.grad(
+        lambda w, x: (transformer.block(lib, w, x) ** 2).mean(), (0, 1)),
+        (transformer.weights(RNG, 16, 4), small((4, 8, 16), "X"))),
+}
+
+
+def ready(name: str) -> tuple[Any, tuple[Any, ...], Any]:
+    make, arguments = SMALL[name]
+    lib = library.Library("shardtrace", library.GRID, True)
+    return lib, library.map_tree(lib.put, arguments), lib.root.jit(make(lib))
+
+
+@pytest.mark.parametrize(("name", "fixed", "per_equation"), [
+    ("one array", 65, 0), ("100 leaves", 0, 14.5), ("a chain", 70, 0), ("a step", 0, 5.0),
+    ("a block", 0, 7.1)])
+def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: float) -> None:
+    lib, args, f = ready(name)
+    with lib.context():
+        for _ in range(6):
+            f(*args)                    # plans that run often are written out
+        equations = worker.count_equations(f.trace(*args).jaxpr)
+        found = calls_of(lambda: f(*args))
+    assert found <= fixed + per_equation * equations, f"{found} calls for {equations} equations"
+
+
+@pytest.mark.parametrize(("name", "per_equation"), [
+    ("a chain", 0.01), ("a step", 1.0), ("a block", 0.6)])
+def test_a_rule_is_evaluated_once_for_what_is_alike(name: str, per_equation: float) -> None:
+    lib, args, f = ready(name)
+    st.clear_caches()
+    with lib.context(), st.profile_phases() as profile:
+        traced = f.trace(*args)
+    equations = worker.count_equations(traced.jaxpr)
+    assert profile.row("trace").rules <= per_equation * equations + 5
+    with lib.context(), st.profile_phases() as again:
+        lib.root.jit(SMALL[name][0](lib)).trace(*args)
+    assert again.row("trace").rules == 0
+
+
+@pytest.mark.parametrize(("name", "bound"), [
+    ("chain of 20 on 4M floats", 1.0), ("mlp forward, tensor parallel", 1.0),
+    ("mlp step, data parallel", 1.0), ("mlp step, data x tensor, auto", 1.0),
+    ("layer norm and its gradient", 1.1), ("attention forward", 1.0),
+    ("transformer block forward and backward", 1.2), ("shard_map, chain of all_to_all", 1.1),
+    ("chain of reshards", 1.0)])
+def test_a_run_allocates_no_more_than_plain_numpy(name: str, bound: float) -> None:
+    p = suite.names()[name]
+    plain = worker.Worker("numpy", p).allocated()
+    lib = library.Library("shardtrace", p.mesh, p.explicit)
+    with lib.context():
+        own = worker.Worker("shardtrace", p, lib=lib).allocated()
+    assert own <= bound * plain, f"{own:,} bytes, numpy {plain:,}"
