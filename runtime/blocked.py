@@ -92,6 +92,11 @@ class Blocked:
         self._built = False
         self._frames: dict[Any, _Frame] = {}
 
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """The equations that the group computes."""
+        return tuple(dict.fromkeys(m.eqn for m in self._members if m.eqn is not None))
+
     # -- building ------------------------------------------------------------------------------
     def _build(self) -> None:
         """Number the values, give them buffers, and make the functions of the steps."""

@@ -55,7 +55,7 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
     [('all-reduce', 28)]
     """
     if isinstance(compiled, Program):
-        program, stored = compiled, _stored(compiled, args)
+        program, stored = compiled, stored_values(compiled, args)
     else:
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
     run = PerDeviceRun(program, program.mesh)
@@ -79,7 +79,8 @@ def measured(run: PerDeviceRun) -> list[Measured]:
             for use in each_collective(run.program)]
 
 
-def _stored(program: Program, values: Sequence[Any]) -> list[Stored]:
+def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:
+    """Whole values of a LOCAL program's parameters, as executors take them."""
     types = program.global_in or program.in_avals
     if len(values) != len(types):
         raise TypeError(f"the program takes {len(types)} arguments, and {len(values)} were given")

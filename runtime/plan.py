@@ -7,6 +7,8 @@ evaluated block by block becomes one call first (runtime/fusion.py).
 """
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.program import Equation
+from .blocked import Blocked
 from .calls import Call, Function
 from .fusion import fused
 from .generated import Run, generate
@@ -22,6 +25,15 @@ from .recording import Kernel
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
 FEW = 2                 # runs before a small plan becomes a function
 PER_RUN = 500           # calls for which one run more is waited
+
+
+class _Timed(threading.local):
+    """What is told how long the calls of this thread take (runtime/profile.py), usually nothing."""
+
+    recorder: Any = None
+
+
+TIMED = _Timed()
 
 
 class PlanBuilder:
@@ -142,6 +154,8 @@ class Plan:
 
     def step(self, arguments: Sequence[Any]) -> list[Any]:
         """`run` inside of another run, or where errors of floats are ignored already."""
+        if TIMED.recorder is not None:
+            return timed_run(self, arguments, TIMED.recorder)
         function = self._function
         if function is not None:
             return function(arguments)
@@ -178,3 +192,37 @@ class Plan:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
             raise
         return [values[slot] for slot in self.outputs]
+
+
+def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
+    """`plan.run(arguments)`, each call told to `recorder` with its time."""
+    values = plan.template.copy()
+    for slot, x in zip(plan.inputs, arguments, strict=True):
+        values[slot] = x
+    eqn: Equation | None = None
+    ran: set[int] = set()           # an equation may take several calls, and runs once
+    try:
+        with np.errstate(all="ignore"):
+            for function, reads, writes, dead, eqn in plan.steps:
+                given = () if reads is None else (
+                    (values[reads],) if type(reads) is int else reads(values))
+                recorder.enter()
+                start = time.perf_counter()
+                try:
+                    out = function(*given)
+                finally:
+                    end = time.perf_counter()
+                    eqns = function.equations if type(function) is Blocked else (
+                        () if eqn is None else (eqn,))
+                    recorder.leave(eqns, start, end, [id(e) not in ran for e in eqns])
+                    ran.update(map(id, eqns))
+                for slot, x in zip((writes,), (out,), strict=True) if type(writes) is int else (
+                        zip(writes, out, strict=True)):
+                    values[slot] = x
+                for slot in dead:
+                    values[slot] = None
+    except Exception as error:
+        if eqn is not None:
+            error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+        raise
+    return [values[slot] for slot in plan.outputs]

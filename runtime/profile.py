@@ -1,0 +1,382 @@
+"""Where the time of a run goes: wall time by equation, bytes by collective, and a trace of it.
+
+`profile` runs a compiled program some times on simulated devices and keeps the fastest run;
+`profiling` records whatever runs in a block. Time is that of this machine, which computes all
+devices: it says where the simulation spends it, not what hardware would take. What hardware would
+take, by the cost model, stands beside it in the Chrome trace (opens in Perfetto), as a process of
+its own. What one call of a fused group of equations takes is shared out among them.
+
+Format: "Trace Event Format", Google, 2016 (complete events "X", metadata "M").
+"""
+from __future__ import annotations
+
+import contextlib
+import html
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir.collective_kinds import Use, each_collective, equation_kind, received_bytes
+from ..ir.lazy import lazy_import
+from ..ir.location import Location
+from ..ir.program import Equation, Program
+from .folding import every_equation
+from .measure import stored_values
+from .perdevice import PerDeviceRun
+from .plan import TIMED
+from .simulated import compile_simulated
+from .trace_events import process_events, write_trace
+
+_table = lazy_import("rich.table")
+_text = lazy_import("rich.text")
+
+MOST_EVENTS = 100_000       # of one trace; times are summed for all
+
+
+@dataclass(frozen=True)
+class Row:
+    """An equation of a profile: all its runs together.
+
+    type: of its first result on one device. runs: how often it ran. seconds: its own, without those
+    of equations inside of it; share: of the whole run. kind: of a collective, else "". received:
+    bytes that the busiest device received. devices: [devices] bytes that each received, where the
+    run was device by device.
+    """
+    op: str
+    name: str
+    type: str
+    source: Location
+    runs: int
+    seconds: float
+    share: float
+    kind: str = ""
+    received: int = 0
+    devices: np.ndarray | None = field(default=None, compare=False)
+    equation: Equation | None = field(default=None, compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "op": self.op, "name": self.name, "type": self.type, "runs": self.runs,
+            "seconds": self.seconds, "share": self.share, "kind": self.kind,
+            "received_bytes": self.received,
+            "source": {"file": self.source.file, "line": self.source.line,
+                       "column": self.source.column + 1,
+                       "text": self.source.source_line().strip()}}
+        if self.devices is not None:
+            found["received_by_device"] = self.devices.tolist()
+        return found
+
+
+@dataclass(frozen=True)
+class Span:
+    """One run of an equation: seconds from the beginning, and how long. depth: in how many loops.
+    """
+    equation: Equation
+    start: float
+    seconds: float
+    depth: int
+
+
+class Recorder:
+    """Collects the times of calls while plans run."""
+
+    def __init__(self) -> None:
+        self.begin = time.perf_counter()
+        self.spans: list[Span] = []
+        self.seconds: dict[int, float] = {}
+        self.runs: dict[int, int] = {}
+        self.equations: dict[int, Equation] = {}
+        self.other = 0.0
+        self._inside: list[float] = []
+
+    def enter(self) -> None:
+        """A call begins; what runs within counts for itself."""
+        self._inside.append(0.0)
+
+    def leave(self, eqns: Sequence[Equation], start: float, end: float, anew: Sequence[bool]
+              ) -> None:
+        """A call ends. eqns: those that it computed, several where they are fused. anew: for each
+        whether this is not a further call of the same run of it.
+        """
+        taken = end - start
+        own = max(0.0, taken - self._inside.pop())
+        if self._inside:
+            self._inside[-1] += taken
+        if not eqns:
+            self.other += own
+            return
+        weights = [_weight(e) for e in eqns]
+        whole, at = sum(weights), start - self.begin
+        for eqn, weight, new in zip(eqns, weights, anew, strict=True):
+            key, part = id(eqn), weight / whole
+            self.equations[key] = eqn
+            self.seconds[key] = self.seconds.get(key, 0.0) + own * part
+            self.runs[key] = self.runs.get(key, 0) + new
+            if len(self.spans) < MOST_EVENTS:
+                self.spans.append(Span(eqn, at, taken * part, len(self._inside)))
+            at += taken * part
+
+
+def _weight(eqn: Equation) -> float:
+    """What part of a fused call an equation counts for: the elements that it makes."""
+    return float(sum(v.aval.size for v in eqn.outvars)) or 1.0
+
+
+class Profile:
+    """The times of one run. seconds: of all of it; rows: by equation, in program order (of a
+    block: in the order they first ran).
+
+    executor: "simulated" or "per_device". other: seconds between equations (arguments brought into
+    place, results, overhead).
+    """
+
+    def __init__(self, name: str, executor: str, seconds: float, recorder: Recorder,
+                 devices: dict[int, np.ndarray] | None = None,
+                 explain: Callable[..., Any] | None = None, program: Program | None = None
+                 ) -> None:
+        self.name, self.executor, self.seconds = name, executor, seconds
+        self.spans = tuple(recorder.spans)
+        self._explain = explain
+        self._devices = devices or {}
+        # an exchange that costs the simulation nothing still moves bytes
+        uses = {id(u.equation): u for u in each_collective(program)} if program else {}
+        equations = {**recorder.equations, **{k: u.equation for k, u in uses.items()}}
+        if program is not None:
+            written = {id(e): e for e in every_equation(program.eqns) if id(e) in equations}
+            equations = {**written, **equations}
+        self.rows = tuple(self._row(eqn, recorder, uses.get(key))
+                          for key, eqn in equations.items())
+        self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
+
+    def _row(self, eqn: Equation, recorder: Recorder, use: Use | None) -> Row:
+        key = id(eqn)
+        seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
+        if use is not None and not use.conditional:
+            runs = max(runs, use.count)
+        kind = equation_kind(eqn) or ""
+        aval = eqn.outvars[0].aval if eqn.outvars else None
+        name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
+        by_device = self._devices.get(key)
+        received = 0
+        if kind:
+            received = (int(by_device.max(initial=0)) if by_device is not None
+                        else received_bytes(eqn) * runs)
+        return Row(eqn.op.name, name, aval.str_short(True) if aval is not None else "",
+                   eqn.location, runs, seconds, seconds / self.seconds if self.seconds else 0.0,
+                   kind, received, by_device, eqn)
+
+    @property
+    def dearest(self) -> list[Row]:
+        """The rows, the longest first."""
+        return sorted(self.rows, key=lambda r: -r.seconds)
+
+    def collectives(self) -> dict[str, dict[str, float]]:
+        """By kind of collective: "runs", "received_bytes" of the busiest device, "seconds"."""
+        found: dict[str, dict[str, float]] = {}
+        for r in self.rows:
+            if r.kind:
+                into = found.setdefault(r.kind, {"runs": 0, "received_bytes": 0, "seconds": 0.0})
+                into["runs"] += r.runs
+                into["received_bytes"] += r.received
+                into["seconds"] += r.seconds
+        return found
+
+    def by_device(self) -> np.ndarray | None:
+        """[devices] bytes that each device received; None unless run device by device."""
+        if not self._devices:
+            return None
+        return np.sum(list(self._devices.values()), axis=0)
+
+    # -- forms -------------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data; times in seconds."""
+        found: dict[str, Any] = {
+            "name": self.name, "executor": self.executor, "seconds": self.seconds,
+            "other_seconds": self.other, "equations": [r.to_dict() for r in self.rows],
+            "collectives": self.collectives()}
+        devices = self.by_device()
+        if devices is not None:
+            found["received_by_device"] = devices.tolist()
+        return found
+
+    def _cells(self, count: int) -> list[tuple[str, ...]]:
+        """What a table shows of the `count` longest equations."""
+        return [(_duration(r.seconds), f"{r.share:.1%}", str(r.runs), r.op, r.type, _bytes(r),
+                 str(r.source) if r.source.line else "", r.source.text()[:40])
+                for r in self.dearest[:count]]
+
+    def _heading(self) -> str:
+        return f"{self.name}: {_duration(self.seconds)} in one run, executor {self.executor}"
+
+    def _closing(self) -> list[str]:
+        lines = [f"{kind}: {int(c['received_bytes']):,} B received by the busiest device in "
+                 f"{int(c['runs'])} runs, {_duration(c['seconds'])}"
+                 for kind, c in self.collectives().items()]
+        devices = self.by_device()
+        if devices is not None and len(set(devices.tolist())) > 1:
+            lines.append("bytes by device: " + " ".join(f"{n:,}" for n in devices.tolist()))
+        return lines
+
+    def table(self, count: int = 20) -> Any:
+        """A rich table of the `count` longest equations."""
+        out = _table.Table(title=self._heading(), caption="\n".join(self._closing()) or None,
+                           caption_justify="left")
+        for name in _COLUMNS:
+            out.add_column(name, justify="right" if name in ("time", "share", "runs", "received")
+                           else "left")
+        for cells in self._cells(count):
+            out.add_row(*(_text.Text(c) for c in cells))
+        return out
+
+    def __str__(self) -> str:
+        rows = [_COLUMNS, *self._cells(20)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
+                 for row in rows]
+        return "\n".join([self._heading(), *lines, *self._closing()])
+
+    def __repr__(self) -> str:
+        return f"<profile of {self.name}: {_duration(self.seconds)}, {len(self.rows)} equations>"
+
+    def _repr_html_(self) -> str:
+        def row(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>"
+                                    for c in cells) + "</tr>"
+
+        listed = "".join(f"<li>{html.escape(line)}</li>" for line in self._closing())
+        return (f"<div><b>{html.escape(self._heading())}</b><table>{row(_COLUMNS, 'th')}"
+                + "".join(row(c, "td") for c in self._cells(20))
+                + f"</table><ul>{listed}</ul></div>")
+
+    def save_chrome_trace(self, path: str | Path, hardware: str = "v5p", *,
+                          modelled: Any = None) -> None:
+        """Write the run as a Chrome trace, to be opened in https://ui.perfetto.dev.
+
+        One process is what was measured, on a track for computation and one for communication. A
+        second is what the cost model says of `hardware`, on a track for computation and one for
+        each direction of links; it is there for a compiled function, or with an explanation given
+        as `modelled`.
+        """
+        if modelled is None and self._explain is not None:
+            modelled = self._explain(hardware)
+        events = process_events(1, f"measured: {self.executor} executor on this machine", (
+            ("communication" if equation_kind(s.equation) else "computation", s.equation, s.start,
+             s.seconds) for s in self.spans))
+        if modelled is not None:
+            events += process_events(2, f"modelled: {modelled.topology}", (
+                (e.stream, e.equation, e.start, e.seconds) for e in modelled.timeline()))
+        write_trace(path, events, self.name)
+
+
+_COLUMNS = ("time", "share", "runs", "op", "local type", "received", "source", "expression")
+
+
+def _bytes(row: Row) -> str:
+    return f"{row.received:,} B" if row.kind else ""
+
+
+def _duration(t: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if t >= scale:
+            return f"{t / scale:.3g} {unit}"
+    return f"{t / 1e-9:.3g} ns" if t else "0 s"
+
+
+def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int = 3,
+            **kwargs: Any) -> Profile:
+    """Where the time of a compiled program goes: the fastest of `repeat` runs.
+
+    compiled: what `jit(f).lower(...).compile()` gives, and arguments for it; or a LOCAL program and
+    whole values of its parameters. executor: "simulated" (all devices at once) or "per_device"
+    (each alone, which also counts the bytes that each receives). Raises TypeError for arguments
+    that the program was not compiled for, ValueError for another executor.
+
+    >>> from shardtrace.runtime import profile
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> x = st.device_put(np.ones((16, 4), np.float32), st.NamedSharding(mesh, P("x")))
+    >>> compiled = st.jit(lambda a: jnp.sin(a).sum(0)).lower(x).compile()
+    >>> found = profile(compiled, x)
+    >>> [(r.op, r.runs, r.received) for r in found.rows]
+    [('sin', 1, 0), ('reduce_sum', 1, 0), ('psum_invariant', 1, 28)]
+    """
+    if executor not in ("simulated", "per_device"):
+        raise ValueError(f"executor is 'simulated' or 'per_device', not {executor!r}")
+    explain = None
+    if isinstance(compiled, Program):
+        program, stored = compiled, stored_values(compiled, args)
+        mesh = next((t.mesh for t in (*program.global_in, *program.global_out)
+                     if t.mesh.axis_names), program.mesh)
+    else:
+        program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
+        mesh, explain = compiled.runtime_executable().placement.abstract_mesh, compiled.explain
+    run = (compile_simulated(program, mesh) if executor == "simulated"
+           else TimedPerDevice(program, mesh))
+    best: Profile | None = None
+    for _ in range(max(1, repeat)):
+        with _recording() as recorder:
+            start = time.perf_counter()
+            run(stored)
+            seconds = time.perf_counter() - start
+        devices = _received(run) if isinstance(run, TimedPerDevice) else None
+        found = Profile(program.name, executor, seconds, recorder, devices, explain,
+                        program)
+        if best is None or found.seconds < best.seconds:
+            best = found
+    assert best is not None
+    return best
+
+
+@contextlib.contextmanager
+def profiling(name: str = "block") -> Iterator[list[Profile]]:
+    """Record what this thread runs on simulated devices within the block; gives a list of one.
+
+    >>> f = st.jit(lambda a: a @ a)
+    >>> with st.runtime.profiling() as found:
+    ...     _ = f(np.ones((8, 8), np.float32))
+    >>> [r.op for r in found[0].rows]
+    ['dot_general']
+    """
+    made: list[Profile] = []
+    start = time.perf_counter()
+    with _recording() as recorder:
+        yield made
+    made.append(Profile(name, "simulated", time.perf_counter() - start, recorder))
+
+
+@contextlib.contextmanager
+def _recording() -> Iterator[Recorder]:
+    recorder = Recorder()
+    saved, TIMED.recorder = TIMED.recorder, recorder
+    try:
+        yield recorder
+    finally:
+        TIMED.recorder = saved
+
+
+class TimedPerDevice(PerDeviceRun):
+    """The per-device executor, each equation timed for all its devices together."""
+
+    def equation(self, eqn: Equation, operands: Sequence[Any]) -> list[Any]:
+        recorder = TIMED.recorder
+        if recorder is None:
+            return super().equation(eqn, operands)
+        recorder.enter()
+        start = time.perf_counter()
+        try:
+            return super().equation(eqn, operands)
+        finally:
+            recorder.leave((eqn,), start, time.perf_counter(), (True,))
+
+
+def _received(run: PerDeviceRun) -> dict[int, np.ndarray]:
+    """Bytes that each device received, by equation."""
+    found: dict[int, np.ndarray] = {}
+    for traffic in run.meter.traffic:
+        key = id(traffic.eqn)
+        found[key] = found[key] + traffic.received if key in found else traffic.received
+    return found
