@@ -1,251 +1,249 @@
-"""`explain`, `check`, `diff`, `why`: what a function or a dumped program communicates, and why.
+"""`explain`, `check`, `why`: what a program communicates, why, and whether it may.
 
-    shardtrace explain train.py:step --mesh data=8,model=4 --arg "x=bf16[64@data,512]" --arg ...
-    shardtrace explain train.py:step --args "example_arguments()" --hardware h100
-    shardtrace explain step.00-traced.st --json
-    shardtrace check train.py:step --budget budget.toml        exit status 3 when over the budget
-    shardtrace diff before.st after.st                         exit status 3 when they differ
-    shardtrace why step.00-traced.st h.0
-
-A Python target is FILE.py:FUNCTION. Its arguments are an expression in the file's own names
-(`--args`), or types (`--arg` per parameter, over `--mesh`); a function that needs none may also
-return an explanation or something lowered itself. A budget file is TOML or JSON with `max_bytes`,
-`max_peak_bytes`, `kinds`, `axis` and `exact` as of `shardtrace.testing.assert_comm`, at the top or
-in a table named after the target.
+A budget file is TOML or JSON with `max_bytes`, `max_peak_bytes`, `kinds`, `axis` and `exact` as of
+`shardtrace.testing.assert_comm`, at the top or in a table named after the target.
 """
 from __future__ import annotations
 
 import argparse
-import ast
-import importlib.util
-import inspect
 import json
-import re
-import sys
 import tomllib
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..driver.budgets import assert_comm
-from ..driver.explain import DEFAULT_HARDWARE, explain, explain_program
-from ..driver.stages import Compiled, Lowered
-from ..ir.dtypes import parse_short
-from ..ir.lazy import lazy_import
-from ..ir.mesh import AbstractMesh
-from ..ir.parse import load_program
+from ..ir import errors
+from ..ir.diagnostic import Diagnostic
 from ..ir.program import Var
-from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding
-from ..ir.spec import PartitionSpec
-from ..ir.verify import verify
-from ..report.difference import Difference
 from ..report.explanation import Explanation
-from ..report.hardware import hardware_names
 from ..report.places import places
+from .output import Output
+from .problems import FINDING, Problem, failure
+from .programs import place
+from .select import one, several
+from .targets import Found, FoundFunction, is_python
 
-_console = lazy_import("rich.console")
-
-NO = 3      # exit status: the answer is no (over the budget, different)
-
-
-def add_verbs(verbs: Any) -> None:
-    """Add the commands to the parser of `shardtrace`."""
-    def verb(name: str, run: Callable[..., Any], text: str, *targets: str
-             ) -> argparse.ArgumentParser:
-        sub = verbs.add_parser(name, help=text, description=text)
-        for target in targets:
-            sub.add_argument(target, help="FILE.py:FUNCTION or a program in text form (.st)")
-        sub.add_argument("--hardware", default=DEFAULT_HARDWARE, choices=hardware_names())
-        sub.add_argument("--topology", help="shape of a slice's torus: 8,16,16")
-        sub.add_argument("--args", help="the arguments, an expression in the names of the file")
-        sub.add_argument("--arg", action="append", default=[], metavar="NAME=TYPE",
-                         help="the type of a parameter: x=bf16[64@data,512]")
-        sub.add_argument("--mesh", help="sizes of the mesh axes: data=8,model=4")
-        sub.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
-                         help="how a parameter of a traced program is split: x=P('X', None)")
-        sub.add_argument("--json", action="store_true", help="print JSON")
-        sub.set_defaults(run=run)
-        return sub
-
-    sub = verb("explain", _explain, "Every collective: line, reason, cost, and what avoids it.",
-               "target")
-    sub.add_argument("--suggest", type=int, default=3, metavar="N",
-                     help="search suggestions for the N dearest collectives (default 3)")
-    sub.add_argument("--table", action="store_true", help="a table instead of text")
-    sub = verb("check", _check, "Fail when bytes, collectives or memory exceed a budget.", "target")
-    sub.add_argument("--budget", type=Path, required=True, help="a TOML or JSON file")
-    verb("diff", _diff, "What differs between two programs: collectives, bytes, memory, time.",
-         "target", "other")
-    sub = verb("why", _why, "Where the axes on a dimension of a value come from.", "target")
-    sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+LIMITS = ("max_bytes", "max_peak_bytes", "kinds", "axis", "exact")
 
 
-# -- targets ---------------------------------------------------------------------------------------
-
-def explanation(target: str, options: argparse.Namespace) -> Explanation:
-    """The explanation of what a target names."""
-    file, colon, name = target.rpartition(":")
-    shape = tuple(map(int, options.topology.split(","))) if options.topology else None
-    if not colon or not file.endswith(".py"):
-        program = load_program(Path(target))
-        verify(program)
-        names = [v.name or f"arg{i}" for i, v in enumerate(program.invars)]
-        return explain_program(program, options.hardware, topology=shape,
-                               in_shardings=specs_of(names, options.specs))
-    module = _module(Path(file))
-    fun = module
-    for part in name.split("."):
-        if not hasattr(fun, part):
-            raise ValueError(f"{file} has no {name!r}")
-        fun = getattr(fun, part)
-    args, kwargs = _arguments(module, fun, options)
-    if not args and not kwargs:
-        made = fun()
-        if isinstance(made, Explanation):
-            return made
-        if isinstance(made, Lowered | Compiled):
-            return made.explain(options.hardware, topology=shape)
-    return explain(fun, options.hardware, topology=shape)(*args, **kwargs)
-
-
-def _module(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"_target_{path.stem}", path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise ValueError(f"there is no Python file {path}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.resolve().parent))
+def topology_of(options: argparse.Namespace) -> tuple[int, ...] | None:
+    """`--topology 8,16,16` as numbers."""
+    if not options.topology:
+        return None
     try:
-        spec.loader.exec_module(module)
-    finally:
-        sys.path.pop(0)
-    return module
+        return tuple(map(int, options.topology.split(",")))
+    except ValueError:
+        raise Problem(f"--topology {options.topology!r}: write sizes, such as 8,16,16") from None
 
 
-def _arguments(module: Any, fun: Any, options: argparse.Namespace) -> tuple[tuple, dict]:
-    if options.args:
-        found = eval(options.args, vars(module))
-        return (found if isinstance(found, tuple) else (found,)), {}
-    if not options.arg:
-        needed = [p for p in inspect.signature(fun).parameters.values()
-                  if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY,
-                                                         p.POSITIONAL_OR_KEYWORD)]
-        if needed:
-            raise ValueError(f"{options.target} needs arguments: give --args EXPRESSION, or --mesh "
-                             f"and --arg {needed[0].name}=f32[...] for each")
-        return (), {}
-    sizes: dict[str, int] = {}
-    for part in (options.mesh or "").split(","):
-        axis, _, n = part.partition("=")
-        if n:
-            sizes[axis.strip()] = int(n)
-    mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes))
-    named = dict(_typed(text, mesh) for text in options.arg)
-    return inspect.signature(fun).bind(**named).args, {}
-
-
-def _typed(text: str, mesh: AbstractMesh) -> tuple[str, ShapeDtypeStruct]:
-    """`x=bf16[64@data,512@(a,b)]` as a name and a type."""
-    match = re.fullmatch(r"\s*(\w+)\s*=\s*(\w+)\[(.*)\]\s*", text)
-    if not match:
-        raise ValueError(f"--arg {text!r}: write NAME=TYPE, such as x=f32[64@data,512]")
-    name, dtype, dims = match.groups()
-    shape, entries = [], []
-    for dim in re.findall(r"[^,(]+(?:\([^)]*\))?", dims):
-        n, _, axes = dim.strip().partition("@")
-        shape.append(int(n))
-        entries.append(tuple(a.strip() for a in axes.strip("()").split(",") if a.strip()))
-    sharding = NamedSharding(mesh, PartitionSpec(*entries)) if mesh.axis_names else None
-    return name, ShapeDtypeStruct(tuple(shape), parse_short(dtype), sharding=sharding)
-
-
-def specs_of(names: Sequence[str], given: Sequence[str]) -> list[PartitionSpec | None]:
-    """`x=P('X', None)` for each parameter that was named."""
-    specs: list[PartitionSpec | None] = [None] * len(names)
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not equals or name not in names:
-            raise ValueError(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}")
-        call = ast.parse(value, mode="eval").body
-        if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
-                and call.func.id == "P" and not call.keywords):
-            raise ValueError(f"--in {text!r}: {value!r} is no spec; write P('X', None)")
-        specs[names.index(name)] = PartitionSpec(*(ast.literal_eval(a) for a in call.args))
-    return specs
-
-
-# -- verbs -----------------------------------------------------------------------------------------
-
-def _explain(options: argparse.Namespace) -> None:
-    found = explanation(options.target, options)
-    if options.json:
-        print(json.dumps(found.to_dict(suggestions=bool(options.suggest)), indent=1))
-    elif options.table:
-        _console.Console().print(found.table(options.suggest))
-    else:
-        print(found.text(options.suggest))
-
-
-def _check(options: argparse.Namespace) -> int:
-    text = options.budget.read_text()
-    table = json.loads(text) if options.budget.suffix == ".json" else tomllib.loads(text)
-    budget = table.get(options.target, table)
-    known = ("max_bytes", "max_peak_bytes", "kinds", "axis", "exact")
-    limits = {k: budget[k] for k in known if k in budget}
-    if not limits:
-        raise ValueError(f"{options.budget} sets no limit for {options.target}: give one of "
-                         f"{', '.join(known[:3])}")
-    found = explanation(options.target, options)
-    problem = ""
+def explained(found: Found, options: argparse.Namespace) -> Explanation:
+    """The explanation of a target, with the hardware of the options."""
     try:
-        assert_comm(found, **limits)
-    except AssertionError as failed:
-        problem = str(failed)
-    if options.json:
-        print(json.dumps({"ok": not problem, "message": problem, "limits": limits,
-                          "received_bytes": found.received_bytes,
-                          "peak_bytes": found.peak_bytes}, indent=1))
-    elif problem:
-        print(problem, file=sys.stderr)
-    else:
-        print(f"{found.name}: {found.received_bytes:,} bytes received, {found.peak_bytes:,} bytes "
-              "held per device: within the budget")
-    return NO if problem else 0
+        return found.explain(options.hardware, topology_of(options))
+    except Problem:
+        raise
+    except Exception as error:
+        raise failure(error, f"explaining `{found.name}`") from error
 
 
-def _diff(options: argparse.Namespace) -> int:
-    found = Difference(explanation(options.target, options), explanation(options.other, options),
-                       f"{options.target} -> {options.other}")
-    print(json.dumps(found.to_dict(), indent=1) if options.json else found)
-    return NO if found else 0
+# -- explain ---------------------------------------------------------------------------------------
 
-
-def _why(options: argparse.Namespace) -> int:
-    found = explanation(options.target, options)
-    name, _, dim = options.value.partition(".")
-    resolved = found.partitioned.resolved
-    values: list[Var] = [v for _, v, _ in places(resolved)
-                         if v.name == name or found.reasons.name(v) == f"`{name}`"]
-    if not values:
-        known = sorted({v.name for _, v, _ in places(resolved) if v.name})
-        raise ValueError(f"there is no value {name!r}; there are {', '.join(known)}")
-    lines = []
-    for v in values[:1]:
-        dims = [int(dim)] if dim else range(v.aval.ndim)
-        for d in dims:
-            if not 0 <= d < v.aval.ndim:
-                raise ValueError(f"{name} is {v.aval.str_short(True)}: no dimension {d}")
-            for axis in v.aval.entries[d]:
-                path = found.reasons.path(v, d, axis)
-                lines.append(str(path or f"{axis} on dimension {d} of `{name}`: its type"))
-            if not v.aval.entries[d]:
-                lines.append(f"dimension {d} of `{name}` is whole")
-        lines += [str(h) for h in found.reasons.held(v)]
-    if options.json:
-        print(json.dumps({"value": name, "type": values[0].aval.str_short(True), "why": lines},
-                         indent=1))
-    else:
-        print(f"{name}: {values[0].aval.str_short(True)}")
-        print("\n".join(f"  {line}" for line in lines))
+def explain(options: argparse.Namespace) -> int:
+    """Every collective of a target with line, reason, cost and cure; or the help page of an error.
+    """
+    out = Output(options)
+    page = _help_page(options.target)
+    if page is not None:
+        if out.as_json:
+            out.json({"error": options.target, "page": page})
+        else:
+            out.text(page)
+        return 0
+    found, missing = several(options.target, options)
+    made = [(f, explained(f, options)) for f in found]
+    made.sort(key=lambda item: -item[1].times.communication)
+    single = len(made) == 1 and not (is_python(options.target) and options.target.endswith(".py"))
+    if out.as_json:
+        data = []
+        for f, e in made:
+            with f.context():
+                data.append({"target": f.label, "function": f.name,
+                             **e.to_dict(suggestions=bool(options.suggest)),
+                             "warnings": [w.to_dict() for w in e.warnings]})
+        out.json(data[0] if single else {"file": options.target, "functions": data,
+                                         "missing": missing})
+        return 0
+    if not single:
+        out.text(_overview(options.target, made))
+    for f, e in made:
+        if not single:
+            if not e.collectives and not e.warnings and len(made) > 1:
+                continue
+            out.text(f"\n{_heading(f)}")
+        with f.context():
+            if options.table:
+                out.renderable(e.table(options.suggest))
+            else:
+                out.text(e.text(options.suggest))
+    for line in missing:
+        out.text(f"\nnote: {line}" if not line.startswith("    ") else line)
     return 0
+
+
+def _heading(f: Found) -> str:
+    """Which program of the file it is, and on what arguments."""
+    if not isinstance(f, FoundFunction):
+        return f.label
+    types = f.argument_types()
+    types = types if len(types) <= 120 else types[:117].rsplit(",", 1)[0] + ", ..."
+    return f"{f.label}({types})" + (f", {f.how}" if f.how else "")
+
+
+def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
+    """What a file moves, a line for each of its functions."""
+    total = sum(len(e.collectives) for _, e in made)
+    lines = [f"{target}: {len(made)} program{'s' if len(made) != 1 else ''}, "
+             f"{total} collective{'s' if total != 1 else ''}"]
+    for f, e in made:
+        kinds: dict[str, int] = {}
+        for c in e.collectives:
+            kinds[c.kind] = kinds.get(c.kind, 0) + c.count
+        listed = ", ".join(f"{n} {k}" for k, n in kinds.items()) or "no communication"
+        lines.append(f"  {f.name}: {listed}"
+                     + (f", {e.received_bytes:,} B received per device" if kinds else ""))
+        if e.collectives:
+            c = max(e.collectives, key=lambda c: c.total_time)
+            where = f" at {c.source}: {c.source.source_line().strip()}" if c.source.line else ""
+            lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}{where}")
+    return "\n".join(lines)
+
+
+def _help_page(name: str) -> str | None:
+    """The help page of an error class."""
+    cls = getattr(errors, name, None) if name.isidentifier() else None
+    if not isinstance(cls, type) or not cls.__doc__:
+        return None
+    lines = cls.__doc__.split("\n")
+    rest = [line.removeprefix("    ") for line in lines[1:]]
+    return "\n".join([f"{name}: {lines[0]}", *rest]).rstrip()
+
+
+# -- check -----------------------------------------------------------------------------------------
+
+def check(options: argparse.Namespace) -> int:
+    """Does a target keep to its budget, and has it no warnings?"""
+    if options.budget is None and not options.warnings:
+        raise Problem("give --budget FILE, --warnings, or both")
+    out = Output(options)
+    found, missing = several(options.target, options)
+    rows: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for f in found:
+        e = explained(f, options)
+        with f.context():
+            limits = _limits(options, f) if options.budget else {}
+            problem = _over(e, limits)
+            warned = e.warnings if options.warnings else ()
+        rows.append({"target": f.label, "ok": not problem and not warned,
+                     "message": str(problem) if problem else "",
+                     "location": _location(problem), "limits": limits,
+                     "received_bytes": e.received_bytes, "peak_bytes": e.peak_bytes,
+                     "warnings": [w.to_dict() for w in warned]})
+        texts += [str(problem)] if problem else []
+        texts += [f"warning: {w}" for w in warned]
+        if not problem and not warned:
+            texts.append(f"{e.name}: {e.received_bytes:,} bytes received, {e.peak_bytes:,} bytes "
+                         "held per device: " + ("within the budget" if options.budget
+                                                else "no warnings"))
+    fine = all(r["ok"] for r in rows)
+    if out.as_json:
+        single = rows[0] if len(rows) == 1 else {}
+        out.json({"ok": fine, **{k: v for k, v in single.items() if k != "ok"},
+                  "checked": rows, "missing": missing})
+    else:
+        for text in texts:
+            out.text(text)
+        for line in missing:
+            out.text(line)
+    return 0 if fine else FINDING
+
+
+def _limits(options: argparse.Namespace, found: Found) -> dict[str, Any]:
+    """The limits that the budget file sets for a program."""
+    try:
+        text = options.budget.read_text()
+        table = json.loads(text) if options.budget.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError) as problem:
+        raise Problem(f"{options.budget}: {problem}") from problem
+    if not isinstance(table, dict):
+        raise Problem(f"{options.budget}: a budget is a table of limits")
+    budget = table
+    for key in (options.target, found.label, found.name):
+        if isinstance(table.get(key), dict):
+            budget = table[key]
+            break
+    limits = {k: budget[k] for k in LIMITS if k in budget}
+    known = any(isinstance(v, dict) for v in table.values())
+    if not limits and not known:
+        raise Problem(f"{options.budget} sets no limit for {options.target}: give one of "
+                      f"{', '.join(LIMITS[:3])}")
+    unknown = sorted(k for k, v in budget.items() if k not in LIMITS and not isinstance(v, dict))
+    if unknown:
+        raise Problem(f"{options.budget} sets {', '.join(unknown)}, which is no limit; limits are "
+                      f"{', '.join(LIMITS)}")
+    return limits
+
+
+def _over(e: Explanation, limits: dict[str, Any]) -> AssertionError | None:
+    try:
+        assert_comm(e, **limits)
+    except AssertionError as failed:
+        return failed
+    return None
+
+
+def _location(problem: AssertionError | None) -> dict[str, Any] | None:
+    diagnostic = getattr(problem, "diagnostic", None)
+    if not isinstance(diagnostic, Diagnostic) or not diagnostic.location.line:
+        return None
+    return place(diagnostic.location)
+
+
+# -- why -------------------------------------------------------------------------------------------
+
+def why(options: argparse.Namespace) -> int:
+    """Where the axes on a dimension of a value come from."""
+    found = one(options.target, options)
+    e = explained(found, options)
+    name, _, dim = options.value.rpartition(".")
+    if not dim.isdigit():
+        name, dim = options.value, ""
+    resolved = e.partitioned.resolved
+    values: list[Var] = [v for _, v, _ in places(resolved)
+                         if v.name == name or e.reasons.name(v) == f"`{name}`"]
+    if not values:
+        known = sorted({n for _, v, _ in places(resolved)
+                        if (n := v.name or e.reasons.name(v).strip("`")).isidentifier()})
+        raise Problem(f"there is no value {name!r}; there are {', '.join(known)}")
+    value = values[0]
+    rows = []
+    for d in [int(dim)] if dim else range(value.aval.ndim):
+        if not 0 <= d < value.aval.ndim:
+            raise Problem(f"{name} is {value.aval.str_short(True)}: no dimension {d}")
+        lines = []
+        for axis in value.aval.entries[d]:
+            path = e.reasons.path(value, d, axis)
+            lines.append(str(path or f"{axis} on dimension {d} of `{name}`: its type"))
+        rows.append((d, lines or [f"dimension {d} of `{name}` is whole"]))
+    held = [str(h) for h in e.reasons.held(value)]
+    out = Output(options)
+    if out.as_json:
+        out.json({"value": name, "type": value.aval.str_short(True),
+                  "dimensions": [{"dimension": d, "axes": list(map(str, value.aval.entries[d])),
+                                  "why": lines} for d, lines in rows],
+                  "held": held, "why": [*(line for _, lines in rows for line in lines), *held]})
+    else:
+        out.text("\n".join([f"{name}: {value.aval.str_short(True)}",
+                            *(f"  {line}" for _, lines in rows for line in lines),
+                            *(f"  {line}" for line in held)]))
+    return 0
+

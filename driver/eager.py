@@ -18,6 +18,7 @@ from ..tracer import constants, region_values, sharding_functions
 from ..tracer.staging import record_mesh, trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
+from .seen import WATCH, Ran
 from .transfer import device_put
 
 _QUIET = Options(dump=False)     # single ops would bury the programs that a user asked to see
@@ -58,6 +59,8 @@ class EagerInterpreter:
                     for n, v, x in zip(names, program.invars, operands, strict=True)]
             executable = Executable(program, args, [None] * len(program.outvars),
                                     options=_QUIET, is_operation=True)
+            if WATCH.watcher is not None:
+                WATCH.watcher(Ran(program, executable.arg_specs, operands))
             if len(self._cache) > 10_000:
                 self._cache.clear()
             self._cache[key] = executable
@@ -96,7 +99,10 @@ def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | 
     placed = [Placed(n, v.aval, placed_sharding(x))
               for n, v, x in zip(names, program.invars, args, strict=True)]
     wanted = [None] * len(program.outvars) if shardings is None else shardings
-    return Executable(program, placed, wanted)(args)
+    executable = Executable(program, placed, wanted)
+    if WATCH.watcher is not None:
+        WATCH.watcher(Ran(program, executable.arg_specs, args))
+    return executable(args)
 
 
 def install() -> None:

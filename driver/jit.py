@@ -55,6 +55,7 @@ from .asked_shardings import (
     resolved,
 )
 from .executable import Executable, leaf_keys, placed_sharding
+from .seen import WATCH
 from .stages import Lowered, Traced
 
 _LOCK = threading.Lock()
@@ -115,6 +116,8 @@ class Jitted:
         if found is None:
             self._check_values(leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
+            if WATCH.watcher is not None:
+                WATCH.watcher(Traced(self, program, in_tree, out_tree, leaves, captured, static))
             executable = self._executable(program, leaves, in_tree, out_tree)
             found = (executable, tree.rebuilder(out_tree))
             if key is not None:
@@ -362,7 +365,10 @@ class Jitted:
             for sharding in tree.leaves(asked, is_sharding):
                 resolved(sharding, where, self._api)       # raises where there is no mesh for it
         program, out_tree, captured = self._trace(leaves, in_tree, static)
-        return Traced(self, program, in_tree, out_tree, leaves, captured, static)
+        traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
+        if WATCH.watcher is not None:
+            WATCH.watcher(traced)
+        return traced
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.trace(*args, **kwargs).lower()

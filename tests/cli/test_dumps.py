@@ -67,9 +67,9 @@ def test_run_computes_what_numpy_does_from_any_stage(stages, stage, executor, ca
     (["partition", "{traced}", "--stage", "cooked"], "no stage 'cooked'"),
     (["run", "{optimized}", "--in", "x=P('X')"], "has its shardings already"),
 ])
-def test_mistakes_are_one_message_and_exit_status_1(stages, arguments, phrase, capsys):
+def test_mistakes_are_one_message_and_exit_status_2(stages, arguments, phrase, capsys):
     paths, _ = stages
     filled = [a.format(**{k: str(v) for k, v in paths.items()}) for a in arguments]
-    assert main(filled) == 1
+    assert main(filled) == 2
     error = capsys.readouterr().err
     assert phrase in error and "Traceback" not in error

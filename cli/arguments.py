@@ -1,0 +1,151 @@
+"""What is said of a function's arguments on the command line: expressions, types, specs, meshes."""
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir.dtypes import parse_short
+from ..ir.errors import ShardtraceError
+from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..ir.shape_struct import ShapeDtypeStruct
+from ..ir.sharding import NamedSharding
+from ..ir.spec import PartitionSpec
+from .problems import Problem, failure
+
+_TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")
+_KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    """The options that give a function its arguments."""
+    group = sub.add_argument_group("arguments of the function, where the file has none")
+    group.add_argument("--args", metavar="EXPRESSION",
+                       help="the arguments, an expression in the names of the file")
+    group.add_argument("--arg", action="append", default=[], metavar="NAME=TYPE",
+                       help="the type of a parameter: x=bf16[64@data,512]")
+    group.add_argument("--mesh", metavar="SIZES",
+                       help="the mesh of --arg: data=8,model=4 or 'data=8 explicit,model=4'")
+    group.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
+                       help="how a parameter of a traced program (.st) is split: x=P('X', None)")
+
+
+def parse_mesh(text: str) -> AbstractMesh:
+    """`data=8,model=4 explicit` as a mesh."""
+    sizes: dict[str, int] = {}
+    kinds = []
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        match = re.fullmatch(r"(\w+)\s*=\s*(\d+)(?:\s+(auto|explicit))?", part)
+        if not match or match[1] in sizes or match[2] == "0":
+            raise Problem(f"--mesh {text!r}: {part!r} is no axis and its size; write "
+                          "data=8,model=4 (or `data=8 explicit`)")
+        sizes[match[1]] = int(match[2])
+        kinds.append(_KINDS[match[3] or "auto"])
+    return AbstractMesh(tuple(sizes.values()), tuple(sizes), tuple(kinds))
+
+
+def parse_argument_type(text: str, mesh: Mesh | AbstractMesh) -> ShapeDtypeStruct:
+    """`bf16[64@data,512@(a,b)]` as a type. Raises ValueError with what is wrong with it."""
+    match = _TYPE.fullmatch(text)
+    if not match:
+        raise ValueError("write a dtype and dimensions, such as f32[64@data,512]")
+    try:
+        dtype = parse_short(match[1])
+    except (TypeError, ValueError, KeyError) as problem:
+        raise ValueError(f"{match[1]!r} is no dtype; write f32, bf16, i32, ...") from problem
+    shape, entries = [], []
+    for dim in re.findall(r"[^,(]+(?:\([^)]*\))?", match[2]):
+        n, _, axes = dim.strip().partition("@")
+        if not n.strip().isdigit():
+            raise ValueError(f"{dim.strip()!r} is no dimension; write 512 or 512@data")
+        shape.append(int(n))
+        entries.append(tuple(a.strip() for a in axes.strip("() ").split(",") if a.strip()))
+    unknown = [a for e in entries for a in e if a not in mesh.axis_names]
+    if unknown:
+        there = f"the mesh has {', '.join(map(str, mesh.axis_names))}" if mesh.axis_names else (
+            f"there is no mesh; give --mesh {unknown[0]}=8")
+        raise ValueError(f"{unknown[0]!r} is no mesh axis: {there}")
+    sharding = NamedSharding(mesh, PartitionSpec(*entries)) if mesh.axis_names else None
+    try:
+        struct = ShapeDtypeStruct(tuple(shape), dtype, sharding=sharding)
+        if sharding is not None:
+            sharding.shard_shape(tuple(shape))
+        return struct
+    except (ValueError, ShardtraceError) as problem:
+        raise ValueError(str(problem).split("\n")[0]) from problem
+
+
+def mesh_for(options: argparse.Namespace, namespace: dict[str, Any]) -> Mesh | AbstractMesh:
+    """The mesh of `--mesh`, else the one that the file defines, else none."""
+    if options.mesh:
+        return parse_mesh(options.mesh)
+    meshes = module_meshes(namespace)
+    return meshes[0] if meshes else empty_abstract_mesh
+
+
+def module_meshes(namespace: dict[str, Any]) -> list[Mesh | AbstractMesh]:
+    """The meshes that a file defines at its top, the one called `mesh` first."""
+    named = [(k.lower() != "mesh", i, v) for i, (k, v) in enumerate(namespace.items())
+             if isinstance(v, Mesh | AbstractMesh) and v.axis_names]
+    return [v for *_, v in sorted(named, key=lambda item: item[:2])]
+
+
+def given_arguments(fun: Callable[..., Any], namespace: dict[str, Any],
+                    options: argparse.Namespace) -> tuple[tuple, dict] | None:
+    """The arguments that the options give, positional and by name; None where they give none."""
+    if options.args:
+        try:
+            found = eval(options.args, namespace)
+        except Exception as error:
+            raise failure(error, f"--args {options.args!r}") from error
+        return (found if isinstance(found, tuple) else (found,)), {}
+    if not options.arg:
+        return None
+    mesh = mesh_for(options, namespace)
+    named: dict[str, Any] = {}
+    signature = inspect.signature(fun)
+    for text in options.arg:
+        name, equals, type_text = text.partition("=")
+        name = name.strip()
+        if not equals:
+            raise Problem(f"--arg {text!r}: write NAME=TYPE, such as x=f32[64@data,512]")
+        takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
+        if name not in signature.parameters and not takes_more:
+            raise Problem(f"--arg {text!r}: the function has no parameter {name!r}; it has "
+                          f"{', '.join(signature.parameters) or 'none'}")
+        try:
+            named[name] = parse_argument_type(type_text, mesh)
+        except ValueError as problem:
+            raise Problem(f"--arg {text!r}: {problem}") from problem
+    try:
+        bound = signature.bind(**named)
+    except TypeError as problem:
+        raise Problem(f"{problem}; give --arg {_first_missing(signature, named)}=f32[...] too"
+                      ) from problem
+    return bound.args, bound.kwargs
+
+
+def _first_missing(signature: inspect.Signature, named: dict[str, Any]) -> str:
+    return next((p.name for p in signature.parameters.values()
+                 if p.name not in named and p.default is p.empty), "NAME")
+
+
+def specs_of(names: Sequence[str], given: Sequence[str]) -> list[PartitionSpec | None]:
+    """`x=P('X', None)` for each parameter that was named."""
+    specs: list[PartitionSpec | None] = [None] * len(names)
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or name not in names:
+            raise Problem(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}")
+        try:
+            call = ast.parse(value, mode="eval").body
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+                    and call.func.id == "P" and not call.keywords):
+                raise ValueError
+            specs[names.index(name)] = PartitionSpec(*(ast.literal_eval(a) for a in call.args))
+        except (SyntaxError, ValueError, TypeError) as problem:
+            raise Problem(f"--in {text!r}: {value!r} is no spec; write P('X', None)") from problem
+    return specs

@@ -1,0 +1,309 @@
+"""The functions of a Python file and arguments for them, found where they can be.
+
+In this order: what the options say; `__shardtrace_args__` of the file, a dictionary of function
+names to arguments (or to functions that make them); what the file itself calls, on import or, where
+it has such a part, as a script; arguments that a function such as `example_inputs()` or a variable
+such as `args` gives; types in annotations (`x: "f32[64@data,512]"`); variables of the file that are
+called as the parameters are. What was looked for and not found is said with a command to complete.
+"""
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import importlib.util
+import inspect
+import io
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..driver.executable import leaf_key
+from ..driver.jit import Jitted, jit
+from ..driver.programs import further
+from ..driver.seen import Ran, unwatched, watching
+from ..driver.stages import Compiled, Lowered, Traced
+from ..ir.collective_kinds import each_collective
+from ..ir.context import STATE
+from ..report.explanation import Explanation
+from .arguments import given_arguments, module_meshes
+from .guesses import (
+    ARGUMENTS,
+    declared_arguments,
+    guessed_arguments,
+    is_maker,
+    name_of,
+    needed,
+)
+from .problems import FAILED, Problem, failure
+from .targets import Found, FoundExplanation, FoundFunction, FoundProgram
+
+_FOUND = "on arguments found in the file"
+_MOST = 24           # programs of one file
+
+
+class Enough(BaseException):
+    """Ends a run of the user's file: what it calls has been seen."""
+
+
+class PythonFile:
+    """A Python file under study. names: what it defines."""
+
+    def __init__(self, path: Path, options: argparse.Namespace) -> None:
+        if not path.exists():
+            raise Problem(f"there is no Python file {path}")
+        self.path, self.options = path, options
+        self.seen: list[Found] = []
+        self.failed: Problem | None = None
+        self._keys: set[Any] = set()
+        self._ran: list[tuple[Ran, Any]] = []
+        self.names: dict[str, Any] = {}
+        self._load()
+
+    # -- running the file --------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        stem = f"_target_{self.path.stem}"
+        spec = importlib.util.spec_from_file_location(stem, self.path)
+        if spec is None or spec.loader is None:
+            raise Problem(f"{self.path} is no Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[stem] = module
+        loader = spec.loader
+
+        self._run(lambda: loader.exec_module(module), f"importing {self.path}")
+        self.names = vars(module)
+        if self.failed is not None and not self.seen:
+            raise self.failed
+
+    def run_as_script(self) -> None:
+        """Run the file as `python FILE.py` does, watching what it calls."""
+        self._run(lambda: runpy.run_path(str(self.path), run_name="__main__"),
+                  f"running {self.path}")
+
+    @property
+    def is_script(self) -> bool:
+        """Does it have a part for `__name__ == "__main__"`?"""
+        try:
+            body = ast.parse(self.path.read_text()).body
+        except (SyntaxError, ValueError):
+            return False
+        return any(isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+                   for node in body)
+
+    def _run(self, run: Callable[[], Any], doing: str) -> None:
+        saved = sys.argv, sys.path[:], (STATE.mesh, STATE.abstract_mesh)
+        sys.argv = [str(self.path)]
+        sys.path.insert(0, str(self.path.resolve().parent))
+        limit = float(getattr(self.options, "seconds", 10.0))
+        said = io.StringIO()
+        try:
+            with _alarm(limit) as again, watching(lambda item: self._watch(item, again)):
+                with contextlib.redirect_stdout(said):
+                    run()
+        except Enough:
+            pass
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                self.failed = Problem(f"{doing} ended with exit status {end.code}", FAILED)
+        except Exception as error:
+            self.failed = failure(error, doing)
+        finally:
+            sys.argv, sys.path[:] = saved[0], saved[1]
+            STATE.mesh, STATE.abstract_mesh = saved[2]
+
+    def _watch(self, item: Traced | Ran, again: Callable[[], None]) -> None:
+        leaves = item._leaves if isinstance(item, Traced) else item.leaves
+        name = item.fun_name if isinstance(item, Traced) else item.program.name
+        try:
+            key = (name, tuple(map(leaf_key, leaves)), isinstance(item, Ran) and _line(item))
+        except TypeError:
+            key = (name, id(item))
+        if key in self._keys:
+            return
+        self._keys.add(key)
+        if isinstance(item, Traced):
+            again()
+            if len(self.seen) < _MOST:
+                self.seen.append(FoundFunction(item, f"{self.path}:{name}",
+                                               "as the file calls it"))
+        elif len(self._ran) < 4 * _MOST and any(v.aval.mesh.axis_names or s is not None for v, s in
+                                                zip(item.program.invars, item.specs, strict=False)):
+            self._ran.append((item, None))
+
+    def operations(self) -> list[Found]:
+        """What communicated outside of any jitted function."""
+        found: list[Found] = []
+        with unwatched():
+            for ran, _ in self._ran:
+                try:
+                    local = list(further(ran.program, ran.specs).values())[-1]
+                except Exception:       # not a program by itself; the file has run it
+                    continue
+                if any(True for _ in each_collective(local)):
+                    found.append(FoundProgram(ran.program, f"{self.path} (outside of jit)",
+                                              ran.specs))
+        return found
+
+    # -- functions and arguments -------------------------------------------------------------------
+
+    def functions(self) -> dict[str, Any]:
+        """The functions that the file itself defines, by name; jitted ones first."""
+        own, here = {}, str(self.path.resolve())
+        for name, value in self.names.items():
+            inner = inspect.unwrap(value) if callable(value) else None
+            if (inspect.isfunction(inner) and not name.startswith("__")
+                    and str(Path(inner.__code__.co_filename).resolve()) == here):
+                own[name] = value
+        return dict(sorted(own.items(), key=lambda item: not isinstance(item[1], Jitted)))
+
+    def named(self, name: str) -> Found:
+        """A function of the file on arguments that are given or found."""
+        if name == "<lambda>" or not name:
+            raise Problem("name a function: FILE.py:FUNCTION")
+        fun: Any = argparse.Namespace(**self.names)
+        for part in name.split("."):
+            if not hasattr(fun, part):
+                known = ", ".join(self.functions()) or "no functions"
+                raise Problem(f"{self.path} has no {name!r}; there are {known}")
+            fun = getattr(fun, part)
+        if not callable(fun):
+            return self._made(fun, name)
+        arguments = given_arguments(fun, self.names, self.options) or (
+            declared_arguments(fun, name, self.names, self.path))
+        if arguments is None and not needed(fun):
+            try:
+                with unwatched(), contextlib.redirect_stdout(io.StringIO()):
+                    made = fun() if not isinstance(fun, Jitted) else None
+            except Exception as error:
+                raise failure(error, f"calling `{name}()`") from error
+            if isinstance(made, Explanation | Traced | Lowered | Compiled):
+                return self._made(made, name)
+            arguments = ((), {})
+        if arguments is not None:
+            return self.traced(fun, name, arguments, "")
+        for found in self.seen:
+            if found.name == name_of(fun):
+                return found
+        arguments = self._guessed(fun, name)
+        if arguments is None and self.is_script:
+            self.run_as_script()
+            for found in self.seen:
+                if found.name == name_of(fun):
+                    return found
+        if arguments is None:
+            message = "\n".join(self.missing(name, fun))
+            raise Problem(f"{message}\n{self.failed}" if self.failed else message)
+        return self.traced(fun, name, arguments, "")
+
+    def all(self) -> tuple[list[Found], list[str]]:
+        """Every program of the file that can be found, and what is missing for the others."""
+        declared = self.names.get(ARGUMENTS)
+        functions = self.functions()
+        jitted = {n: f for n, f in functions.items() if isinstance(f, Jitted)}
+        found: list[Found] = []
+        if isinstance(declared, dict):
+            found += [self.named(name) for name in declared]
+        names = {f.name for f in (*found, *self.seen)}
+        unseen = {n: f for n, f in jitted.items() if name_of(f) not in names}
+        if self.is_script and (unseen or not (found or self.seen)):
+            self.run_as_script()
+        found += [f for f in self.seen if f.name not in {g.name for g in found}]
+        names = {f.name for f in found}
+        missing: list[str] = []
+        for name, fun in jitted.items():
+            if name_of(fun) in names:
+                continue
+            arguments = self._guessed(fun, name)
+            if arguments is None and not needed(fun):
+                arguments = ((), {})
+            if arguments is None:
+                missing += self.missing(name, fun)
+            else:
+                found.append(self.traced(fun, name, arguments, _FOUND))
+        found += self.operations()
+        wrong: Problem | None = None
+        if not found:
+            for name, fun in functions.items():
+                arguments = None if isinstance(fun, Jitted) else self._guessed(fun, name)
+                if arguments is None or is_maker(name):
+                    continue
+                try:
+                    found.append(self.traced(fun, name, arguments, _FOUND))
+                except Problem as problem:              # a guess; perhaps it was not meant
+                    wrong = wrong or problem
+        if not found and not missing:
+            main = functions.get("main")
+            if main is not None and not needed(main) and not self.is_script:
+                self._run(main, f"calling `main()` of {self.path}")
+                found += [*self.seen, *self.operations()]
+        if not found and not missing and wrong is not None:
+            raise wrong
+        if not found and not missing:
+            missing = [line for name, fun in functions.items()
+                       if needed(fun) for line in self.missing(name, fun)]
+        return found, missing
+
+    def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
+        """The function traced on arguments."""
+        args, kwargs = arguments
+        jitted = fun if isinstance(fun, Jitted) else jit(fun)
+        try:
+            with unwatched(), contextlib.redirect_stdout(io.StringIO()):
+                traced = jitted.trace(*args, **kwargs)
+        except Exception as error:
+            raise failure(error, f"tracing `{name}`") from error
+        return FoundFunction(traced, f"{self.path}:{name}", how)
+
+    def _made(self, made: Any, name: str) -> Found:
+        label = f"{self.path}:{name}"
+        if isinstance(made, Explanation):
+            return FoundExplanation(made, label)
+        if isinstance(made, Lowered | Compiled):
+            return FoundFunction(made._traced, label, stage=made)
+        if isinstance(made, Traced):
+            return FoundFunction(made, label)
+        raise Problem(f"{label} is no function but {type(made).__name__}")
+
+    def _guessed(self, fun: Any, name: str) -> tuple[tuple, dict] | None:
+        return guessed_arguments(fun, name, self.names, self.functions(), self.options)
+
+    def missing(self, name: str, fun: Any) -> list[str]:
+        """What is missing for a function, and the command that gives it."""
+        line = inspect.unwrap(fun).__code__.co_firstlineno
+        verb = getattr(self.options, "verb", "explain")
+        more = "" if module_meshes(self.names) else " --mesh x=8"
+        parts = " ".join(f'--arg "{p.name}=f32[64,64]"' for p in needed(fun))
+        names = ", ".join(f"`{p.name}`" for p in needed(fun))
+        return [f"{self.path}:{line}: no call of `{name}` and no arguments for it were found; it "
+                f"needs {names}. Give their types:",
+                f"    shardtrace {verb} {self.path}:{name}{more} {parts}"]
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
+    """Raise Enough after so many seconds; the function that is given begins them anew."""
+    usable = hasattr(signal, "setitimer") and (
+        threading.current_thread() is threading.main_thread()) and seconds > 0
+    if not usable:
+        yield lambda: None
+        return
+
+    def over(*_: Any) -> None:
+        raise Enough
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield lambda: signal.setitimer(signal.ITIMER_REAL, seconds) and None
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _line(ran: Ran) -> str:
+    return str(ran.program.eqns[0].location) if ran.program.eqns else ""

@@ -1,0 +1,158 @@
+"""Arguments for a function that its file has without calling it: declared, made, annotated, named.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import inspect
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+from ..driver.jit import Jitted
+from ..driver.seen import unwatched
+from ..ir.array import Array
+from ..ir.shape_struct import ShapeDtypeStruct
+from ..tracer import tree
+from .arguments import mesh_for, parse_argument_type
+from .problems import Problem, failure
+
+ARGUMENTS = "__shardtrace_args__"
+_MAKERS = re.compile(r"(get|make|build|create)?_?(example|sample|dummy|test)?_?"
+                     r"(args|arguments|inputs|examples?)(_for_(\w+))?", re.IGNORECASE)
+
+Given = tuple[tuple, dict]        # positional arguments, and those by name
+
+
+def is_maker(name: str) -> bool:
+    """Is this what one calls a function, or a variable, of example arguments?"""
+    return _MAKERS.fullmatch(name) is not None
+
+
+def declared_arguments(fun: Any, name: str, names: dict[str, Any], path: Path) -> Given | None:
+    """What the file's `__shardtrace_args__` says of a function."""
+    declared = names.get(ARGUMENTS)
+    if declared is None:
+        return None
+    if not isinstance(declared, dict):
+        raise Problem(f"{ARGUMENTS} of {path} is a dictionary of function names to "
+                      f"arguments, not {type(declared).__name__}")
+    if name not in declared:
+        return None
+    made = _called(declared[name], f"{ARGUMENTS}[{name!r}]")
+    found = _fitting(fun, made)
+    if found is None:
+        raise Problem(f"{ARGUMENTS}[{name!r}] of {path} does not fit "
+                      f"`{name}{inspect.signature(fun)}`")
+    return found
+
+
+def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dict[str, Any],
+                      options: argparse.Namespace) -> Given | None:
+    """Arguments that the file has for a function without saying so."""
+    for key, value in names.items():
+        match = _MAKERS.fullmatch(key)
+        if not match or value is fun or (match[5] and match[5] != name):
+            continue
+        if callable(value):
+            if key not in functions or needed(value):
+                continue
+            try:
+                value = _called(value, f"{key}()")
+            except Problem:
+                continue
+        found = _fitting(fun, value)
+        if found is not None:
+            return found
+    return _annotated(fun, names, options) or _by_name(fun, names)
+
+
+def _annotated(fun: Any, names: dict[str, Any], options: argparse.Namespace) -> Given | None:
+    named = {}
+    mesh = mesh_for(options, names)
+    for p in needed(fun):
+        text = p.annotation if isinstance(p.annotation, str) else ""
+        try:
+            named[p.name] = parse_argument_type(text.strip("'\""), mesh)
+        except ValueError:
+            return None
+    bound = inspect.signature(fun).bind(**named)
+    return (bound.args, bound.kwargs) if named else None
+
+
+def _by_name(fun: Any, names: dict[str, Any]) -> Given | None:
+    statics = _static_names(fun)
+    named = {}
+    for p in needed(fun):
+        if p.name not in names:
+            return None
+        value = names[p.name]
+        if p.name not in statics and not _is_arrays(value):
+            return None
+        named[p.name] = value
+    bound = inspect.signature(fun).bind(**named)
+    return (bound.args, bound.kwargs) if named else None
+
+
+def name_of(fun: Any) -> str:
+    """What a function is called where it is defined."""
+    return getattr(fun, "__name__", type(fun).__name__)
+
+
+def needed(fun: Any) -> list[inspect.Parameter]:
+    """The parameters that a call must give."""
+    try:
+        parameters = inspect.signature(fun).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p for p in parameters if p.default is p.empty
+            and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _static_names(fun: Any) -> set[str]:
+    if not isinstance(fun, Jitted):
+        return set()
+    names = list(inspect.signature(fun).parameters)
+    arguments = fun.arguments
+    return {*arguments.static_names, *(names[i] for i in arguments.static_nums if i < len(names))}
+
+
+def _called(value: Any, what: str) -> Any:
+    if not callable(value):
+        return value
+    try:
+        with unwatched(), contextlib.redirect_stdout(io.StringIO()):
+            return value()
+    except Exception as error:
+        raise failure(error, f"calling {what}") from error
+
+
+def _fitting(fun: Any, value: Any) -> Given | None:
+    """The value as arguments of a function, positional and by name; None where it is no such."""
+    signature = inspect.signature(fun)
+    tries: list[Given] = []
+    if isinstance(value, dict):
+        tries.append(((), value))
+    if isinstance(value, tuple | list):
+        tries.append((tuple(value), {}))
+    if not isinstance(value, tuple):
+        tries.append(((value,), {}))
+    more = {p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL}
+    statics = _static_names(fun)
+    for args, kwargs in tries:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:
+            continue
+        if not more & set(bound.arguments) and all(
+                _is_arrays(v) for k, v in bound.arguments.items() if k not in statics):
+            return bound.args, bound.kwargs
+    return None
+
+
+def _is_arrays(value: Any) -> bool:
+    leaves = tree.leaves(value)
+    return bool(leaves) and all(
+        isinstance(x, Array | ShapeDtypeStruct | int | float | complex)
+        or type(x).__module__ == "numpy" for x in leaves)

@@ -1,0 +1,101 @@
+"""The grammar of the command line: verbs, targets, options. Completion is made from it too."""
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..driver.explain import DEFAULT_HARDWARE
+from ..report.hardware import hardware_names
+from . import completion, diff, explain, fmt, programs, reduce, run
+from .arguments import add_arguments
+
+TARGET = "FILE.py:FUNCTION, FILE.py, a program in text form (.st), or - for one on standard input"
+STATUSES = ("exit status: 0 fine; 1 a finding (over the budget, different, not formatted, a "
+            "warning); 2 wrong use, or a file that cannot be read; 3 the program failed")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of `shardtrace`."""
+    parser = argparse.ArgumentParser(
+        prog="shardtrace", epilog=STATUSES,
+        description="What a function communicates, why, what it costs, and what would avoid it.")
+    verbs = parser.add_subparsers(required=True, metavar="VERB", dest="verb")
+
+    def verb(name: str, run_: Callable[[argparse.Namespace], Any], text: str,
+             *, target: bool = True, costs: bool = False) -> argparse.ArgumentParser:
+        sub = verbs.add_parser(name, help=text, description=text, epilog=STATUSES)
+        common(sub)
+        if target:
+            sub.add_argument("target", help=TARGET)
+            add_arguments(sub)
+            sub.add_argument("--seconds", type=float, default=10.0, metavar="S",
+                             help="how long a file may run without calling a new function, when "
+                                  "its calls are watched (default 10)")
+        if costs:
+            sub.add_argument("--hardware", default=DEFAULT_HARDWARE, choices=hardware_names(),
+                             help=f"the device of the cost model (default {DEFAULT_HARDWARE})")
+            sub.add_argument("--topology", metavar="SIZES",
+                             help="shape of a slice's torus: 8,16,16")
+        sub.set_defaults(run=run_)
+        return sub
+
+    sub = verb("explain", explain.explain,
+               "Every collective: line, reason, cost, and what avoids it. (Of an error class: its "
+               "help page.)", costs=True)
+    sub.add_argument("--suggest", type=int, default=3, metavar="N",
+                     help="search suggestions for the N dearest collectives (default 3)")
+    sub.add_argument("--table", action="store_true", help="a table instead of text")
+    sub = verb("trace", programs.trace, "Print the traced program, typed.")
+    _printed(sub)
+    sub = verb("partition", programs.partition, "Print the per-device program, or another stage.")
+    sub.add_argument("--stage",
+                     help=f"the stage to print: {', '.join(programs.STAGES)} (default: the last)")
+    sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")
+    _printed(sub)
+    verb("show", programs.show, "Verify a program, print it and sum it up.")
+    verb("collectives", programs.list_collectives,
+         "List the collectives of the per-device program.")
+    sub = verb("run", run.run, "Run on simulated devices; print the results, and a profile.",
+               costs=True)
+    run.add_options(sub)
+    sub = verb("check", explain.check,
+               "Fail when bytes, collectives or memory exceed a budget, or on warnings.",
+               costs=True)
+    sub.add_argument("--budget", type=Path, metavar="FILE",
+                     help="a TOML or JSON file with max_bytes, max_peak_bytes, kinds, axis")
+    sub.add_argument("--warnings", action="store_true",
+                     help="fail on waste: silent replication, padding, repeated gathers, ...")
+    sub = verb("diff", diff.diff, "What differs between two programs, two directories of dumps, or "
+               "two revisions of a file.", costs=True)
+    sub.add_argument("other", help="the program to compare with; after two revisions: the target")
+    sub.add_argument("revised", nargs="?", help="FILE.py:FUNCTION, where the first two are "
+                     "revisions of git")
+    sub = verb("why", explain.why, "Where the axes on a dimension of a value come from.",
+               costs=True)
+    sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+    sub = verb("fmt", fmt.fmt, "Write programs in their canonical form.", target=False)
+    fmt.add_options(sub)
+    sub = verb("reduce", reduce.reduce, "Shrink a program to a small one that still shows a "
+               "property.", costs=True)
+    reduce.add_options(sub)
+    sub = verb("completion", completion.completion, "Print a completion script for a shell.",
+               target=False)
+    sub.add_argument("shell", choices=("bash", "zsh", "fish"))
+    sub.set_defaults(parser=parser)
+    return parser
+
+
+def common(sub: argparse.ArgumentParser) -> None:
+    """The options that every command has."""
+    sub.add_argument("--json", action="store_true", help="print JSON")
+    sub.add_argument("--color", choices=("auto", "always", "never"), default="auto",
+                     help="colours (auto: on a terminal)")
+    sub.add_argument("--no-progress", action="store_true", help="no progress bars")
+    sub.add_argument("--traceback", action="store_true", help="errors with their traceback")
+
+
+def _printed(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("-o", "--output", metavar="FILE.st", help="write the program to a file")
+    sub.add_argument("--no-locations", action="store_true", help="without source lines")

@@ -1,0 +1,144 @@
+"""`run`: a program on simulated devices, its results, and where its time goes."""
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..driver.programs import run_program
+from ..ir.keys import storage_dtype
+from ..ir.progress import steps
+from ..ir.types import ArrayType
+from ..runtime.profile import Profile, profile
+from .explain import explained
+from .output import Output
+from .problems import FINDING, Problem, failure
+from .select import one
+from .targets import Found, parameter_names
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a target; prints its results, and with --profile where the time went."""
+    found = one(options.target, options)
+    local = found.local
+    names = parameter_names(local)
+    types = local.global_in or local.in_avals
+    values = arguments(found, names, types, options)
+    profiled: Profile | None = None
+    try:
+        with steps(f"running {found.name}"):
+            results = run_program(local, values, options.executor)
+        if options.profile or options.trace:
+            profiled = profile(local, *values, executor=options.executor, repeat=options.repeat)
+        other = "per_device" if options.executor == "simulated" else "simulated"
+        compared = run_program(local, values, other) if options.compare else []
+    except Exception as error:
+        raise failure(error, f"running `{found.name}`") from error
+    if options.trace and profiled is not None:
+        profiled.save_chrome_trace(options.trace, modelled=explained(found, options))
+    if options.save:
+        named: dict[str, Any] = {f"result{i}": r for i, r in enumerate(results)}
+        np.savez(options.save, **named)
+    differences = [difference(a, b) for a, b in zip(results, compared, strict=False)]
+    _print(options, found, results, profiled, differences)
+    return FINDING if any(d > options.tolerance for d in differences) else 0
+
+
+def arguments(found: Found, names: list[str], types: Any, options: argparse.Namespace
+              ) -> list[np.ndarray]:
+    """A value for each parameter: from `--load`, else the function's own, else random."""
+    given = dict(np.load(options.load)) if options.load else {}
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise Problem(f"{options.load} has {', '.join(unknown)}, but the parameters are "
+                      f"{', '.join(names)}")
+    rng = np.random.default_rng(options.seed)
+    own = found.values()
+    if len(own) != len(names):
+        own = [None] * len(names)
+    values = []
+    for name, aval, mine in zip(names, types, own, strict=True):
+        random = random_value(rng, aval)            # drawn always: a value depends on its place
+        value = given.get(name, random if mine is None else mine)
+        if value.shape != aval.shape:
+            raise Problem(f"argument {name} has shape {value.shape}, the program wants {aval}")
+        values.append(np.asarray(value, storage_dtype(aval.dtype)))
+    return values
+
+
+def random_value(rng: np.random.Generator, aval: ArrayType) -> np.ndarray:
+    """Random numbers of a type: normal, small integers, or truth values."""
+    dtype, shape = storage_dtype(aval.dtype), aval.shape
+    if dtype.kind in "iu":
+        return rng.integers(0, 10, shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.standard_normal(math.prod(shape)).reshape(shape).astype(dtype)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference of two results, relative to the largest value."""
+    if not a.size:
+        return 0.0
+    if a.dtype.kind not in "fcV" and a.dtype.kind in "biu":
+        return float(np.any(a != b))
+    x, y = (np.asarray(v, np.complex128 if a.dtype.kind == "c" else np.float64) for v in (a, b))
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    with np.errstate(all="ignore"):
+        apart = np.where(same, 0.0, np.abs(x - y))
+        scale = max(float(np.nanmax(np.abs(np.where(np.isfinite(x), x, 0.0)))), 1e-30)
+    worst = float(np.max(apart))
+    return math.inf if math.isnan(worst) else worst / scale
+
+
+def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
+           profiled: Profile | None, differences: list[float]) -> None:
+    local = found.local
+    types = local.global_out or local.out_avals
+    out = Output(options)
+    if out.as_json:
+        listed = [{"type": str(t), "shape": list(r.shape), "dtype": str(r.dtype),
+                   **({"values": r.tolist()} if r.size <= options.most else {})}
+                  for t, r in zip(types, results, strict=True)]
+        out.json({"name": found.name, "executor": options.executor, "results": listed,
+                  **({"profile": profiled.to_dict()} if profiled else {}),
+                  **({"difference": max(differences, default=0.0)} if options.compare else {})})
+        return
+    for t, value in zip(types, results, strict=True):
+        out.text(f"{t}\n{np.array2string(value, threshold=options.most)}")
+    if options.compare:
+        worst = max(differences, default=0.0)
+        verdict = "agree" if worst <= options.tolerance else "DIFFER"
+        out.text(f"\nthe executors {verdict}: largest relative difference {worst:.3g}")
+    if profiled is not None:
+        out.text("")
+        if out.is_rich:
+            out.renderable(profiled.table())
+        else:
+            out.text(str(profiled))
+    if options.trace:
+        out.text(f"\ntrace written to {options.trace}; open it in https://ui.perfetto.dev")
+
+
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    sub.add_argument("--seed", type=int, default=0, help="of random arguments (default 0)")
+    sub.add_argument("--load", type=Path, metavar="FILE.npz",
+                     help="arguments by parameter name; others are the file's own, or random")
+    sub.add_argument("--save", type=Path, metavar="FILE.npz", help="write the results")
+    sub.add_argument("--executor", choices=["simulated", "per_device"], default="simulated",
+                     help="all devices at once (default), or each alone")
+    sub.add_argument("--compare", action="store_true",
+                     help="run the other executor too; exit status 1 where results differ")
+    sub.add_argument("--tolerance", type=float, default=1e-4, metavar="X",
+                     help="relative difference that --compare allows (default 1e-4)")
+    sub.add_argument("--profile", action="store_true", help="say where the time goes")
+    sub.add_argument("--repeat", type=int, default=3, metavar="N",
+                     help="runs that a profile takes the fastest of (default 3)")
+    sub.add_argument("--trace", type=Path, metavar="FILE.json",
+                     help="write measured and modelled time in the Chrome trace format")
+    sub.add_argument("--most", type=int, default=1000, metavar="N",
+                     help="print at most so many values of a result (default 1000)")

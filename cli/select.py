@@ -1,0 +1,55 @@
+"""From the target of a command to what it is to work on."""
+from __future__ import annotations
+
+import argparse
+
+from .discovery import PythonFile
+from .problems import Problem
+from .targets import Found, is_python, parts_of, read_program
+
+
+def one(target: str, options: argparse.Namespace) -> Found:
+    """The one program that a target names. Raises Problem where it is not one."""
+    if not is_python(target):
+        return read_program(target, options)
+    path, name = parts_of(target)
+    file = PythonFile(path, options)
+    if name:
+        return file.named(name)
+    found, missing = file.all()
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise nothing(file, missing)
+    labels = list(dict.fromkeys(f.label for f in found))
+    if len(labels) == 1:
+        return found[0]
+    raise Problem(f"{path} has several functions; name one:\n" + "\n".join(
+        f"    shardtrace {options.verb} {label}" for label in labels if "(" not in label))
+
+
+def several(target: str, options: argparse.Namespace) -> tuple[list[Found], list[str]]:
+    """All programs that a target names, and what is missing for others."""
+    if is_python(target) and not parts_of(target)[1]:
+        path, _ = parts_of(target)
+        file = PythonFile(path, options)
+        found, missing = file.all()
+        if not found:
+            raise nothing(file, missing)
+        if file.failed is not None:
+            missing = [*missing, str(file.failed)]
+        return found, missing
+    return [one(target, options)], []
+
+
+def nothing(file: PythonFile, missing: list[str]) -> Problem:
+    """Why there is nothing to work on in a file, and what to do."""
+    if missing:
+        return Problem("\n".join([*missing, *([str(file.failed)] if file.failed else [])]))
+    if file.failed is not None:
+        return file.failed
+    functions = list(file.functions())
+    if not functions:
+        return Problem(f"{file.path} neither defines nor calls a function that could be looked at")
+    return Problem(f"{file.path} calls no jitted function; name one of its own: "
+                   + ", ".join(f"{file.path}:{name}" for name in functions))

@@ -1,0 +1,203 @@
+"""What a command works on: a function on arguments, or a program in text form.
+
+A target is `FILE.py:FUNCTION`, `FILE.py` (whatever the file jits and calls), a dumped program
+(`FILE.st`, at any stage), or `-` for one on standard input. Each gives one or several `Found`.
+"""
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..driver.executable import placed_sharding
+from ..driver.explain import explain_program, explain_stage
+from ..driver.programs import further
+from ..driver.seen import unwatched
+from ..driver.stages import Compiled, Lowered, Traced
+from ..ir.array import Array
+from ..ir.context import STATE
+from ..ir.dtypes import short_name
+from ..ir.errors import ShardtraceError
+from ..ir.parse import load_program, parse_program
+from ..ir.program import Level, Program
+from ..ir.sharding import NamedSharding
+from ..ir.verify import verify
+from ..report.explanation import Explanation
+from .arguments import specs_of
+from .problems import Problem, failure
+
+
+class Found:
+    """A program to work on. label: as it is named on the command line; name: of the function."""
+
+    label: str = ""
+    name: str = ""
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        """The context that it was traced in, for what traces it again; nobody watches that."""
+        with unwatched():
+            yield
+
+    def stages(self) -> dict[str, Program]:
+        """The programs by stage, from what was given to the per-device program."""
+        raise NotImplementedError
+
+    def explain(self, hardware: Any, topology: Sequence[int] | None = None) -> Explanation:
+        raise NotImplementedError
+
+    def values(self) -> list[np.ndarray | None]:
+        """The whole values of the parameters, None for those of which only the type is known."""
+        return [None] * len(next(iter(self.stages().values())).invars)
+
+    @property
+    def local(self) -> Program:
+        """The per-device program."""
+        return list(self.stages().values())[-1]
+
+
+class FoundFunction(Found):
+    """A function that was traced on arguments. how: where these come from."""
+
+    def __init__(self, traced: Traced, label: str, how: str = "",
+                 stage: Lowered | Compiled | None = None) -> None:
+        self.traced, self.label, self.how = traced, label, how
+        self.name = traced.fun_name
+        self._meshes = (STATE.mesh, STATE.abstract_mesh)
+        self._stage = stage
+
+    @contextlib.contextmanager
+    def context(self) -> Iterator[None]:
+        saved = (STATE.mesh, STATE.abstract_mesh)
+        STATE.mesh, STATE.abstract_mesh = self._meshes
+        try:
+            with unwatched():
+                yield
+        finally:
+            STATE.mesh, STATE.abstract_mesh = saved
+
+    def lowered(self) -> Lowered | Compiled:
+        if self._stage is None:
+            with self.context():
+                try:
+                    self._stage = self.traced.lower()
+                except Exception as error:
+                    raise failure(error, f"partitioning `{self.name}`") from error
+        return self._stage
+
+    def stages(self) -> dict[str, Program]:
+        return self.lowered().stages
+
+    def explain(self, hardware: Any, topology: Sequence[int] | None = None) -> Explanation:
+        stage = self.lowered()
+        with self.context():
+            return explain_stage(stage, hardware, topology=topology)
+
+    def values(self) -> list[np.ndarray | None]:
+        found: list[np.ndarray | None] = []
+        for x in (*self.traced._captured, *self.traced._leaves):
+            readable = not isinstance(x, Array) or not x.is_deleted()
+            known = readable and (isinstance(x, Array) or np.isscalar(x)
+                                  or isinstance(x, np.ndarray | np.generic))
+            found.append(np.asarray(getattr(x, "value", x)) if known else None)
+        return found
+
+    def argument_types(self) -> str:
+        """The types of the arguments with their shardings: `x: f32[64@X,256], w: f32[256]`."""
+        types = self.lowered()._argument_types()
+        given = self.lowered()._executable.arg_specs
+        named = zip(self.traced.jaxpr.arg_names, types, given, strict=True)
+        return ", ".join(f"{name}: {_typed(t, spec)}" for name, t, spec in named)
+
+    @property
+    def has_devices(self) -> bool:
+        """Do its arguments lie on a mesh?"""
+        return any(isinstance(placed_sharding(x), NamedSharding) for x in self.traced._leaves)
+
+
+class FoundProgram(Found):
+    """A program by itself, at any level. specs: how the parameters of a TRACED one are split."""
+
+    def __init__(self, program: Program, label: str, specs: Sequence[Any] = ()) -> None:
+        self.program, self.label, self.name = program, label, program.name
+        self.specs = list(specs)
+        self._stages: dict[str, Program] | None = None
+
+    def stages(self) -> dict[str, Program]:
+        if self._stages is None:
+            try:
+                self._stages = further(self.program, self.specs)
+            except (ShardtraceError, ValueError, TypeError) as error:
+                raise failure(error, f"partitioning `{self.name}`") from error
+        return self._stages
+
+    def explain(self, hardware: Any, topology: Sequence[int] | None = None) -> Explanation:
+        return explain_program(self.program, hardware, topology=topology, in_shardings=self.specs)
+
+
+class FoundExplanation(Found):
+    """What a function of the file explained itself."""
+
+    def __init__(self, explanation: Explanation, label: str) -> None:
+        self.explanation, self.label, self.name = explanation, label, explanation.name
+
+    def stages(self) -> dict[str, Program]:
+        return self.explanation.partitioned.stages
+
+    def explain(self, hardware: Any, topology: Sequence[int] | None = None) -> Explanation:
+        return self.explanation
+
+
+def _typed(t: Any, spec: Any) -> str:
+    """A type with the spec that it was given, where the type itself does not say it."""
+    if spec is None or any(t.entries):
+        return t.str_short(True)
+    dims = [f"{n}@{axes[0] if len(axes) == 1 else '(' + ','.join(map(str, axes)) + ')'}"
+            if axes else str(n) for n, axes in zip(t.shape, spec.padded(t.ndim).entries,
+                                                   strict=True)]
+    return f"{short_name(t.dtype)}[{','.join(dims)}]"
+
+
+def is_python(target: str) -> bool:
+    """Does the target name a Python file, with or without a function?"""
+    return target.endswith(".py") or ".py:" in target
+
+
+def parts_of(target: str) -> tuple[Path, str]:
+    """`train.py:step` as the file and the function ("" for the whole file)."""
+    if target.endswith(".py"):
+        return Path(target), ""
+    file, _, name = target.rpartition(":")
+    return Path(file), name
+
+
+def read_program(target: str, options: argparse.Namespace) -> FoundProgram:
+    """The program in a text file, verified."""
+    try:
+        if target == "-":
+            program = parse_program(sys.stdin.read(), filename="<stdin>")
+        else:
+            path = Path(target)
+            if path.is_dir():
+                raise Problem(f"{target} is a directory; name a program in it")
+            if not path.exists():
+                near = " (a Python target is FILE.py or FILE.py:FUNCTION)" if ":" in target else ""
+                raise Problem(f"there is no file {target}{near}: No such file or directory")
+            program = load_program(path)
+        verify(program)
+    except (ShardtraceError, ValueError, TypeError, KeyError, UnicodeDecodeError) as error:
+        raise Problem(f"{type(error).__name__}: {error}") from error
+    specs = getattr(options, "specs", [])
+    if specs and program.level is not Level.TRACED:
+        raise Problem(f"--in: a {program.level.value} program has its shardings already; leave "
+                      "--in out, or give the traced program")
+    return FoundProgram(program, target, specs_of(parameter_names(program), specs))
+
+
+def parameter_names(program: Program) -> list[str]:
+    return [v.name or f"arg{i}" for i, v in enumerate(program.invars)]

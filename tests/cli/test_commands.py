@@ -1,0 +1,265 @@
+"""Every command on a function and on dumps of every stage: text, JSON, exit statuses."""
+import json
+import subprocess
+
+import numpy as np
+import pytest
+
+from shardtrace.ir.parse import load_program, parse_program
+from shardtrace.ir.program import programs_equal
+
+LAYER = """
+@st.jit
+def layer(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    return h @ w2            # culprit
+
+def example_args():
+    return struct((64, 256), "X"), struct((256, 256), None, "Y"), struct((256, 256), None, "Y")
+"""
+
+
+@pytest.fixture
+def layer(write):
+    return write(LAYER)
+
+
+@pytest.fixture
+def dumps(layer, said, tmp_path):
+    status, out, _ = said("partition", f"{layer}:layer", "--dump", tmp_path / "dumps")
+    assert status == 0
+    return dict(zip(("traced", "inlined", "resolved", "resharded", "local", "optimized"),
+                    out.split(), strict=True))
+
+
+def test_trace_and_partition_print_programs_that_read_back(layer, said, dumps, tmp_path):
+    status, out, _ = said("trace", layer)
+    assert status == 0 and programs_equal(parse_program(out), load_program(dumps["traced"]))
+    for stage, path in dumps.items():
+        status, out, _ = said("partition", layer, "--stage", stage, "--no-locations")
+        assert status == 0 and programs_equal(parse_program(out), load_program(path))
+        assert "model.py" not in out
+    written = tmp_path / "out.st"
+    assert said("trace", layer, "-o", written)[:2] == (0, "")
+    _, again, _ = said("partition", written, "--in", "x=P('X')", "--in", "w1=P(None, 'Y')",
+                       "--in", "w2=P(None, 'Y')")
+    assert programs_equal(parse_program(again), parse_program(said("partition", layer)[1]))
+
+
+@pytest.mark.parametrize("stage", ["traced", "resolved", "resharded", "local", "optimized"])
+@pytest.mark.parametrize("verb", ["trace", "partition", "show", "collectives", "run", "explain",
+                                  "why", "check", "diff"])
+def test_every_command_takes_every_stage(dumps, said, stage, verb):
+    more = {"why": ["h.1"], "diff": [dumps[stage]], "check": ["--warnings"],
+            "explain": ["--suggest", 0]}
+    status, out, err = said(verb, dumps[stage], *more.get(verb, []), "--json")
+    assert status in (0, 1), err
+    found = json.loads(out)
+    assert found["schema"] == 1 and found["command"] == verb
+
+
+@pytest.mark.parametrize("arguments", [
+    ["trace"], ["partition"], ["show"], ["collectives"], ["run"], ["explain"],
+    ["check", "--warnings"], ["why", "h.1"]])
+def test_json_of_a_function_is_one_object(layer, said, arguments):
+    verb, *more = arguments
+    status, out, _ = said(verb, f"{layer}:layer", *more, "--json")
+    found = json.loads(out)
+    assert status in (0, 1) and (found["schema"], found["command"]) == (1, verb)
+    if verb in ("collectives", "explain"):
+        assert found["collectives"][0]["source"]["text"].startswith("return h @ w2")
+
+
+def test_a_program_on_standard_input(dumps, said, monkeypatch):
+    with open(dumps["optimized"]) as file:
+        monkeypatch.setattr("sys.stdin", file)
+        status, out, _ = said("collectives", "-")
+    assert status == 0 and out.startswith("1 collectives")
+
+
+# -- run -------------------------------------------------------------------------------------------
+
+def test_run_takes_the_arguments_of_the_file(write, said, tmp_path):
+    path = write("""
+@st.jit
+def double(x):
+    return x * 2
+
+double(st.device_put(np.arange(8, dtype=np.float32), NamedSharding(mesh, P("X"))))
+""")
+    status, out, _ = said("run", path, "--json", "--save", tmp_path / "results.npz")
+    found = json.loads(out)
+    assert status == 0 and found["results"][0]["values"] == [0, 2, 4, 6, 8, 10, 12, 14]
+    np.testing.assert_array_equal(np.load(tmp_path / "results.npz")["result0"], np.arange(8.) * 2)
+    np.savez(tmp_path / "wrong.npz", y=np.ones(3))
+    status, _, err = said("run", path, "--load", tmp_path / "wrong.npz")
+    assert status == 2 and "has y, but the parameters are x" in err
+
+
+def test_run_compares_profiles_and_writes_a_trace(layer, said, tmp_path):
+    trace = tmp_path / "trace.json"
+    status, out, _ = said("run", layer, "--compare", "--profile", "--trace", trace, "--most", 4)
+    assert status == 0
+    assert "the executors agree" in out and "local type" in out and "@ w2" in out
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {e["pid"] for e in events if e["ph"] == "X"} == {1, 2}
+    status, out, _ = said("run", layer, "--profile", "--json", "--most", 4)
+    assert status == 0 and json.loads(out)["profile"]["equations"]
+
+
+# -- check -----------------------------------------------------------------------------------------
+
+def test_check_names_the_offending_line(layer, said, tmp_path):
+    line = next(i for i, t in enumerate(layer.read_text().split("\n"), 1) if "culprit" in t)
+    budget = tmp_path / "budget.toml"
+    budget.write_text("max_bytes = 1000\n")
+    status, out, _ = said("check", layer, "--budget", budget)
+    assert status == 1 and f"model.py:{line}:" in out and "return h @ w2" in out
+    found = json.loads(said("check", layer, "--budget", budget, "--json")[1])
+    assert found["ok"] is False and found["location"]["line"] == line
+    budget.write_text("[layer]\nmax_bytes = 1000000\nkinds = {all-gather = 1}\n")
+    assert said("check", layer, "--budget", budget)[0] == 0
+    budget.write_text(f'["{layer}:layer"]\nkinds = {{}}\n')
+    assert said("check", layer, "--budget", budget)[0] == 1
+
+
+@pytest.mark.parametrize(("text", "phrase"), [
+    ("", "sets no limit"), ("max_byts = 3\n", "give one of max_bytes"),
+    ("max_bytes = 3\nother = 1\n", "sets other, which is no limit"),
+    ("max_bytes =", "budget.toml")])
+def test_a_budget_file_that_is_wrong_is_told(layer, said, tmp_path, text, phrase):
+    budget = tmp_path / "budget.toml"
+    budget.write_text(text)
+    status, _, err = said("check", layer, "--budget", budget)
+    assert status == 2 and phrase in err
+    assert said("check", layer)[0] == 2
+
+
+def test_check_fails_on_warnings(write, said):
+    path = write("""
+@st.jit
+def f(a):
+    return jnp.tanh(a)
+
+f(put((64, 256), "X"))
+""")
+    status, out, _ = said("check", path, "--warnings")
+    assert status == 1 and "warning: idle-axis: mesh axis `Y`" in out
+    assert json.loads(said("check", path, "--warnings", "--json")[1])["warnings"][0]["kind"]
+
+
+# -- why -------------------------------------------------------------------------------------------
+
+def test_why_tells_the_way_from_the_annotation(layer, said):
+    status, out, _ = said("why", layer, "h.1")
+    assert status == 0 and "Y on dimension 1 of `h` comes from `in_shardings[1]`" in out
+    status, out, _ = said("why", layer, "h")
+    assert status == 0 and "X on dimension 0" in out and "Y on dimension 1" in out
+    assert said("why", layer, "nobody")[0] == 2
+    status, _, err = said("why", layer, "h.7")
+    assert status == 2 and "no dimension 7" in err
+
+
+# -- diff ------------------------------------------------------------------------------------------
+
+def test_diff_of_two_functions(write, said):
+    path = write(LAYER + """
+@st.jit
+def other(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    return h @ w2.T
+""")
+    status, out, _ = said("diff", f"{path}:layer", f"{path}:other")
+    assert status == 1 and "- all-gather over Y" in out and "received bytes" in out
+    assert said("diff", f"{path}:layer", f"{path}:layer")[0] == 0
+    found = json.loads(said("diff", f"{path}:layer", f"{path}:other", "--json")[1])
+    assert found["differs"] and found["totals"]["received_bytes"]["before"] == 24576
+
+
+def test_diff_of_two_directories_of_dumps(layer, said, tmp_path):
+    said("partition", layer, "--dump", tmp_path / "a")
+    layer.write_text(layer.read_text().replace('struct((256, 256), None, "Y")\n',
+                                               'struct((256, 256), "Y")\n'))
+    said("partition", layer, "--dump", tmp_path / "b")
+    status, out, _ = said("diff", tmp_path / "a", tmp_path / "b")
+    assert status == 1
+    assert "w2: f32[256,256@Y] -> f32[256@Y,256]" in out
+    assert "- all-gather over Y" in out and "+ all-reduce over Y" in out
+    assert said("diff", tmp_path / "a", tmp_path / "a")[0] == 0
+    (tmp_path / "empty").mkdir()
+    assert said("diff", tmp_path / "a", tmp_path / "empty")[0] == 2
+
+
+def test_diff_of_two_revisions_is_a_review(write, said, tmp_path):
+    helper = write("HIDDEN = (None, 'Y')\n", "specs.py", head="")
+    path = write("from specs import HIDDEN\n" + LAYER.replace('None, "Y")\n', "*HIDDEN)\n"))
+
+    def git(*arguments):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+                       cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    git("add", "model.py", "specs.py")
+    git("commit", "-qm", "one")
+    helper.write_text("HIDDEN = ('Y', None)\n")
+    git("commit", "-qam", "two")
+    status, out, _ = said("diff", "HEAD~1", "HEAD", f"{path}:layer")
+    assert status == 1 and out.startswith("HEAD~1 -> HEAD\n")
+    assert "w2: f32[256,256@Y] -> f32[256@Y,256]" in out
+    assert "- all-gather over Y" in out and "+ all-reduce over Y" in out and "peak bytes" in out
+    assert said("diff", "HEAD", "HEAD", f"{path}:layer")[0] == 0
+    status, _, err = said("diff", "HEAD~9", "HEAD", f"{path}:layer")
+    assert status == 2 and "HEAD~9" in err
+
+
+# -- fmt -------------------------------------------------------------------------------------------
+
+MESSY = '''# what this is
+mesh (X=2,   Y=4 auto)
+program @f( x: f32[4@X, 2], # the input
+   w: f32[4@X,2]) -> f32[4@X,2] {
+  # added up
+  const c: f32[2] = [1.0,   2.0]
+      y: f32[4@X,2] = add x w # train.py:3:5-9
+  z: f32[4@X,2]   = neg y     # and turned around
+  return z # done
+}
+'''
+
+
+def test_fmt_writes_the_canonical_form_and_keeps_comments(said, tmp_path):
+    path = tmp_path / "messy.st"
+    path.write_text(MESSY)
+    before = load_program(path)
+    assert said("fmt", "--check", path)[:2] == (1, f"{path} is not formatted\n")
+    status, out, _ = said("fmt", "--diff", path)
+    assert status == 0 and "+mesh (X=2, Y=4 auto)" in out and path.read_text() == MESSY
+    assert said("fmt", path)[0] == 0
+    text = path.read_text()
+    assert programs_equal(load_program(path), before)
+    for comment in ("# what this is", "# the input", "# added up", "# and turned around", "# done",
+                    "# train.py:3:5-9"):
+        assert comment in text, comment
+    assert "mesh (X=2, Y=4 auto)\n" in text and "const c: f32[2] = [1.0,   2.0]" in text
+    assert str(path) not in text
+    assert said("fmt", "--check", path)[:2] == (0, "")      # once is enough
+    assert json.loads(said("fmt", "--check", path, "--json")[1])["files"] == [
+        {"file": str(path), "changed": False}]
+
+
+def test_fmt_of_standard_input_and_of_what_does_not_parse(said, monkeypatch, tmp_path):
+    path = tmp_path / "messy.st"
+    path.write_text(MESSY)
+    with open(path) as file:
+        monkeypatch.setattr("sys.stdin", file)
+        status, out, _ = said("fmt", "-")
+    assert status == 0 and programs_equal(parse_program(out), parse_program(MESSY))
+    path.write_text("program @f(")
+    status, _, err = said("fmt", path)
+    assert status == 2 and "messy.st:1" in err
+
+
+def test_dumps_are_formatted_already(dumps, said):
+    for path in dumps.values():
+        status, out, _ = said("fmt", "--check", path)
+        assert (status, out) == (0, ""), path
