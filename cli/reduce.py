@@ -104,7 +104,7 @@ def _in_options(case: Case) -> list[str]:
     names = [printed[v] for v in case.program.invars]
     return [f"{name}={spec_text(spec)}"
             for name, spec in zip(names, case.specs, strict=True)
-            if spec is not None and tuple(spec)]
+            if spec is not None and case.program.mesh.axis_names]
 
 
 # -- properties ------------------------------------------------------------------------------------

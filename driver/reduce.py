@@ -75,7 +75,7 @@ def reduce_program(program: Program, specs: Sequence[PartitionSpec | None],
             case = flat if search.holds(flat) else before
         while not search.done:
             now = case
-            for shrink in (_results, _equations, _bypasses, _inside, _specs, _sizes):
+            for shrink in (_results, _ends, _equations, _bypasses, _inside, _specs, _sizes):
                 now = shrink(search, now)
             if now is case:
                 break
@@ -132,6 +132,26 @@ def _results(search: _Search, case: Case) -> Case:
                 p.outvars) else ())))
 
     return search.without(case, lambda c: len(c.program.outvars), drop)
+
+
+def _ends(search: _Search, case: Case) -> Case:
+    """The first equations alone, with what the last of them gives as the results."""
+    def ended(n: int) -> Case | None:
+        p = case.program
+        if p.level is Level.LOCAL or not p.eqns[n].outvars:
+            return None
+        return _cleaned(replace(case, program=_with(
+            p, outvars=p.eqns[n].outvars, eqns=p.eqns[:n + 1], result_names=())))
+
+    low, high, best = 0, len(case.program.eqns) - 1, case
+    while low < high and not search.done:
+        middle = (low + high) // 2
+        smaller = ended(middle)
+        if smaller is not None and search.holds(smaller):
+            best, high = smaller, middle
+        else:
+            low = middle + 1
+    return best
 
 
 def _equations(search: _Search, case: Case) -> Case:
@@ -205,14 +225,14 @@ def _specs(search: _Search, case: Case) -> Case:
     if case.program.level is not Level.TRACED:
         return case
 
-    def drop(case: Case, gone: set[int]) -> Case | None:
-        if all(not case.specs[i] for i in gone):
-            return None
-        return replace(case, specs=tuple(
-            None if s is None else PartitionSpec() if i in gone else s
-            for i, s in enumerate(case.specs)))
+    for new in (None, PartitionSpec()):            # left open, else whole
+        def drop(case: Case, gone: set[int], new: Any = new) -> Case | None:
+            if all(case.specs[i] is None or case.specs[i] == new for i in gone):
+                return None
+            return replace(case, specs=tuple(
+                new if i in gone and s is not None else s for i, s in enumerate(case.specs)))
 
-    case = search.without(case, lambda c: len(c.specs), drop)
+        case = search.without(case, lambda c: len(c.specs), drop)
     for i, spec in enumerate(case.specs):          # then axis by axis
         entries = list(spec.padded(case.program.invars[i].aval.ndim).entries) if spec else []
         for d, axes in enumerate(entries):
