@@ -17,14 +17,18 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """Standard error is a terminal, and nothing waits."""
-    made = Terminal()
-    monkeypatch.setattr(sys, "stderr", made)
+    """Standard error is a terminal, and nothing waits. To be called in the test: pytest has a
+    standard error for each phase."""
     monkeypatch.setattr(progress_bars, "DELAY", 0.0)
     monkeypatch.setattr(progress_bars, "BRIEF", -1.0)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "120")
-    return made
+
+    def entered():
+        made = Terminal()
+        monkeypatch.setattr(sys, "stderr", made)
+        return made
+    return entered
 
 
 def shown():
@@ -40,29 +44,34 @@ def shown():
 
 
 def test_a_bar_is_drawn_on_a_terminal(terminal):
+    screen = terminal()
     assert shown()
-    assert "counting sheep" in terminal.getvalue() and "3/3" in terminal.getvalue()
+    assert "counting sheep" in screen.getvalue() and "/3" in screen.getvalue()
     assert not progress_bars.BARS._under_way and progress_bars.BARS._display is None
 
 
 def test_nothing_is_drawn_before_its_time(terminal, monkeypatch):
     monkeypatch.setattr(progress_bars, "DELAY", 60.0)
+    screen = terminal()
     with progress.steps("counting", 2) as work:
+        assert work is not progress.SILENT
         work.advance()
-    assert terminal.getvalue() == "" and progress_bars.BARS._timer is None
+    assert screen.getvalue() == "" and progress_bars.BARS._timer is None
 
 
 def test_nothing_is_drawn_where_it_is_switched_off_or_piped(terminal, monkeypatch):
+    screen = terminal()
     with st.config.override(shardtrace_progress=False):
         assert not shown()
     with progress_bars.bars(enabled=False):
         assert not shown()
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     assert not shown()
-    assert terminal.getvalue() == ""
+    assert screen.getvalue() == ""
 
 
 def test_work_inside_of_work_and_work_that_fails(terminal):
+    terminal()
     assert list(progress.counted([1, 2], "outer")) == [1, 2]
     with pytest.raises(ValueError, match="stop"):
         for i in progress.counted(range(3), "failing"):
