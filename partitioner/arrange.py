@@ -3,7 +3,7 @@
 `concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
 split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
 further on, over zeros", it is split as x is. A `split` becomes slices, each with a place of its
-own.
+own; and a transform over several dimensions one after another (separate.py).
 """
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..ir.ops.collective import pvary_p
+from ..ir.ops.fft import fft_p
 from ..ir.ops.joining import concatenate_p, split_p
 from ..ir.ops.placing import place_p, roll_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import array_type
+from .separate import is_joint, separated
 
 
 def arrange(program: Program) -> Program:
     """The program with shifts as shifts, nested programs included."""
     ops = program.ops
-    if concatenate_p not in ops and split_p not in ops and not program.holds_programs:
+    if not (concatenate_p in ops or split_p in ops or fft_p in ops or program.holds_programs):
         return program
+    mesh = program.mesh
+    divides = any(n > 1 and a not in mesh.manual_axes for a, n in mesh.shape.items())
     made: dict[Var, Equation] = {}
     eqns: list[Equation] = []
     changed = False
     for eqn in program.eqns:
-        new = list(_rewritten(eqn, made))
+        joint = divides and is_joint(eqn)
+        new = list(separated(eqn, mesh) if joint else _rewritten(eqn, made))
         changed |= new != [eqn]
         eqns += new
         for e in new:

@@ -31,7 +31,8 @@ from .indexing import (
     window_dims,
 )
 from .lead import is_common, lead_indices, lead_sizes, mergeable
-from .rules import rule_text, shifted, zeros
+from .rules import permutation_inverse, rule_text, shifted, zeros
+from .split_windows import own_windows, split_dims
 
 
 def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherDimensionNumbers,
@@ -107,7 +108,7 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     operand, indices, result, kinds = factor_dims(operands[0], operands[1],
                                                    slice_sizes, dimension_numbers)
     # a device that owns a row has it, the others have zero
-    kinds = [f"{k}(sum)" if k.startswith("c") else k for k in kinds]
+    kinds = [f"{k}(sum)" if k[0] in "ck" else k for k in kinds]
     return rule_text([operand, indices], [result], kinds)
 
 
@@ -122,58 +123,41 @@ def _resize(params: dict[str, Any], operands: Sequence[Shape],
 
 
 def _localize(context: LocalizeContext) -> list[Any]:
-    """Where collapsed dimensions are split: what this device owns of the windows, zero elsewhere.
+    """Where indexed dimensions are split: what this device owns of the windows, zero elsewhere.
 
-    Positions are moved inside or found to be outside in the whole operand, before the offset of the
-    block is taken off. What lies outside of it altogether is filled by the first device alone.
+    What lies outside of the whole operand is filled by the first device alone.
     """
     out = Emitting(context)
     operand, indices = context.operands
     params = context.params
     n: GatherDimensionNumbers = params["dimension_numbers"]
     params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
-    split = {d: axes for d in n.collapsed_slice_dims
-             if (axes := context.axes_of_factor.get(context.rule.operands[0][d][0], ()))}
+    split = split_dims(context, n, context.params["slice_sizes"])
     if not split:
         return context.emit(gather_p, [operand, indices], params)
-    whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
     fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    queries = indices.aval.shape[:-1]
-    columns, mine, outside = [], None, None
-    last = len(queries)
-    for c, d in enumerate(n.start_index_map):
-        column = out.convert(out.part(indices, last, c, c + 1), INT32)
-        highest = whole[d] - params["slice_sizes"][d]
-        if fills:
-            off = out.call("or", out.call("lt", column, out.full(0, column.aval.shape, INT32)),
-                           out.call("gt", column, out.full(highest, column.aval.shape, INT32)))
-            outside = off if outside is None else out.call("or", outside, off)
-        column = out.call("clamp", literal(0, INT32), column, literal(highest, INT32))
-        if d in split:
-            offset = context.block_offset(split[d], block[d])
-            column = out.call("sub", column, out.broadcast(offset, column.aval.shape, ()))
-            own = out.call("and", out.call("ge", column, out.full(0, column.aval.shape, INT32)),
-                           out.call("lt", column, out.full(block[d], column.aval.shape, INT32)))
-            mine = own if mine is None else out.call("and", mine, own)
-        columns.append(column)
-    local = out.call("concatenate", *columns, dimension=last) if len(columns) > 1 else columns[0]
-    found = context.emit(gather_p, [operand, local],
-                         {**params, "mode": GatherScatterMode.CLIP, "fill_value": None})[0]
+    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
+                      params["slice_sizes"], split, fills)
+    found = context.emit(gather_p, [operand, own.indices], {
+        **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
+        "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]
     shape, dtype = found.aval.shape, context.result_types[0].dtype
-    at = tuple(d for d in range(len(shape)) if d not in n.offset_dims)
+    at = tuple(d for d in range(len(shape)) if d not in own.numbers.offset_dims)
 
     def mask(x: Any) -> Any:
-        return out.broadcast(out.without(x, last), shape, at)
+        return out.broadcast(out.without(x, len(x.aval.shape) - 1), shape, at)
 
-    nothing = out.full(0, shape, dtype)
-    found = out.select(mask(mine), found, nothing)
-    if outside is None:
-        return [found]
-    axes = tuple(a for group in split.values() for a in group)
-    first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
-    fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
-                      literal(0, dtype))
-    return [out.select(mask(outside), out.broadcast(fill, shape, ()), found)]
+    found = out.select(mask(own.mine), found, out.full(0, shape, dtype))
+    if own.outside is not None:
+        axes = tuple(a for group in split.values() for a in group)
+        first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
+        fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
+                          literal(0, dtype))
+        found = out.select(mask(own.outside), out.broadcast(fill, shape, ()), found)
+    if own.moved:
+        back = permutation_inverse(own.order(len(shape)))
+        found = out.call("transpose", found, permutation=back)
+    return [found]
 
 
 # -- Explicit axes ---------------------------------------------------------------------------------

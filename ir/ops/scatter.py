@@ -46,6 +46,7 @@ from .scatter_derivatives import (
     transpose_sum,
     transpose_write,
 )
+from .split_windows import own_windows, split_dims
 
 sparse = lazy_import("scipy.sparse")
 
@@ -123,7 +124,7 @@ def _rule_with(query_kind: str) -> Callable[..., str]:
         n = dimension_numbers
         operand, indices, updates, kinds = factor_dims(
             operands[0], operands[1], slice_sizes_of(operands[0], operands[2], n), n.as_gather())
-        kinds = [f"{k}(own)" if k.startswith("c") else k for k in kinds]
+        kinds = [f"{k}(own)" if k[0] in "ck" else k for k in kinds]
         kinds += [f"{q}:{query_kind}" for q in indices[:-1] if q.startswith("q")]
         return rule_text([operand, indices, updates], [operand], kinds)
     return rule
@@ -179,31 +180,29 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
         if summed:
             first = out.call("eq", context.block_offset(summed, 1), literal(0, INT32))
             x = out.call("select_n", first, out.full(0, x.aval.shape, x.aval.dtype), x)
-        split = {d: axes for d in n.inserted_window_dims
-                 if (axes := axes_of.get(context.rule.operands[0][d][0], ()))}
+        whole = context.operand_types[0].shape
+        windows = slice_sizes_of(whole, context.operand_types[2].shape, n)
+        split = split_dims(context, n.as_gather(), windows)
         if split:
-            indices = _own_positions(out, context, indices, n, split)
-            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP}
+            sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
+            fills = params["mode"] not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
+            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, fills)
+            mine = own.mine
+            if own.outside is not None:
+                mine = out.call("and", mine, out.call("not", own.outside))
+            shape = own.indices.aval.shape
+            mine = out.broadcast(out.without(mine, len(shape) - 1), shape, range(len(shape) - 1))
+            indices = out.select(mine, own.indices, out.full(-1, shape, INT32))
+            if own.moved:
+                updates = out.call("transpose", updates,
+                                   permutation=own.order(len(updates.aval.shape)))
+            g = own.numbers
+            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False,
+                      "dimension_numbers": ScatterDimensionNumbers(
+                          g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
+                          g.operand_batching_dims, g.start_indices_batching_dims)}
         return context.emit(OPS[name], [x, indices, updates], params)
     return localize
-
-
-def _own_positions(out: Emitting, context: LocalizeContext, indices: Any,
-                   n: ScatterDimensionNumbers, split: dict[int, tuple[str, ...]]) -> Any:
-    """The index vectors relative to this device's block; moved inside first where the mode asks."""
-    whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
-    sizes = slice_sizes_of(whole, context.operand_types[2].shape, n)
-    clips = context.params["mode"] in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
-    last = len(indices.aval.shape) - 1
-    columns = []
-    for c, d in enumerate(n.scatter_dims_to_operand_dims):
-        column = out.convert(out.part(indices, last, c, c + 1), INT32)
-        if clips:
-            column = out.clamped(column, whole[d] - sizes[d])
-        if d in split:
-            column = out.minus(column, context.block_offset(split[d], block[d]))
-        columns.append(column)
-    return out.call("concatenate", *columns, dimension=last) if len(columns) > 1 else columns[0]
 
 
 # -- evaluation ------------------------------------------------------------------------------------
