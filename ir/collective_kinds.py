@@ -22,6 +22,7 @@ KINDS = {
     "all_gather_reduced": "all-gather",
     "reduce_scatter": "reduce-scatter", "unreduced_reduce_scatter": "reduce-scatter",
     "all_to_all": "all-to-all", "ppermute": "collective-permute",
+    "exchange_rows": "collective-permute",
 }
 
 

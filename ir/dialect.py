@@ -39,6 +39,7 @@ from .ops import (
     reduction,
     reshape,
     retile,
+    rows_exchange,
     scatter,
     select,
     shape,
@@ -59,7 +60,6 @@ MODULES = (
     condensed, contraction, control, convert, convolution, creation, cumulative, custom,
     dynamic_slicing, exchange, fft, gather, identity, joining, linalg, manual, padding, placing,
     pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, retile,
-    scatter, select, shape, sharding, slicing, sorting, special, transcendental, triangular,
-    tridiagonal,
-    user_partitioned,
+    rows_exchange, scatter, select, shape, sharding, slicing, sorting, special, transcendental,
+    triangular, tridiagonal, user_partitioned,
 )

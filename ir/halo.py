@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .row_exchange import Piece as Run
+from .row_exchange import Wanted, lacking
+
 Pair = tuple[int, int]          # (source, destination)
 
 
@@ -42,7 +45,9 @@ class Piece:
 class Exchange:
     """block, step, offset, rows: as above. pieces side by side; received: rows that a device gets.
 
-    aligned: the row of its block at which every device begins, None where that differs.
+    aligned: the row of its block at which every device begins, None where that differs. direct:
+    the exchange of just the rows that are lacking, where permutations move more; () where they do
+    not.
     """
     block: int
     step: int
@@ -51,19 +56,40 @@ class Exchange:
     pieces: tuple[Piece, ...]
     received: int
     aligned: int | None
+    direct: tuple[Wanted, ...] = ()
 
 
 @functools.lru_cache(maxsize=4096)
 def exchange(devices: int, block: int, step: int, offset: int, rows: int,
              valid: tuple[int, int] | None) -> Exchange | None:
-    """The exchange of `devices` blocks of `block` rows; None where none of this form does it.
+    """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.
 
     valid: the source rows that matter, first and last + 1; None where they are a ring, the first
-    following on the last. Source: the halo exchanges of GSPMD
+    following on the last. Permutations of edges where they move just the rows that are lacking,
+    else the direct exchange. Source: the halo exchanges of GSPMD
     (arXiv:2105.04663, section 3.3.2), with any offset and stride.
     """
     if rows < 1 or block < 1 or step < 0:
         return None
+    size = devices * block
+    if valid is None:
+        turns = range(offset // size, ((devices - 1) * step + offset + rows - 1) // size + 1)
+        pieces = tuple([Run(k * size, (k + 1) * size, 0, 0, 1) for k in turns])
+    else:
+        low, high = max(valid[0], 0), min(valid[1], size)
+        pieces = (Run(low, high, 0, low, 1),) if low < high else ()
+    wanted = Wanted(step, offset, rows, pieces)
+    least = lacking(devices, (block,), (wanted,))
+    found = _permutations(devices, block, step, offset, rows, valid)
+    parted = least and 2 * rows <= block           # others want the rest of what is sent
+    if found is not None and (found.received <= least and not parted or not pieces):
+        return found
+    return Exchange(block, step, offset, rows, (), least, None, (wanted,))
+
+
+def _permutations(devices: int, block: int, step: int, offset: int, rows: int,
+                  valid: tuple[int, int] | None) -> Exchange | None:
+    """By permutations of the ends of blocks; None where none of this form does it."""
     i = np.arange(devices)
     first = i * step + offset
     home, begin = np.divmod(first, block)

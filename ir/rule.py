@@ -39,7 +39,8 @@ class Factor:
     offset, reach, stride, valid: of a halo factor; result position p reads `reach` source rows from
     p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
     all; operator "ring": the first row follows on the last). Without a reach there is no exchange
-    of this form, and the factor may not stay split.
+    of this form, and the factor may not stay split, but where the operator says how: "mirror" for
+    blocks that change places, "joined" for operands one after the other.
     """
     name: str
     size: int
@@ -61,7 +62,7 @@ class Factor:
         if self.kind in (PASS, SCAN):
             return True
         if self.kind == HALO:
-            return self.reach > 0 or self.operator == "mirror"
+            return self.reach > 0 or self.operator in ("mirror", "joined")
         if self.kind == REDUCE:
             return self.operator in ("sum", "max", "min", "and", "or", "argmax", "argmin")
         return (self.kind, self.operator) in (
@@ -149,7 +150,7 @@ def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[i
         kind, argument = (match.group(1), match.group(2) or "") if match else (PASS, "")
         if kind in REDUCERS:
             kinds[name] = (REDUCE, kind, blocked, ())
-        elif kind == HALO and argument and argument != "mirror":
+        elif kind == HALO and argument and argument not in ("mirror", "joined"):
             window = argument.split(",")
             ring = "ring" if window[-1] == "ring" else ""
             kinds[name] = (HALO, ring, blocked, tuple(map(int, window[:-1] if ring else window)))

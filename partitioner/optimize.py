@@ -7,6 +7,7 @@ Each works on one or two adjacent equations and keeps the program's meaning and 
     fold_gathers    an own-block slice of what was gathered along the same axes is the block itself
     form_scatters   an all-reduce of which every device keeps its own block is a reduce-scatter
     drop_dead       what nothing reads is not computed
+    share_rows      rows of one value that devices lack come in one exchange (shared_rows.py)
     combine         small exchanges that do not wait for each other become one (combine.py)
 
 Bodies of loops and branches are rewritten likewise.
@@ -25,12 +26,14 @@ from ..ir.ops.collective import (
     reduce_scatter_p,
 )
 from ..ir.phases import phase
+from ..ir.ops.rows_exchange import exchange_rows_p
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
 from .combine import combine
 from .delay import joined_reasons
 from .hoist import hoist
 from .moves import group_size
+from .shared_rows import share_rows
 
 
 def optimize(program: Program) -> Program:
@@ -46,6 +49,8 @@ def _simplified(program: Program) -> Program:
     rewrites: list[Callable[[Program], Program]] = [hoist, dedupe, drop_dead]
     if all_slice_p in program.ops:          # what the other two begin with
         rewrites[2:2] = [fold_gathers, form_scatters]
+    if exchange_rows_p in program.ops:
+        rewrites.append(share_rows)
     for rewrite in rewrites:
         with phase(rewrite.__name__, len(program.eqns)):
             program = rewrite(program)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from ..ir.halo import Exchange
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.neighbours import plan_of
+from ..ir.row_exchange import joined, lacking
 from ..ir.rule import HALO, ORDERED, REDUCE, SCAN
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo
@@ -93,6 +94,8 @@ def _halo(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, a
         return 0, 1
     devices = math.prod(map(mesh.axis_size, axes))
     block = shapes[operand][dim] // devices
+    if factor.operator == "joined":
+        return lacking(devices, *joined(devices, [s[dim] for s in shapes[:info.operands]])), block
     if not factor.reach:
         return block, block                    # mirrored: another block than its own
     plan = halo_plan(mesh, info, shapes, f, axes)

@@ -262,6 +262,9 @@ class PerDeviceRun:
             return ring.permute(group, blocks, wire, perm=params["perm"])
         if name == "retile":
             return ring.retile(group, blocks, wire, **params)
+        if name == "exchange_rows":
+            return ring.rows(group, blocks, wire, dim=params["dimension"], parts=params["parts"],
+                             wanted=params["wanted"])
         if name == "all_slice":
             return [ring.own_block(i, b, len(group), params["dimension"])
                     for i, b in enumerate(blocks)]

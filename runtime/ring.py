@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.retiling import Tiling, coordinates, pieces, place, retiled_shape
+from ..ir.row_exchange import sources
 from .meter import Wire
 
 Blocks = list[np.ndarray]
@@ -103,6 +104,24 @@ def retile(group: Group, blocks: Blocks, wire: Wire, *, axes: Sequence[str],
             s = place(axes, where, size)
             tile[here] = wire.receive(device, group[s], blocks[s][there])
         out.append(tile)
+    return out
+
+
+def rows(group: Group, blocks: Blocks, wire: Wire, *, dim: int, parts: tuple[int, ...], wanted: Any
+         ) -> Blocks:
+    """Every member gets the rows that it wants from the members that have them."""
+    owner, where = sources(len(group), parts, wanted)
+    out = []
+    for i, device in enumerate(group):
+        shape = list(blocks[i].shape)
+        shape[dim] = len(owner[i])
+        block = np.zeros(shape, blocks[i].dtype)
+        front = (slice(None),) * dim
+        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
+            here = np.flatnonzero(owner[i] == s)
+            block[(*front, here)] = wire.receive(
+                device, group[s], blocks[s][(*front, where[i][here])])
+        out.append(block)
     return out
 
 

@@ -1,7 +1,8 @@
 """Ops that put arrays together and take them apart: concatenate, stack, unstack, split.
 
 The dimension along which pieces meet is a `replicate` or `halo` factor: blocks of the result are
-not blocks of the operands, so it is gathered before the op. All other dimensions pass through.
+not blocks of the operands. A concatenation exchanges the rows that devices lack; otherwise the
+dimension is gathered before the op. All other dimensions pass through.
 """
 from __future__ import annotations
 
@@ -13,11 +14,14 @@ import numpy as np
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..infer import POLICIES, short_list
-from ..op import LinearOperand, Op, Sample, defop
+from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ..row_exchange import joined, plain
 from ..types import ArrayType, Entries, Shape, array_type
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .elementwise import check_same_dtypes
+from .emitting import Emitting
 from .lead import lead_sizes, with_lead
+from .neighbours import split_halos
 from .rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
 
 _EMPTY: frozenset[str] = frozenset()
@@ -73,7 +77,21 @@ def _concatenate_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *
     dims = [f"d{d}" for d in range(len(results[0]))]
     if len(operands) == 1:
         return rule_text([dims], [dims])
-    return rule_text([dims] * len(operands), [dims], [f"d{dimension}:replicate"])
+    return rule_text([dims] * len(operands), [dims], [f"d{dimension}:halo(joined)"])
+
+
+def _concatenate_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, each device gets the rows of its block that it lacks."""
+    out, d = Emitting(context), context.params["dimension"]
+    x = (context.emit(concatenate_p, list(context.operands), context.params)[0]
+         if len(context.operands) > 1 else context.operands[0])
+    axes = split_halos(context).get(d)
+    if not axes:
+        return [x]
+    n = out.size(axes)
+    parts, wanted = joined(n, [t.shape[d] for t in context.operand_types])
+    return [out.call("exchange_rows", x, axis_name=axes, axis_size=n, dimension=d, parts=parts,
+                     wanted=plain(wanted))]
 
 
 def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.ndarray:
@@ -108,8 +126,8 @@ concatenate_p = defop(
     "concatenate",
     doc="The operands one after the other along `dimension`.",
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_joined_pending,
-    evaluate=_concatenate_evaluate, arithmetic=False, linear="all", jvp="linear",
-    transpose=_concatenate_transpose,
+    evaluate=_concatenate_evaluate, localize=_concatenate_localize, arithmetic=False,
+    linear="all", jvp="linear", transpose=_concatenate_transpose,
     samples=lambda: [
         Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
                lambda a, b: np.concatenate([a, b], 1)),

@@ -12,6 +12,7 @@ from typing import Any
 from ..halo import Exchange, Piece, exchange
 from ..op import LocalizeContext
 from ..program import Atom
+from ..row_exchange import plain
 from ..rule import HALO, Factor
 from .emitting import INT32, Emitting, literal
 
@@ -86,6 +87,9 @@ class Rows:
     # -- pieces ------------------------------------------------------------------------------------
     def _assembled(self, x: Atom) -> Atom:
         plan, out = self.plan, self.out
+        if plan.direct:
+            return out.call("exchange_rows", x, axis_name=self.axes, axis_size=out.size(self.axes),
+                            dimension=self.dim, parts=(plan.block,), wanted=plain(plan.direct))
         pieces = [self._piece(x, t, piece) for t, piece in enumerate(plan.pieces)]
         if len(pieces) == 1:
             return pieces[0]

@@ -208,11 +208,28 @@ class Lockstep:
                                else np.zeros_like(x[device]))
             elif name == "assume_invarying":
                 out[device] = x[members[0]]
+            elif name == "exchange_rows":
+                out[device] = self.rows([x[m] for m in members], i, p)
             elif name == "retile":
                 out[device] = self.retiled(x, members, i, p)
             else:
                 raise AssertionError(f"no collective {name}")
         return out
+
+    def rows(self, blocks: list[np.ndarray], i: int, p: dict[str, Any]) -> np.ndarray:
+        """What member i wants, cut out of the whole sources."""
+        d, starts = p["dimension"], np.cumsum((0, *p["parts"]))
+        whole = [np.concatenate([np.take(b, range(starts[k], starts[k] + n), d) for b in blocks], d)
+                 for k, n in enumerate(p["parts"])]
+        out = []
+        for step, offset, count, pieces in p["wanted"]:
+            for place in range(i * step + offset, i * step + offset + count):
+                row = np.zeros_like(np.take(blocks[0], [0], d))
+                for begin, end, part, start, stride in pieces:
+                    if begin <= place < end:
+                        row = np.take(whole[part], [start + (place - begin) * stride], d)
+                out.append(row)
+        return np.concatenate(out, d)
 
     def retiled(self, x: Blocks, members: list[Device], i: int, p: dict[str, Any]) -> np.ndarray:
         """The new tile of member i, cut out of the value that all members have together."""

@@ -1,0 +1,81 @@
+"""`exchange_rows`: each device gets the rows that it wants, wherever they are, in one exchange.
+
+It is the coordinate form of a list of permutations: of each device's block those rows are sent that
+another one lacks, and nothing else (ir/row_exchange.py says which). Its bytes are those of the
+element-counting bound. After the direct exchanges of "Memory-efficient array redistribution"
+(arXiv:2112.01075); on hardware, a ragged all-to-all.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..diagnostic import fail
+from ..factor_axes import axis_set
+from ..op import Collective, Op, defop
+from ..row_exchange import lacking, sources
+from ..rule import FactorRule, make_rule
+from ..types import ArrayType, ManualState
+from . import exchange
+
+Params = dict[str, Any]
+
+
+def _infer(t: ArrayType, *, axis_name: tuple[str, ...], axis_size: int, dimension: int,
+           parts: tuple[int, ...], wanted: tuple) -> tuple:
+    if not 0 <= dimension < t.ndim or sum(parts) != t.shape[dimension]:
+        fail(ValueError, f"the parts {parts} of exchange_rows do not make up dimension {dimension} "
+             f"of its operand", code="exchange-rows", label=f"the operand is {t.str_short(True)}")
+    for begin, end, part, start, stride in [p for run in wanted for p in run[3]]:
+        inside = 0 <= part < len(parts) and stride > 0 and begin < end and start >= 0
+        if not inside or start + (end - begin - 1) * stride >= parts[part] * axis_size:
+            fail(ValueError, f"the piece {(begin, end, part, start, stride)} of exchange_rows lies "
+                 f"outside of parts {parts} on {axis_size} devices", code="exchange-rows")
+    shape = list(t.shape)
+    shape[dimension] = sum(run[2] for run in wanted)
+    return tuple(shape), t.dtype
+
+
+def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    t, axes = types[0], params["axis_name"]
+    if math.prod(map(t.mesh.axis_size, axes)) != params["axis_size"]:
+        fail(ValueError, f"exchange_rows says that {axes} has {params['axis_size']} devices, but "
+             f"the mesh has {t.mesh}", code="exchange-rows")
+    m = t.manual
+    return [ManualState(axis_set(m.varying.union(axes), t.mesh), m.unreduced, m.reduced)]
+
+
+def _evaluate(x: np.ndarray, lead: int, size: int, *, axis_name: tuple[str, ...], axis_size: int,
+              dimension: int, parts: tuple[int, ...], wanted: tuple) -> np.ndarray:
+    g, d = lead - 1, lead + dimension
+    x = np.moveaxis(exchange.full_group(x, lead, size), (g, d), (0, 1))
+    owner, where = sources(size, parts, wanted)
+    flat = np.ascontiguousarray(x).reshape(size * x.shape[1], *x.shape[2:])
+    out = flat[np.maximum(owner, 0) * x.shape[1] + where]
+    out[owner < 0] = np.zeros((), x.dtype)
+    return np.moveaxis(out, (0, 1), (g, d))
+
+
+def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
+    left, right = ([f"{letter}{i}" for i in range(len(shape))]
+                   for letter, shape in (("a", ops[0]), ("b", results[0])))
+    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
+    return make_rule(f"{' '.join(left)} -> {' '.join(right)} | {private}", ops, results)
+
+
+def _wire(t: ArrayType, n: int, params: Params) -> int:
+    rest = [m for d, m in enumerate(t.local_shape()) if d != params["dimension"]]
+    return t.dtype.itemsize * math.prod(rest) * lacking(n, params["parts"], params["wanted"])
+
+
+exchange_rows_p = defop(
+    "exchange_rows", doc="Rows of all members' blocks along `dimension`: for each (step, offset, "
+    "count, pieces) of `wanted` member i gets the places from i * step + offset on, `count` of "
+    "them; pieces = (begin, end, part, start, stride) say what stands there, and zeros where none "
+    "does.",
+    infer=_infer, rule=_rule, explicit="follow", evaluate=None, arithmetic=False, manual=_state,
+    linear=((0,),),
+    collective=Collective(lambda params: params["axis_name"], _evaluate, _wire))
