@@ -57,7 +57,7 @@ class Factor:
         """May the local op run with this factor sharded, its emitter or a reduction doing the rest?
 
         A scan exchanges totals, `indexed(sum)` leaves a pending sum of what each device owns, in
-        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block.
+        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block, `ordered(columns)` sorts blocks as columns.
         """
         if self.kind in (PASS, SCAN):
             return True
@@ -66,7 +66,7 @@ class Factor:
         if self.kind == REDUCE:
             return self.operator in ("sum", "max", "min", "and", "or", "argmax", "argmin")
         return (self.kind, self.operator) in (
-            (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"))
+            (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"), (ORDERED, "columns"))
 
     @property
     def leaves_sum(self) -> bool:

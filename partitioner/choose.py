@@ -19,7 +19,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.rule import PASS
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, project, tensor_entries
-from .prices import EXCHANGE, block_elements, halo_plan, inside, parts_of
+from .prices import EXCHANGE, block_elements, inside, parts_of, possible
 from .redistribute import least_received, plan
 
 Pending = frozenset[str]
@@ -165,9 +165,8 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
                 if axes and n % parts_of(mesh, axes):
                     return None
         layouts.append(entries)
-    if info.has_halos and any(
-            info.factors[f].reach and halo_plan(mesh, info, shapes, f, axes) is None
-            for f, axes in axes_of.items() if axes):
+    if info.has_other_kinds and not all(
+            possible(mesh, info, shapes, f, axes) for f, axes in axes_of.items() if axes):
         return None
     pending, finish = set(_NOT_PENDING.union(*sums)), []
     for f, axes in axes_of.items():

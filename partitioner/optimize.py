@@ -25,8 +25,8 @@ from ..ir.ops.collective import (
     pvary_p,
     reduce_scatter_p,
 )
-from ..ir.phases import phase
 from ..ir.ops.rows_exchange import exchange_rows_p
+from ..ir.phases import phase
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
 from .combine import combine

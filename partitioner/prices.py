@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.halo import Exchange
 from ..ir.mesh import AbstractMesh
+from ..ir.ops.column_sort import elements_received, fits
 from ..ir.ops.neighbours import plan_of
 from ..ir.row_exchange import joined, lacking
 from ..ir.rule import HALO, ORDERED, REDUCE, SCAN
@@ -102,6 +103,15 @@ def _halo(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, a
     return (plan.received if plan else 0), block
 
 
+def possible(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes
+             ) -> bool:
+    """Whether an emitter can work with factor f split over `axes`, as far as sizes matter."""
+    factor = info.factors[f]
+    if factor.operator == "columns":
+        return fits(factor.size, math.prod(map(mesh.axis_size, axes)))
+    return not factor.reach or halo_plan(mesh, info, shapes, f, axes) is not None
+
+
 def halo_plan(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes
               ) -> Exchange | None:
     """The exchange of edges where halo factor f is split over `axes`; None if there is none."""
@@ -117,6 +127,9 @@ def _summary(mesh: AbstractMesh, info: RuleInfo, f: int, local: int, axes: Axes)
     factor = info.factors[f]
     if factor.kind == SCAN:                    # the block's total: one position along the factor
         return local * math.prod(map(mesh.axis_size, axes)) // max(factor.size, 1)
+    if factor.operator == "columns":
+        n = math.prod(map(mesh.axis_size, axes))
+        return elements_received(local, factor.size // n, n) // (n - 1)
     if factor.kind == ORDERED:                 # its best elements, and their positions likewise
         return local
     if factor.kind == REDUCE and factor.operator in ("argmax", "argmin"):

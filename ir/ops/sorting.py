@@ -22,6 +22,7 @@ from ..infer import short_list
 from ..mesh import empty_abstract_mesh
 from ..op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape
+from .column_sort import column_sort
 from .comparison import total_order_key
 from .derivatives import batch_first, iota_like, type_of
 from .elementwise import values
@@ -71,7 +72,17 @@ def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ..
                dimension: int, is_stable: bool, num_keys: int) -> str:
     names = " ".join("k" if d == dimension else f"b{d}" for d in range(len(operand_shapes[0])))
     side = ", ".join([names] * len(operand_shapes))
-    return f"{side} -> {side} | k:ordered"
+    return f"{side} -> {side} | k:ordered(columns)"
+
+
+def _sort_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, by columns (column_sort.py)."""
+    dimension = context.params["dimension"]
+    axes = context.axes_of_factor.get(context.rule.operands[0][dimension][0], ())
+    if not axes:
+        return context.emit(sort_p, list(context.operands), context.params)
+    return column_sort(context, axes, dimension, context.params["num_keys"],
+                       context.params["is_stable"])
 
 
 def _keys(x: np.ndarray) -> list[np.ndarray]:
@@ -149,7 +160,7 @@ sort_p = defop(
     "sort",
     doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
     infer=_sort_infer, rule=_sort_rule, explicit=_sort_explicit, evaluate=_sort,
-    pending="indexed", multiple_results=True, jvp=_sort_jvp, transpose=_sort_transpose,
+    pending="indexed", localize=_sort_localize, multiple_results=True, jvp=_sort_jvp, transpose=_sort_transpose,
     batch=_sort_batch,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
