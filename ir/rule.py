@@ -57,7 +57,8 @@ class Factor:
         """May the local op run with this factor sharded, its emitter or a reduction doing the rest?
 
         A scan exchanges totals, `indexed(sum)` leaves a pending sum of what each device owns, in
-        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block, `ordered(columns)` sorts blocks as columns.
+        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block,
+        `ordered(columns)` sorts blocks as columns.
         """
         if self.kind in (PASS, SCAN):
             return True

@@ -14,41 +14,57 @@ import numpy as np
 from ..ir.ops.collective import pvary_p
 from ..ir.ops.fft import fft_p
 from ..ir.ops.joining import concatenate_p, split_p
+from ..ir.ops.padding import pad_p
 from ..ir.ops.placing import place_p, roll_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import array_type
+from .compose import composed
 from .separate import is_joint, separated
+
+_REWRITTEN = (concatenate_p, split_p, fft_p, pad_p)
+_TAKEN_APART = (slice_p, broadcast_in_dim_p, pad_p, concatenate_p)
 
 
 def arrange(program: Program) -> Program:
     """The program with shifts as shifts, nested programs included."""
-    ops = program.ops
-    if not (concatenate_p in ops or split_p in ops or fft_p in ops or program.holds_programs):
+    if program.ops.isdisjoint(_REWRITTEN) and not program.holds_programs:
         return program
     mesh = program.mesh
-    divides = any(n > 1 and a not in mesh.manual_axes for a, n in mesh.shape.items())
+    sizes = [n for a, n in mesh.shape.items() if n > 1 and a not in mesh.manual_axes]
+    divides = bool(sizes)
     made: dict[Var, Equation] = {}
     eqns: list[Equation] = []
     changed = False
     for eqn in program.eqns:
-        joint = divides and is_joint(eqn)
-        new = list(separated(eqn, mesh) if joint else _rewritten(eqn, made))
-        changed |= new != [eqn]
-        eqns += new
-        for e in new:
-            for v in e.outvars:
-                made[v] = e
+        todo = [eqn]
+        while todo:
+            first = todo.pop(0)
+            parts = composed(first, made, mesh) if divides else None
+            if parts is not None:
+                todo = parts + todo
+                changed = True
+                continue
+            joint = divides and is_joint(first)
+            new = list(separated(first, mesh) if joint else _rewritten(first, made, sizes))
+            changed |= new != [first]
+            eqns += new
+            for e in new:
+                for v in e.outvars:
+                    made[v] = e
     return program.replace(eqns=_live(eqns, program.outvars)) if changed else program
 
 
-def _rewritten(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
+def _rewritten(eqn: Equation, made: dict[Var, Equation], sizes: Sequence[int]
+               ) -> Iterator[Equation]:
     if eqn.op is split_p and len(eqn.outvars) > 1:
         yield from _slices(eqn)
     elif eqn.op is concatenate_p and _shifts(eqn, made):
         rolled = _rolled(eqn, made)
         yield from [rolled] if rolled else _placed(eqn, made)
+    elif eqn.op is concatenate_p and (k := _largest(eqn, made, sizes)) >= 0:
+        yield from _placed(eqn, made, k)
     elif eqn.op.subprograms:
         params = dict(eqn.params)
         for name in eqn.op.subprograms:
@@ -121,7 +137,21 @@ def _constant(atom: Atom, made: dict[Var, Equation]) -> Literal | None:
     return None
 
 
-def _placed(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
+def _largest(eqn: Equation, made: dict[Var, Equation], sizes: Sequence[int]) -> int:
+    """The piece that is most of a whole which divides where its pieces do not; -1: none is."""
+    d, aval = eqn.params["dimension"], eqn.outvars[0].aval
+    counts, total = [a.aval.shape[d] for a in eqn.invars], aval.shape[d]
+    pending = aval.sharding.spec.unreduced or aval.manual.unreduced or aval.manual.reduced
+    if (len(counts) < 2 or not isinstance(aval.dtype, np.dtype) or aval.has_explicit_mesh()
+            or pending or aval.varying):
+        return -1
+    k = max(range(len(counts)), key=counts.__getitem__)
+    odd = any(total % n == 0 and any(m % n for m in counts) for n in sizes)
+    return k if odd and 2 * counts[k] > total and _constant(eqn.invars[k], made) is None else -1
+
+
+def _placed(eqn: Equation, made: dict[Var, Equation], largest: int = -1) -> Iterator[Equation]:
+    """Piece after piece written over one value, or over the largest piece with edges."""
     (result,), dimension = eqn.outvars, eqn.params["dimension"]
     aval = result.aval
     constants = [_constant(a, made) for a in eqn.invars]
@@ -131,27 +161,47 @@ def _placed(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
         fill = Literal(zero, array_type((), aval.dtype))
     # Weak as the result is: a strong piece makes it strong, and so does a strong base.
     fill = Literal(fill.val, array_type((), aval.dtype, aval.weak_type))
+    whole = False                                  # does the largest piece leave fill around it?
+    if largest >= 0:
+        x, start, limit = _source(eqn.invars[largest], made, dimension)
+        whole = (start, limit) == (0, x.aval.shape[dimension])
+    low = 0
+    pieces: list[tuple[Atom, dict[str, int]]] = []
+    for k, (atom, constant) in enumerate(zip(eqn.invars, constants, strict=True)):
+        n = atom.aval.shape[dimension]
+        filled = constant is not None and _same(constant, fill) and (largest < 0 or whole)
+        if n and k != largest and not filled:
+            x, start, limit = (_source(atom, made, dimension) if largest < 0 else (atom, 0, n))
+            pieces.append((x, {"dimension": dimension, "start": start, "limit": limit,
+                               "low": low}))
+        low += n
     base = Var(array_type(aval.shape, aval.dtype, aval.weak_type, aval.sharding))
-    yield eqn.replace(op=broadcast_in_dim_p, invars=(fill,), outvars=(base,), params={
-        "shape": aval.shape, "broadcast_dimensions": (),
-        "sharding": aval.sharding if any(aval.entries) else None})
+    if largest >= 0:
+        first = _edged(eqn, made, largest, fill)
+        yield first.replace(outvars=(base if pieces else result,))
+    else:
+        yield eqn.replace(op=broadcast_in_dim_p, invars=(fill,), outvars=(base,), params={
+            "shape": aval.shape, "broadcast_dimensions": (),
+            "sharding": aval.sharding if any(aval.entries) else None})
     if aval.varying:
         same, base = base, Var(aval)
         yield eqn.replace(op=pvary_p, invars=(same,), outvars=(base,), params={
             "axes": tuple(sorted(aval.varying))})
-    low = 0
-    pieces: list[tuple[Atom, dict[str, int]]] = []
-    for atom, constant in zip(eqn.invars, constants, strict=True):
-        n = atom.aval.shape[dimension]
-        if n and not (constant is not None and _same(constant, fill)):
-            x, start, limit = _source(atom, made, dimension)
-            pieces.append((x, {"dimension": dimension, "start": start, "limit": limit,
-                               "low": low}))
-        low += n
     for k, (x, params) in enumerate(pieces):
         out = result if k == len(pieces) - 1 else Var(aval)
         yield eqn.replace(op=place_p, invars=(x, base), outvars=(out,), params=params)
         base = out
+
+
+def _edged(eqn: Equation, made: dict[Var, Equation], largest: int, fill: Literal) -> Equation:
+    """The padding that puts a piece in its place, with whatever around it."""
+    d = eqn.params["dimension"]
+    x, start, limit = _source(eqn.invars[largest], made, d)
+    before = sum(a.aval.shape[d] for a in eqn.invars[:largest])
+    after = sum(a.aval.shape[d] for a in eqn.invars[largest + 1:])
+    config = [(0, 0, 0)] * x.aval.ndim
+    config[d] = (before - start, after - (x.aval.shape[d] - limit), 0)
+    return eqn.replace(op=pad_p, invars=(x, fill), params={"padding_config": tuple(config)})
 
 
 def _same(a: Literal, b: Literal) -> bool:
@@ -159,11 +209,11 @@ def _same(a: Literal, b: Literal) -> bool:
 
 
 def _live(eqns: list[Equation], outvars: Sequence[Atom]) -> list[Equation]:
-    """Without slices and constants that nothing reads any more."""
+    """Without what has been taken apart, and constants, that nothing reads any more."""
     used: set[Atom] = set(outvars)
     kept = []
     for eqn in reversed(eqns):
-        if eqn.op in (slice_p, broadcast_in_dim_p) and eqn.outvars[0] not in used:
+        if eqn.op in _TAKEN_APART and eqn.outvars[0] not in used:
             continue
         used.update(eqn.invars)
         kept.append(eqn)

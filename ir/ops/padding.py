@@ -11,6 +11,7 @@ import numpy as np
 
 from ..op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ..program import Literal
+from ..rule import FactorRule, make_rule
 from ..types import ArrayType, Shape, array_type
 from .derivatives import batch_first, explicit_sharding, move_first, type_of
 from .lead import lead_sizes, with_lead
@@ -46,12 +47,25 @@ def _pad_infer(x: ArrayType, value: ArrayType, *, padding_config: Config) -> tup
     return shape, x.dtype
 
 
+def within_blocks(config: tuple[int, int, int]) -> bool:
+    """Does each element become `interior + 1` of the result, so that blocks are padded alike?"""
+    low, high, inner = config
+    return inner > 0 and low >= 0 and high >= 0 and low + high == inner
+
+
 def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
-              padding_config: Config) -> str:
-    dims = [f"d{d}" for d in range(len(padding_config))]
-    kinds = [f"d{d}:halo" if inner else f"d{d}:halo({-lo},1,1)"
-             for d, (lo, hi, inner) in enumerate(padding_config) if (lo, hi, inner) != (0, 0, 0)]
-    return rule_text([dims, []], [dims], kinds)
+              padding_config: Config) -> FactorRule:
+    dims: list[Any] = [f"d{d}" for d in range(len(padding_config))]
+    out, kinds, sizes = list(dims), [], {}
+    for d, config in enumerate(padding_config):
+        low, _, inner = config
+        if within_blocks(config) and operands[0][d] > 0:
+            out[d] = (f"d{d}", f"p{d}")
+            sizes |= {f"d{d}": operands[0][d], f"p{d}": inner + 1}
+            kinds.append(f"p{d}!:replicate")
+        elif config != (0, 0, 0):
+            kinds.append(f"d{d}:halo" if inner else f"d{d}:halo({-low},1,1)")
+    return make_rule(rule_text([dims, []], [out], kinds), operands, results, sizes)
 
 
 def pad_evaluate(lead: int, x: np.ndarray, value: np.ndarray, *,

@@ -258,8 +258,9 @@ def _rev_localize(context: LocalizeContext) -> list[Any]:
     """Blocks change places with their mirror images."""
     x = context.emit(rev_p, list(context.operands), context.params)[0]
     out = Emitting(context)
-    for axes in split_halos(context).values():
-        n = out.size(axes)
+    axes = tuple(a for split in split_halos(context).values() for a in split)
+    n = out.size(axes)                       # all dimensions at once: the last is the first in all
+    if n > 1:
         x = out.call("ppermute", x, axis_name=axes, perm=tuple((i, n - 1 - i) for i in range(n)))
     return [x]
 

@@ -56,15 +56,24 @@ def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                 strides: tuple[int, ...] | None) -> str:
     dims = [f"d{d}" for d in range(len(start_indices))]
+    out = list(dims)
     steps = strides or (1,) * len(dims)
     kinds = []
-    for name, n, m, start, step in zip(dims, operands[0], results[0], start_indices, steps,
-                                       strict=True):
-        if m == 1 < n:                       # one device has the row
+    for d, (name, n, m, start, step) in enumerate(zip(
+            dims, operands[0], results[0], start_indices, steps, strict=True)):
+        if _few(m, n):                       # few devices have the rows
             kinds.append(f"{name}:indexed(sum)")
+            if m > 1:
+                out[d] = f"s{d}"
+                kinds.append(f"s{d}!:replicate")
         elif n != m:
             kinds.append(f"{name}:halo({start},1,{step})")
-    return rule_text([dims], [dims], kinds)
+    return rule_text([dims], [out], kinds)
+
+
+def _few(rows: int, size: int) -> bool:
+    """Are these rows of a dimension too few to be split themselves?"""
+    return rows == 1 < size or 0 < 8 * rows <= size and rows < 8
 
 
 def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
@@ -92,25 +101,48 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     x, params = context.operands[0], context.params
     params = _slice_resize(params, context.local_operand_shapes, context.local_result_shapes)
     starts, limits = list(params["start_indices"]), list(params["limit_indices"])
-    owners = []
+    owners, few = [], []
     for d, dims in enumerate(context.rule.operands[0]):
         axes = context.axes_of_factor.get(dims[0], ()) if dims else ()
         if axes and context.rule.factors[dims[0]].kind == INDEXED:
-            owner, starts[d] = divmod(starts[d], context.local_operand_shapes[0][d])
-            limits[d] = starts[d] + 1
-            owners.append((axes, owner))
+            block = context.local_operand_shapes[0][d]
+            if context.local_result_shapes[0][d] > 1:
+                few.append((d, axes, starts[d]))
+                starts[d], limits[d] = 0, block
+            else:
+                owner, starts[d] = divmod(starts[d], block)
+                limits[d] = starts[d] + 1
+                owners.append((axes, owner))
     for d, axes in split_halos(context).items():
         rows = rows_needed(context, x, d, axes)
         x, starts[d], limits[d] = rows.x, 0, rows.count
-    if x.aval.shape != tuple(limits) or any(starts) or any(
-            step != 1 for step in params["strides"] or ()):
-        x = context.emit(slice_p, [x], {**params, "start_indices": tuple(starts),
+    steps = list(params["strides"] or (1,) * len(starts))
+    taken = {d: steps[d] for d, _, _ in few}
+    for d in taken:
+        steps[d] = 1
+    if x.aval.shape != tuple(limits) or any(starts) or any(step != 1 for step in steps):
+        x = context.emit(slice_p, [x], {"start_indices": tuple(starts), "strides": tuple(steps),
                                         "limit_indices": tuple(limits)})[0]
     out = Emitting(context)
+    for d, axes, start in few:
+        x = _owned(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
     for axes, owner in owners:
         mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
         x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))
     return [x]
+
+
+def _owned(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int, step: int, count: int
+           ) -> Any:
+    """The rows start, start + step, ... of the whole dimension that this device has, else zeros."""
+    block = x.aval.shape[d]
+    places = out.call("mul", out.iota((count,), 0), out.full(step, (count,), INT32))
+    places = out.call("add", places, out.full(start, (count,), INT32))
+    places = out.minus(places, out.context.block_offset(axes, block))
+    mine = out.inside(places, block)
+    x = out.rows(x, d, out.call("clamp", literal(0, INT32), places, literal(block - 1, INT32)))
+    shape = x.aval.shape
+    return out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
 
 
 def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],

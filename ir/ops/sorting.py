@@ -160,8 +160,8 @@ sort_p = defop(
     "sort",
     doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
     infer=_sort_infer, rule=_sort_rule, explicit=_sort_explicit, evaluate=_sort,
-    pending="indexed", localize=_sort_localize, multiple_results=True, jvp=_sort_jvp, transpose=_sort_transpose,
-    batch=_sort_batch,
+    pending="indexed", localize=_sort_localize, multiple_results=True, jvp=_sort_jvp,
+    transpose=_sort_transpose, batch=_sort_batch,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
                lambda x: [np.sort(x, 1)]),

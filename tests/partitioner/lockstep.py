@@ -80,6 +80,12 @@ def unshard(blocks: Blocks, aval: ArrayType) -> np.ndarray:
     return out
 
 
+def coordinate(mesh: AbstractMesh, device: Device, axis: str) -> int:
+    """The device's coordinate along an axis or a part of one."""
+    base, _, size, rest = axis_factor(axis, mesh.shape)
+    return device[mesh.axis_names.index(base)] // rest % size
+
+
 def run_local(program: Program, args: list[np.ndarray]) -> list[np.ndarray]:
     """Run a LOCAL program on whole arguments: shard, run in step, unshard."""
     mesh = program.mesh
@@ -154,8 +160,7 @@ class Lockstep:
     def place(self, device: Device, axis: str) -> int:
         """The device's coordinate along an axis or a part of one."""
         assert self.mesh is not None
-        base, _, size, rest = axis_factor(axis, self.mesh.shape)
-        return device[self.mesh.axis_names.index(base)] // rest % size
+        return coordinate(self.mesh, device, axis)
 
     def group(self, device: Device, axes: tuple[str, ...]) -> tuple[list[Device], int]:
         assert self.mesh is not None
