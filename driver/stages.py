@@ -18,15 +18,16 @@ from ..partitioner.collectives import CollectiveRecord, collectives
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .executable import Executable, placed_sharding, stored_value
-from .figures import CompiledMemoryStats, cost_figures, memory_stats
 from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:
     from ..report.explanation import Explanation
+    from .figures import CompiledMemoryStats
     from .jit import Jitted
 
 # Reports load when first asked for; they try changes, hence know `jit` and this module.
 _explain = lazy_import(f"{__package__}.explain")
+_figures = lazy_import(f"{__package__}.figures")
 
 
 class Traced(StageInfo):
@@ -93,7 +94,7 @@ class _Placed(StageInfo):
         >>> lowered.cost_analysis()
         {'flops': 1024.0, 'transcendentals': 64.0, 'bytes accessed': 1280.0}
         """
-        return cost_figures(self.program)
+        return _figures.cost_figures(self.program)
 
 
 class Lowered(_Placed):
@@ -154,7 +155,7 @@ class Compiled(_Placed):
         """
         used = {v for eqn in self.program.eqns for v in eqn.invars} | {*self.program.outvars}
         kept = [self._jitted.keep_unused or v in used for v in self.program.invars]
-        return memory_stats(self.program, kept, self._donated())
+        return _figures.memory_stats(self.program, kept, self._donated())
 
     def runtime_executable(self) -> Executable:
         """What runs: the partitioned program with its devices. Its contents may change."""

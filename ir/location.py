@@ -195,9 +195,10 @@ _between = _Between()
 
 def capture() -> Location:
     """The innermost frame that is the user's, as an unresolved location."""
-    frame = sys._getframe(1)
+    frame, between = sys._getframe(1), _between
     while frame is not None:
-        if not _between[frame.f_globals.get("__name__", "")]:
+        module = frame.f_globals
+        if not between[module["__name__"] if "__name__" in module else ""]:
             return Location(frame.f_code, frame.f_lasti, SCOPES.path)
         frame = frame.f_back
     return UNKNOWN

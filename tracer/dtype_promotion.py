@@ -70,7 +70,9 @@ def dtype_name(x: Any) -> Any:
 
 
 def shape_of(x: Any) -> Shape:
-    return x.aval.shape if isinstance(x, Array) else np.shape(x)
+    if isinstance(x, Array):
+        return x.aval.shape
+    return () if type(x) in PYTHON_LEVEL else np.shape(x)
 
 
 def check_arraylike(function: str, *args: Any) -> None:

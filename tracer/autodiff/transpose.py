@@ -14,11 +14,11 @@ from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
-from ...ir.program import Equation, Program, Var
+from ...ir.program import Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
-from .replay import Replay, live_equations, operand, process, stage
+from .replay import Replay, Scalar, live_equations, operand, process, stage
 from .rules import CALLS
 
 
@@ -48,7 +48,8 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
             if all([ct is None for ct in given]):
                 continue
             at(eqn)
-            arguments = [LinearOperand(a.aval) if a in linear else operand(a, env)
+            arguments = [LinearOperand(a.aval) if a in linear else
+                         Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a]
                          for a in eqn.invars]
             for a, ct in zip(eqn.invars, transpose_equation(eqn, arguments, given), strict=True):
                 if ct is not None and a in linear:
