@@ -337,7 +337,7 @@ class Executable:
 def _mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
     """The mesh to partition for: all axes are open where the types are on no mesh at all."""
     if not mesh.explicit_axes or program.mesh.axis_names or any(
-            v.aval.mesh.axis_names for eqn in program.eqns for v in eqn.outvars):
+            t.mesh.axis_names for t in program.result_types):
         return mesh
     return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
@@ -387,6 +387,8 @@ def _check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
         _check_has_mesh(program)
         return
     names = set(mesh.axis_names)
+    if all(t.mesh is mesh or names.issuperset(t.mesh.axis_names) for t in program.result_types):
+        return
     for eqn in program.eqns:
         for v in eqn.outvars:
             other = v.aval.mesh

@@ -50,21 +50,17 @@ def refinement_of(program: Program, mesh: AbstractMesh) -> Refinement | None:
 
 def _foreign_meshes(program: Program, mesh: AbstractMesh) -> Iterator[AbstractMesh]:
     """Meshes of the same size, but of other axes, that values inside of the program are on."""
-    def all_vars() -> Iterator[Var]:
-        yield from (v for v, _ in program.consts)
-        for eqn in program.eqns:
-            yield from eqn.outvars
-
     last = mesh
-    for v in all_vars():
-        other = v.aval.mesh
+    for t in (*[v.aval for v, _ in program.consts], *program.result_types):
+        other = t.mesh
         if other is last:
             continue
         last = other
         if other.axis_names and other.size == mesh.size and other.shape_tuple != mesh.shape_tuple:
             yield other
-    for _, _, inner in program.subprograms():
-        yield from _foreign_meshes(inner, mesh)
+    if program.holds_programs:
+        for _, _, inner in program.subprograms():
+            yield from _foreign_meshes(inner, mesh)
 
 
 def restated(program: Program, refined: Refinement) -> Program:

@@ -77,11 +77,15 @@ class Equation:
 
     location: the user's expression it comes from. reason: why it exists, where that is not the
     user's expression itself (a reshard or collective that a pass inserted).
+    use: the op with these params, where stages keep what they know of such equations; TypeError if
+    a param cannot be hashed. types: of operands and of results. Both are found when first asked
+    for, and then are attributes as the others are.
     """
 
-    __slots__ = ("_use", "invars", "location", "op", "outvars", "params", "reason")
+    __slots__ = ("invars", "location", "op", "outvars", "params", "reason", "types", "use")
 
-    _use: Use | None
+    types: tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]
+    use: Use
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
                  params: dict[str, Any], location: Location = UNKNOWN, reason: str = "") -> None:
@@ -91,18 +95,16 @@ class Equation:
         self.params = params
         self.location = location
         self.reason = reason
-        self._use = None
 
-    @property
-    def use(self) -> Use:
-        """The op with these params: where stages keep what they know of such equations.
-
-        Raises TypeError if a param cannot be hashed.
-        """
-        found = self._use
-        if found is None:
-            found = self._use = use_of(self.op, self.params)
-        return found
+    def __getattr__(self, name: str) -> Any:
+        if name == "types":
+            found = self.types = (tuple([a.aval for a in self.invars]),
+                                  tuple([v.aval for v in self.outvars]))
+            return found
+        if name == "use":
+            use = self.use = use_of(self.op, self.params)
+            return use
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def primitive(self) -> Op:
@@ -133,7 +135,7 @@ class Equation:
                        self.location if location is None else location,
                        self.reason if reason is None else reason)
         if op is None and params is None:
-            new._use = self._use
+            self._share(new)
         return new
 
     def on(self, invars: Sequence[Atom], outvars: Sequence[Var], use: Use | None = None
@@ -141,8 +143,18 @@ class Equation:
         """The same use of the op, or `use`, on other operands and results."""
         new = Equation(self.op, invars, outvars, self.params if use is None else use.params,
                        self.location, self.reason)
-        new._use = use or self._use
+        if use is not None:
+            new.use = use
+        else:
+            self._share(new)
         return new
+
+    def _share(self, new: Equation) -> None:
+        """An equation made of this one has the same use."""
+        try:
+            new.use = self.use
+        except TypeError:
+            pass                           # a param cannot be hashed: the verifier will say so
 
     def __repr__(self) -> str:
         return f"{list(self.outvars)} = {self.op.name} {list(self.invars)}"
@@ -196,6 +208,15 @@ class Program:
     @property
     def out_avals(self) -> tuple[ArrayType, ...]:
         return tuple(v.aval for v in self.outvars)
+
+    @property
+    def result_types(self) -> tuple[ArrayType, ...]:
+        """The types of what its equations give, each once, in the order of first appearance."""
+        found = self.memo.get("result_types")
+        if found is None:
+            found = self.memo["result_types"] = tuple(dict.fromkeys(
+                [v.aval for e in self.eqns for v in e.outvars]))
+        return found
 
     @property
     def ops(self) -> frozenset[Op]:

@@ -50,7 +50,7 @@ class Use:
 
     def rule(self, operands: tuple, results: tuple) -> FactorRule:
         """The factor rule of an equation with operands and results of these types."""
-        key = (operands, results)
+        key = operands, results
         found = self.rules.get(key)
         if found is None:
             if len(self.rules) > MOST:
@@ -61,6 +61,15 @@ class Use:
 
     def __repr__(self) -> str:
         return f"{self.op.name}{self.params}"
+
+    def __reduce__(self):
+        return use_of, (self.op, self.params)
+
+    def __copy__(self) -> Use:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> Use:
+        return self
 
 
 def use_of(op: Op, params: dict[str, Any]) -> Use:

@@ -206,8 +206,6 @@ def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
                             "is bound", "unbound")
         if getattr(atom.val, "dtype", None) is not atom.aval.dtype or atom.aval.shape:
             check_literal(atom)
-    types = tuple([a.aval for a in eqn.invars])
-    declared = tuple([v.aval for v in eqn.outvars])
     try:
         use = eqn.use
         right = use.tables.get(place) or use.table(place)
@@ -218,13 +216,14 @@ def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
             raise
         raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
                         f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
-    if (types, declared) not in right:
+    types = eqn.types
+    if types not in right:
         _check_level(eqn.op, place.level)
         for name in eqn.op.subprograms:
             _check_programs(eqn.params[name])
-        _check_types(use, types, declared, place.level, place.mesh)
+        _check_types(use, *types, place.level, place.mesh)
         if not eqn.op.subprograms:
-            right[types, declared] = None
+            right[types] = None
     for var in eqn.outvars:
         if var in bound:
             raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")

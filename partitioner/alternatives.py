@@ -89,12 +89,11 @@ def passed(eqn: Equation, earlier: Sequence[ArrayType | None]) -> Passed | None:
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
     them may be.
     """
-    types = tuple([a.aval for a in eqn.invars])
-    constant = tuple([is_nonzero_constant(a) for a in eqn.invars])
+    constant = tuple([a.__class__ is Literal and is_nonzero_constant(a) for a in eqn.invars])
     known = eqn.use.table(passed)
-    key = (types, tuple(earlier), constant, eqn.outvars[0].aval)
+    key = (eqn.types, tuple(earlier), constant)
     if key not in known:
-        known[key] = _first_that_works(eqn, types, tuple(earlier), constant)
+        known[key] = _first_that_works(eqn, eqn.types[0], tuple(earlier), constant)
     return known[key]
 
 

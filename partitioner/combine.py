@@ -113,7 +113,7 @@ class _Combining:
     def add(self, eqn: Equation) -> bool:
         """Write an equation down if its operands are there; whether this completes a group."""
         group = self.groups.get(eqn)
-        if any(a in self.missing for a in eqn.invars):
+        if self.missing and not self.missing.isdisjoint(eqn.invars):
             self.postponed.append(eqn)
             self.missing.update(eqn.outvars)
             return False

@@ -111,10 +111,7 @@ class _Tables:
         """The steps of a rule that were computed; of none at the boundary of a shard_map."""
         if info is None:
             return {}
-        found = self.steps.get((info, how, aggressive))
-        if found is None:
-            found = self.steps[info, how, aggressive] = {}
-        return found
+        return self.steps.setdefault((info, how, aggressive), {})
 
     def number(self, layout: Layout) -> int:
         n = self.numbers.get(layout)
@@ -163,14 +160,21 @@ class _Propagation:
         # per strategy and node, the steps known at this level; None where its turn has not come
         known: tuple[list[Any], list[Any]] = ([None] * len(nodes), [None] * len(nodes))
         waiting: tuple[set[int], set[int]] = (set(), set())   # nodes to visit by either strategy
+        here: dict[tuple, dict] = {}
         visits = 0
         for level in range(LEVELS):
             for i, schedule in enumerate(schedules):
                 how = schedule[level]
                 if how is not (schedule[level - 1] if level else _OFF):
+                    info = nodes[i].info
                     for aggressive in (False, True):
                         waiting[aggressive].add(i)
-                        known[aggressive][i] = self.tables.known(nodes[i].info, how, aggressive)
+                        steps = here.get((info, how, aggressive))
+                        if steps is None:
+                            steps = self.tables.known(info, how, aggressive)
+                            if info is not None:
+                                here[info, how, aggressive] = steps
+                        known[aggressive][i] = steps
             for aggressive in (False, True):
                 mine, other, steps = waiting[aggressive], waiting[not aggressive], known[aggressive]
                 queue = deque(sorted(mine))

@@ -187,9 +187,8 @@ class Graph:
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
         """An equation by its factor rule."""
         if max(tensors, default=-1) >= 0:
-            rule = eqn.use.rule(tuple([v.aval for v in eqn.invars]),
-                                tuple([v.aval for v in eqn.outvars]))
-            self.nodes.append(Node(rule_info(rule), tensors, eqn))
+            info = rule_info(eqn.use.rule(*eqn.types))
+            self.nodes.append(Node(info, tensors, eqn))
             if eqn.op is sharding_constraint_p and tensors[1] >= 0:
                 self.add_constraint(eqn, *tensors)
 

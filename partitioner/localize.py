@@ -259,13 +259,11 @@ class Lowering:
         self.env.update(zip(eqn.outvars, results, strict=True))
 
     def recipe(self, eqn: Equation) -> Recipe:
-        types = tuple([a.aval for a in eqn.invars])
-        declared = tuple([v.aval for v in eqn.outvars])
-        use = eqn.use
+        use, types = eqn.use, eqn.types
         known = use.tables.get(self.book) or use.table(self.book)
-        found = known.get((types, declared))
+        found = known.get(types)
         if found is None:
-            found = known[types, declared] = _recipe(eqn.op, types, declared, eqn.params)
+            found = known[types] = _recipe(eqn.op, *types, eqn.params)
         return found
 
 

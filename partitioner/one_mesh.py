@@ -20,7 +20,7 @@ from ..ir.types import ArrayType, unsharded
 def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:
     """The program with every value on `mesh` that is on another Auto mesh of as many devices."""
     if not mesh.are_all_axes_auto or not any(
-            _is_foreign(v.aval, mesh) for eqn in program.eqns for v in eqn.outvars):
+            _is_foreign(t, mesh) for t in program.result_types):
         return program
     return _Restated(mesh).program(program)
 

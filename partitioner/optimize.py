@@ -87,7 +87,7 @@ class _Rewriting:
         self.now: dict[Atom, Atom] = {}
 
     def renamed(self, eqn: Equation) -> Equation:
-        if self.now and any(a in self.now for a in eqn.invars):
+        if self.now and not self.now.keys().isdisjoint(eqn.invars):
             return eqn.replace(invars=tuple(self.now.get(a, a) for a in eqn.invars))
         return eqn
 

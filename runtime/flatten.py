@@ -21,7 +21,7 @@ class FlatProgram:
         self.invars = program.invars
         self.consts: list[tuple[Var, Any]] = []
         self.eqns: list[Equation] = []
-        if any(eqn.op.name in CALLS for eqn in program.eqns):
+        if any(op.name in CALLS for op in program.ops):
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
         else:
             self.consts.extend(program.consts)

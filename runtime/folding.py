@@ -107,12 +107,10 @@ def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int]
     """
     if not op.linear:
         return None
-    types = tuple([v.aval for v in eqn.invars])
-    results = tuple([v.aval for v in eqn.outvars])
     known = eqn.use.table(linear_set)
-    key = (types, results, members)
+    key = (eqn.types, members)
     if key not in known:
-        known[key] = _linear_set(op, types, results, eqn.params, members)
+        known[key] = _linear_set(op, *eqn.types, eqn.params, members)
     return known[key]
 
 
