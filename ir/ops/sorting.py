@@ -94,12 +94,26 @@ def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_k
           ) -> list[np.ndarray]:
     axis = lead + dimension
     if len(arrays) == 1 and arrays[0].dtype.kind != "c":
-        return [np.sort(arrays[0], axis=axis, kind="stable")]
+        x = arrays[0]
+        return [np.sort(x, axis=axis, kind="stable" if _told_apart(x) else None)]
     arrays = np.broadcast_arrays(*arrays)
     keys = [key for x in arrays[:num_keys] for key in _keys(x)]
     order = (np.argsort(keys[0], axis=axis, kind="stable") if len(keys) == 1
              else np.lexsort(keys[::-1], axis=axis))
     return [np.take_along_axis(x, order, axis=axis) for x in arrays]
+
+
+def _told_apart(x: np.ndarray) -> bool:
+    """Whether equal values differ to the eye, so that their order shows: zeros of both signs.
+
+    Where they do not, numpy's sort that is not stable gives the same, several times as fast.
+    """
+    if x.dtype.isbuiltin != 1:
+        return True                         # ml_dtypes: sorted by comparison in any case
+    if x.dtype.kind != "f":
+        return False
+    zeros = np.signbit(x[x == 0])
+    return bool(zeros.any() and not zeros.all())
 
 
 def permute(x: Any, order: Any, dimension: int) -> Any:
