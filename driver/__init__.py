@@ -6,12 +6,13 @@ and gives arrays their operators and methods.
 """
 from ..ir import dialect
 from ..tracer import advice, array_methods
-from . import eager, progress_bars
+from . import eager, fix_prices, progress_bars
 from .jit import eval_shape, jit, make_jaxpr
 from .stages import Compiled, Lowered, Traced
 
 eager.install()
 advice.install()
+fix_prices.install()
 progress_bars.install()
 
 __all__ = [

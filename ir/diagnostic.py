@@ -34,7 +34,8 @@ class Fix:
 
     file, and the span that is replaced (lines from 1, columns from 0, in characters); text: what
     stands there instead. imports: lines that the file needs besides. result: the type of the
-    expression after the change.
+    expression after the change. received_bytes: that each device receives to evaluate it, None if
+    that is not known.
     """
     file: str
     line: int
@@ -44,6 +45,7 @@ class Fix:
     text: str
     imports: tuple[str, ...] = ()
     result: str = ""
+    received_bytes: int | None = None
 
     def apply(self, source: str) -> str:
         """The text of the file with the change made."""

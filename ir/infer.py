@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from .conflicts import add_factors
 from .diagnostic import fail
 from .errors import ShardingTypeError
 from .memory import DEVICE, MemorySpace
@@ -47,7 +48,11 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
     weak = bool(types) and all(t.weak_type for t in types)
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
-    shardings = result_shardings(op, types, shapes, params, context)
+    try:
+        shardings = result_shardings(op, types, shapes, params, context)
+    except ShardingTypeError as refused:
+        add_factors(refused, op, types, shapes, params)
+        raise
     states = _manual_states(op, types, params, len(outs))
     memory = _memory_space(op, types)
     return tuple(array_type(shape, dtype, weak_type, sharding, state, memory)

@@ -13,7 +13,7 @@ import inspect
 import itertools
 import math
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +23,13 @@ from ..ir.diagnostic import ADVISERS, Diagnostic, Fix
 from ..ir.errors import ShardingTypeError
 from ..ir.infer import spec_entry
 from ..ir.location import PACKAGE
+from ..ir.program import Program
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType, Entries
+from . import tree
 from .provenance import axis_path
 from .sharding_functions import reshard
-from .staging import Builder
+from .staging import Builder, trace_to_program
 from .tracer import Tracer
 from .user_code import (
     Place,
@@ -40,7 +42,10 @@ from .user_code import (
 )
 
 _TRIALS = 48          # expressions traced in search of one that type-checks
-_SHOWN = 2
+_SHOWN = 2            # changes that are shown in full
+_MOST = 6             # changes that are found
+# What an expression costs: bytes that a device receives (the driver's, who can partition).
+PRICES: list[Callable[[Program], int]] = []
 _CODES = ("unreduced-operand", "reduced-operand")
 _BUSY = threading.local()
 
@@ -67,13 +72,17 @@ def _advised(place: Place, diagnostic: Diagnostic) -> Diagnostic:
     fixes = search.fixes("out_sharding" in diagnostic.message)
     if not fixes:
         return replace(diagnostic, because=because)
-    return replace(diagnostic, because=because, fixes=tuple(f for f, _ in fixes),
-                   help=tuple(text for _, text in fixes))
+    notes = diagnostic.notes
+    if len(fixes) > _SHOWN:
+        others = "\n".join(text.split(":\n")[0] for _, text in fixes[_SHOWN:])
+        notes = (*notes, f"what else type-checks:\n{others}")
+    return replace(diagnostic, because=because, notes=notes, fixes=tuple(f for f, _ in fixes),
+                   help=tuple(text for _, text in fixes[:_SHOWN]))
 
 
 @dataclass(frozen=True)
 class Edit:
-    """One way to write the expression. cost: bytes that a device receives for it."""
+    """One way to write the expression. cost: about how many bytes a device receives for it."""
     text: str
     cost: int
     what: str
@@ -152,6 +161,22 @@ class Search:
             value = next((v for v in value if isinstance(v, Array)), None)
         return value.aval if isinstance(value, Array) else None
 
+    def _price(self, edit: Edit) -> int | None:
+        """Bytes that a device receives to evaluate the edited expression; None if not known."""
+        code = compile(f"({edit.text}\n)", "<edited>", "eval")
+        frame = self.place.frame
+        scope = {**frame.f_globals, **frame.f_locals, "reshard": reshard, "P": PartitionSpec}
+        if not edit.imports:
+            scope = {**frame.f_globals, **frame.f_locals}
+        observers, STATE.on_equation = STATE.on_equation, []
+        try:
+            program, _ = trace_to_program(lambda: tree.leaves(eval(code, scope)), (), name="fix")
+            return PRICES[-1](program) if PRICES else edit.cost
+        except Exception:        # a part of a larger program that is none by itself
+            return edit.cost or None
+        finally:
+            STATE.on_equation = observers
+
     # -- edits ---------------------------------------------------------------------------------
     def fixes(self, result_first: bool) -> list[tuple[Fix, str]]:
         """The changes that type-check, as data and in words; at most a few, best first.
@@ -165,17 +190,26 @@ class Search:
             results = self._accepted(self._result_edits([aval for _, aval in found]), whole)
             ordered = results + found if result_first else found + results
             if ordered:
-                return [self._fix(edit, aval) for edit, aval in ordered[:_SHOWN]]
+                fixes = [(edit, self._fix(edit, aval)) for edit, aval in ordered[:_MOST]]
+                if not self._carries():
+                    first = {id(edit) for edit, _ in ordered[:len(results if result_first
+                                                                  else found)]}
+                    fixes.sort(key=lambda f: (id(f[0]) not in first, f[1][0].received_bytes or 0))
+                return [fix for _, fix in fixes]
         return []
+
+    def _carries(self) -> dict[ArrayType, int]:
+        """The types of what a loop's body, if this is one, may carry, the first one highest."""
+        interpreter = STATE.interpreter
+        body = interpreter if isinstance(interpreter, Builder) and interpreter.parent else None
+        return {v.aval: -i for i, v in enumerate(body.args)} if body is not None else {}
 
     def _accepted(self, edits: Iterable[Edit], whole: ast.AST) -> list[tuple[Edit, ArrayType]]:
         """The first edits that type-check; in a loop's body, those that keep a carry's type."""
-        interpreter = STATE.interpreter
-        body = interpreter if isinstance(interpreter, Builder) and interpreter.parent else None
-        kept = {v.aval: -i for i, v in enumerate(body.args)} if body is not None else {}
+        kept = self._carries()
         found: list[tuple[Edit, ArrayType]] = []
         for edit in edits:
-            if self.trials >= _TRIALS or len(found) >= (3 * _SHOWN if kept else _SHOWN):
+            if self.trials >= _TRIALS or len(found) >= _MOST:
                 break
             aval = self._type_checks(edit, whole)
             if aval is not None:
@@ -210,9 +244,8 @@ class Search:
         text = self._whole(replaced)
         what = " and ".join(f"bring `{place.text(node)}` to {self._spec_text(entries)}"
                             for node, entries, _ in changes)
-        cost = sum(c for _, _, c in changes)
-        moved = f", which moves {cost:,} B to each device" if cost else ", which moves nothing"
-        return Edit(text, cost, what + moved, self.import_reshard + self.import_spec)
+        return Edit(text, sum(c for _, _, c in changes), what,
+                    self.import_reshard + self.import_spec)
 
     def _whole(self, replaced: Mapping[ast.AST, str]) -> str:
         place = self.place
@@ -271,12 +304,15 @@ class Search:
         start, end = _column(lines, node.lineno, node.col_offset), _column(
             lines, node.end_lineno, node.end_col_offset)
         fix = Fix(place.file, node.lineno, start, node.end_lineno or node.lineno, end, text,
-                  edit.imports, aval.str_short(True))
+                  edit.imports, aval.str_short(True), self._price(edit))
         if node.lineno == node.end_lineno:
             line = lines[node.lineno - 1]
             text = (line[:start] + text + line[end:]).strip()
         imports = "".join(f"{line}\n" for line in edit.imports)
-        return fix, f"{edit.what} (gives {fix.result}):\n{imports}{text}"
+        cost = fix.received_bytes
+        moved = "" if cost is None else (
+            f", which moves {cost:,} B to each device" if cost else ", which moves nothing")
+        return fix, f"{edit.what}{moved} (gives {fix.result}):\n{imports}{text}"
 
     # -- paths ---------------------------------------------------------------------------------
     def paths(self) -> Iterator[str]:
