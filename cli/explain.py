@@ -14,6 +14,7 @@ from ..driver.budgets import assert_comm
 from ..ir import errors
 from ..ir.diagnostic import Diagnostic
 from ..ir.program import Var
+from ..ir.progress import counted
 from ..report.explanation import Explanation
 from ..report.places import places
 from .output import Output
@@ -59,8 +60,9 @@ def explain(options: argparse.Namespace) -> int:
             out.text(page)
         return 0
     found, missing = several(options.target, options)
-    made = [(f, explained(f, options)) for f in found]
-    made.sort(key=lambda item: -item[1].times.communication)
+    made = _different([(f, explained(f, options)) for f in counted(found, "explaining")])
+    made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
+                              -item[1].times.communication))
     single = len(made) == 1 and not (is_python(options.target) and options.target.endswith(".py"))
     if out.as_json:
         data = []
@@ -87,6 +89,16 @@ def explain(options: argparse.Namespace) -> int:
     for line in missing:
         out.text(f"\nnote: {line}" if not line.startswith("    ") else line)
     return 0
+
+
+def _different(made: list[tuple[Found, Explanation]]) -> list[tuple[Found, Explanation]]:
+    """Without the programs that are like an earlier one: of arguments placed anew, for example."""
+    kept: dict[Any, tuple[Found, Explanation]] = {}
+    for f, e in made:
+        types = f.argument_types() if isinstance(f, FoundFunction) else id(f)
+        kept.setdefault((f.label, types, tuple((c.kind, c.received_bytes, str(c.source))
+                                               for c in e.collectives)), (f, e))
+    return list(kept.values())
 
 
 def _heading(f: Found) -> str:
@@ -137,8 +149,7 @@ def check(options: argparse.Namespace) -> int:
     found, missing = several(options.target, options)
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
-    for f in found:
-        e = explained(f, options)
+    for f, e in _different([(f, explained(f, options)) for f in counted(found, "checking")]):
         with f.context():
             limits = _limits(options, f) if options.budget else {}
             problem = _over(e, limits)

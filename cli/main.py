@@ -11,6 +11,7 @@ SHARDTRACE_DUMP, edited or not, at any stage), or `-`. docs/cli.md tells every c
 """
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import traceback
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 
 from ..driver import progress_bars
 from ..ir.errors import ShardtraceError
+from .output import Output
 from .parser import make_parser
 from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem
 
@@ -33,23 +35,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with progress_bars.bars(enabled=not options.no_progress):
             return options.run(options) or 0
     except Problem as problem:
-        print(f"shardtrace {options.verb}: {problem}", file=sys.stderr)
-        if options.traceback:
-            traceback.print_exc()
-        return problem.status
+        return _tell(options, str(problem), problem.status)
     except BrokenPipeError:               # the reader of the output has seen enough
         sys.stdout = open(os.devnull, "w")
         return FINDING
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as problem:
-        print(f"shardtrace {options.verb}: {problem}", file=sys.stderr)
-        return USAGE
+        return _tell(options, str(problem), USAGE)
     except (ShardtraceError, ValueError, TypeError, AssertionError, KeyError) as problem:
-        if options.traceback:
-            traceback.print_exc()
-        print(f"shardtrace {options.verb}: {type(problem).__name__}: {problem}", file=sys.stderr)
-        return FAILED
+        return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
+
+
+def _tell(options: argparse.Namespace, message: str, status: int) -> int:
+    """Say what went wrong, for people and, with --json, for programs; the exit status."""
+    if options.traceback:
+        traceback.print_exc()
+    print(f"shardtrace {options.verb}: {message}", file=sys.stderr)
+    if options.json:
+        Output(options).json({"error": message, "status": status})
+    return status
 
 
 if __name__ == "__main__":

@@ -87,7 +87,8 @@ def list_collectives(options: argparse.Namespace) -> None:
 
 def _summary(out: Output, records: list[CollectiveRecord]) -> None:
     total = sum(r.total for r in records)
-    out.text(f"{len(records)} collectives, {total:,} bytes received per device")
+    word = "collective" if len(records) == 1 else "collectives"
+    out.text(f"{len(records)} {word}, {total:,} bytes received per device")
     for r in records:
         times = f" x {r.count}" if r.count != 1 else ""
         out.text(f"  {r.op} over {', '.join(map(str, r.axes))} ({r.size} devices): {r.bytes:,} B"

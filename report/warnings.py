@@ -211,9 +211,9 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
         fix = f"split one of its operands over `{axis}`"
         if not free and t.ndim:
             fix += f"; no dimension of {list(t.shape)} divides by {n}: pad one to a multiple"
-        elif free and eqn.location.assigned_name():
+        elif free:
             spec = ", ".join([*["None"] * free[0], repr(axis)])
-            fix += f", for example dimension {free[0]}: its result as P({spec})"
+            fix += f", for example so that its result is P({spec})"
         yield Waste("redundant-compute", f"`{eqn.op.name}` is computed alike on all {n} devices of "
                     f"`{axis}`: {quantity(lost, 'FLOP')} a device, {lost / e.flops:.0%} of the "
                     "program's", eqn.location, 0, lost, fix=fix)

@@ -74,7 +74,7 @@ def test_a_program_on_standard_input(dumps, said, monkeypatch):
     with open(dumps["optimized"]) as file:
         monkeypatch.setattr("sys.stdin", file)
         status, out, _ = said("collectives", "-")
-    assert status == 0 and out.startswith("1 collectives")
+    assert status == 0 and out.startswith("1 collective,")
 
 
 # -- run -------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 """Completion scripts follow the parser, and work in bash."""
+import json
 import shutil
 import subprocess
 
@@ -71,6 +72,13 @@ def test_help_and_wrong_use(said):
     for words in ([], ["nonsense"], ["explain"], ["explain", "a.py", "--nonsense"],
                   ["completion", "tcsh"]):
         assert said(*words)[0] == 2
+
+
+def test_failures_are_json_too(said, tmp_path):
+    status, out, err = said("explain", tmp_path / "none.py", "--json")
+    found = json.loads(out)
+    assert (status, found["status"], found["command"]) == (2, 2, "explain")
+    assert "none.py" in found["error"] and "none.py" in err
 
 
 def test_colours_on_request_and_none_when_piped(said, tmp_path):

@@ -57,7 +57,7 @@ def test_a_function_of_the_file_is_found_by_name(write, said):
     status, out, _ = said("explain", f"{path}:layer", "--suggest", 0)
     assert status == 0 and "all-gather over Y" in out
     status, out, _ = said("collectives", path)
-    assert status == 0 and out.startswith("1 collectives, 24,576 bytes")
+    assert status == 0 and out.startswith("1 collective, 24,576 bytes")
 
 
 def test_several_functions_are_told_apart_the_dearest_first(write, said):

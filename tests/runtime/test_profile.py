@@ -185,3 +185,16 @@ def test_mistakes():
         profile(run, *args, executor="xla")
     with pytest.raises(TypeError, match="takes 3 arguments, and 1 were given"):
         profile(run.program, np.ones(3))
+
+
+def test_a_fused_group_shares_out_its_time():
+    def f(x):
+        return jnp.tanh(jnp.sin(x) * 2 + 1) * x
+
+    x = np.ones((1024, 1024), np.float32)         # large enough to be computed in blocks
+    run = st.jit(f).lower(x).compile()
+    found = profile(run, x)
+    seconds = {r.op: r.seconds for r in found.rows}
+    assert {"sin", "tanh", "mul", "add"} <= set(seconds) and min(seconds.values()) > 0
+    assert all(r.runs == 1 for r in found.rows)
+    np.testing.assert_array_equal(run(x), st.jit(f)(x))
