@@ -13,7 +13,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
-from ..partitioner.pipeline import PIPELINE, Job, Partitioned, partition
+from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
 from ..report.changes import Change, Inside, arg_specs, edited, result_specs
 from ..runtime.array import ArrayImpl
 from ..tracer import tree
@@ -24,6 +24,8 @@ from .jit import Jitted
 from .programs import further
 from .stages import Traced
 from .transfer import device_put
+
+TRIAL = Options(dump=False)     # of a program that is partitioned only to be costed
 
 
 def inlined(program: Program) -> Program:
@@ -128,6 +130,7 @@ class TracedSubject:
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
         new = self.apply(changes)
+        new._partition_options = TRIAL
         traced = self.traced
         program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
         return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
@@ -157,7 +160,7 @@ class ProgramSubject:
         for i, spec in result_specs(changes).items():
             wanted[i] = spec
         return partition(self.apply(changes), mesh=self.program.mesh, in_shardings=specs,
-                         out_shardings=wanted)
+                         out_shardings=wanted, options=TRIAL)
 
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.program, changes, self.program.mesh)

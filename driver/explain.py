@@ -18,13 +18,15 @@ DEFAULT_HARDWARE = "v5p"
 
 
 def explain(fun: Callable[..., Any], hardware: str | Hardware = DEFAULT_HARDWARE, *,
-            topology: Sequence[int] | Topology | None = None, slices: int | None = None
-            ) -> Callable[..., Explanation]:
+            topology: Sequence[int] | Topology | None = None, slices: int | None = None,
+            trials: int | None = None) -> Callable[..., Explanation]:
     """A function that explains `fun`, jitted or not, for arguments: arrays or ShapeDtypeStructs.
 
     hardware: "v4", "v5e", "v5p", "v6e", "7x", "a100", "h100", "h200", "b200", "cpu", or a Hardware.
     topology: the shape of a slice's torus, such as (8, 16, 16), or a `Topology`; by default one in
-    which the mesh axes have the most bandwidth. slices: of how many slices or nodes.
+    which the mesh axes have the most bandwidth. slices: of how many slices or nodes. trials: how
+    many candidates are tried for the suggestions for one collective (by default fewer of a large
+    program; what was left untried is said).
     Raises what tracing and partitioning raise, and ValueError for a mesh that does not fit.
 
     >>> mesh = st.make_mesh((8,), ("x",))
@@ -38,24 +40,24 @@ def explain(fun: Callable[..., Any], hardware: str | Hardware = DEFAULT_HARDWARE
     @functools.wraps(jitted._f)
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         return explain_stage(jitted.lower(*args, **kwargs), hardware, topology=topology,
-                             slices=slices)
+                             slices=slices, trials=trials)
 
     return explained
 
 
 def explain_stage(stage: Lowered | Compiled, hardware: str | Hardware = DEFAULT_HARDWARE, *,
-                  topology: Sequence[int] | Topology | None = None, slices: int | None = None
-                  ) -> Explanation:
+                  topology: Sequence[int] | Topology | None = None, slices: int | None = None,
+                  trials: int | None = None) -> Explanation:
     """The explanation of a lowered or compiled function; see `explain`."""
     subject = TracedSubject(stage._traced, stage._executable)
     return Explanation(subject, _topology(subject.partitioned.mesh, hardware, topology, slices),
-                       stage.fun_name)
+                       stage.fun_name, trials)
 
 
 def explain_program(program: Program, hardware: str | Hardware = DEFAULT_HARDWARE, *,
                     in_shardings: Sequence[Any] = (),
-                    topology: Sequence[int] | Topology | None = None, slices: int | None = None
-                    ) -> Explanation:
+                    topology: Sequence[int] | Topology | None = None, slices: int | None = None,
+                    trials: int | None = None) -> Explanation:
     """The explanation of a program by itself, at any level.
 
     Suggestions exist for TRACED programs: later ones have their shardings decided.
@@ -65,7 +67,8 @@ def explain_program(program: Program, hardware: str | Hardware = DEFAULT_HARDWAR
         subject = ProgramSubject(program, in_shardings)
     else:
         subject = DecidedSubject(program, in_shardings)
-    return Explanation(subject, _topology(subject.partitioned.mesh, hardware, topology, slices))
+    return Explanation(subject, _topology(subject.partitioned.mesh, hardware, topology, slices),
+                       trials=trials)
 
 
 def _topology(mesh: Any, hardware: str | Hardware, shape: Sequence[int] | Topology | None,

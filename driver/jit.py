@@ -54,7 +54,7 @@ from .asked_shardings import (
     is_sharding,
     resolved,
 )
-from .executable import Executable, leaf_keys, placed_sharding
+from .executable import DEFAULT_OPTIONS, Executable, leaf_keys, placed_sharding
 from .seen import WATCH
 from .stages import Lowered, Traced
 
@@ -89,6 +89,7 @@ class Jitted:
         self.inline, self.keep_unused = inline, keep_unused
         self._device, self._options = device, options
         self._api = "jit"        # what users called this by
+        self._partition_options = DEFAULT_OPTIONS
         self._traces = _traces_of(f, arguments)
         self._executables: dict[Any, Any] = {}
         JITTED.add(self)
@@ -245,7 +246,8 @@ class Jitted:
         args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
-        executable = Executable(program, args, asked, others, who=_qualified_name(self._f))
+        executable = Executable(program, args, asked, others, self._partition_options,
+                                who=_qualified_name(self._f))
         executable.layouts = self._asked_layouts(program, out_tree)
         return executable
 

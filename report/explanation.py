@@ -16,6 +16,7 @@ from .bounds import reshard_bound
 from .candidates import Candidates
 from .causes import Cause, Path
 from .figures import Figures, figures
+from .gaps import Gap, gaps
 from .memory import Memory
 from .reasons import Reasons
 from .schedule import Times, use_seconds
@@ -35,8 +36,8 @@ class ExplainedCollective:
     this change of layout moves in one run.
     """
 
-    __slots__ = ("_explanation", "_suggestions", "cause", "lower_bound", "paths", "reason",
-                 "record", "time")
+    __slots__ = ("_explanation", "_suggestions", "_vetoes", "cause", "lower_bound", "paths",
+                 "reason", "record", "time")
 
     def __init__(self, explanation: Explanation, record: CollectiveRecord, cause: Cause,
                  seconds: float, bound: int) -> None:
@@ -44,6 +45,7 @@ class ExplainedCollective:
         self.time, self.lower_bound = seconds, bound
         self.reason, self.paths = str(cause), cause.paths
         self._suggestions: tuple[Suggestion, ...] | None = None
+        self._vetoes: tuple[str, ...] | None = None
 
     @property
     def kind(self) -> str:
@@ -95,6 +97,13 @@ class ExplainedCollective:
         """The suggestions, with how many candidates there were and how many of them were tried."""
         return self._explanation._search(self)
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Layouts that would have needed no exchange, each with what forbade it."""
+        if self._vetoes is None:
+            self._vetoes = self._explanation.reasons.vetoes(self.cause)
+        return self._vetoes
+
     def excerpt(self) -> str:
         """The user's line with a caret under the expression."""
         return render.excerpt(self.source)
@@ -107,7 +116,8 @@ class ExplainedCollective:
             "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
             "source": {"file": self.source.file, "line": self.source.line,
                        "column": self.source.column + 1, "text": self.source.source_line().strip()},
-            "reason": self.reason, "paths": [_path(p) for p in self.paths]}
+            "reason": self.reason, "paths": [_path(p) for p in self.paths],
+            "vetoes": list(self.vetoes)}
         if suggestions:
             found["suggestions"] = [s.to_dict() for s in self.suggestions]
         return found
@@ -131,8 +141,9 @@ class Explanation:
     bytes over that (1.0: nothing to gain without other layouts).
     """
 
-    def __init__(self, subject: Subject, topology: Topology, name: str = "") -> None:
-        self.subject, self.topology = subject, topology
+    def __init__(self, subject: Subject, topology: Topology, name: str = "",
+                 trials: int | None = None) -> None:
+        self.subject, self.topology, self.trials = subject, topology, trials
         self.partitioned: Partitioned = subject.partitioned
         local = self.partitioned.local
         self.name = name or local.name
@@ -155,7 +166,7 @@ class Explanation:
     def _search(self, c: ExplainedCollective) -> Found:
         if self._found is None:
             self._found = Search(self.subject, self.topology, self.figures,
-                                 Candidates(self.partitioned, self.reasons))
+                                 Candidates(self.partitioned, self.reasons), self.trials)
         return self._found.suggestions(c.record, c.cause)
 
     # -- totals ----------------------------------------------------------------------------------
@@ -223,6 +234,18 @@ class Explanation:
         if self._warnings is None:
             self._warnings = warnings_of(self)
         return self._warnings
+
+    def gaps(self) -> list[Gap]:
+        """Beside each operation that communicates the least that would do; the furthest first.
+
+        >>> mesh = st.make_mesh((8,), ("x",))
+        >>> a = st.ShapeDtypeStruct((64, 4096), np.float32,
+        ...                         sharding=st.NamedSharding(mesh, P(None, "x")))
+        >>> gap = st.explain(lambda a: jnp.cumsum(a, 1))(a).gaps()[0]
+        >>> gap.op, gap.lower_bound
+        ('cumsum', 256)
+        """
+        return gaps(self.collectives)
 
     def utilisation(self) -> float:
         """Part of the device's peak rate (for bfloat16) that a step reaches."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import re
 
 from ..ir.location import Location
-from ..ir.program import Equation, Var
+from ..ir.program import Atom, Equation, Var
 from ..partitioner.collectives import CollectiveRecord
+from ..partitioner.origins import vetoes
 from .axis_paths import AxisPaths
 from .causes import Cause, where
 
+_VETOES = 3
 _NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
 
 
@@ -46,6 +48,29 @@ class Reasons(AxisPaths):
         return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
                      tuple(dict.fromkeys(self.holds(move, equation, frozenset(
                          map(str, record.mesh_axes))))))
+
+    def vetoes(self, cause: Cause) -> tuple[str, ...]:
+        """Why the values at hand have not the axes that would have avoided the exchange."""
+        if cause.equation is None:
+            return ()
+        near = dict.fromkeys(map(self.first_form, (*cause.equation.invars,
+                                                   *cause.equation.outvars)))
+        found = []
+        for var in near:
+            if var is None:
+                continue
+            for veto in vetoes(self.resolved, var):
+                text = (f"{veto.axis} on dimension {veto.dim} of {self.name(var)} was not taken: "
+                        f"{veto.held}")
+                at = veto.location
+                found.append(f"{text} at line {at.line}" if at.line else text)
+        return tuple(dict.fromkeys(found))[:_VETOES]
+
+    def first_form(self, atom: Atom) -> Var | None:
+        """The value of the RESOLVED program that this is a layout of."""
+        if not isinstance(atom, Var) or self.origins is None:
+            return None
+        return self.of_tensor.get(self.tensor(atom))
 
     def move_of(self, record: CollectiveRecord) -> Equation | None:
         found = self.moves.get(where(record.source), [])

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
+from .words import quantity, seconds
 
 if TYPE_CHECKING:
     from .explanation import ExplainedCollective, Explanation
@@ -13,25 +14,6 @@ if TYPE_CHECKING:
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
 rich_text = lazy_import("rich.text")
-
-
-def quantity(n: float, unit: str, base: int = 1000) -> str:
-    """1234567 -> "1.23 MB"; exact below a thousand."""
-    if n < base:
-        return f"{n:,.0f} {unit}"
-    for prefix in ("k", "M", "G", "T", "P", "E"):
-        n /= base
-        if n < base or prefix == "E":
-            return f"{n:,.3g} {prefix}{unit}"
-    raise AssertionError
-
-
-def seconds(t: float) -> str:
-    """A duration: "12.3 us"."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if t >= scale:
-            return f"{t / scale:.3g} {unit}"
-    return f"{t / 1e-9:.3g} ns" if t else "0 s"
 
 
 def excerpt(where: Location) -> str:
@@ -91,9 +73,11 @@ def summary(e: Explanation, count: int | None = None) -> str:
 def text(e: Explanation, advised: int = 3) -> str:
     """The explanation for a terminal without colours. advised: how many get suggestions."""
     lines = header(e)
-    chosen = dearest(e, advised)
-    for i, c in enumerate(e.collectives, 1):
-        lines += ["", f"{i}. {heading(c)}"]
+    groups = alike(e)
+    chosen = advised_of(e, advised)
+    for i, group in enumerate(groups, 1):
+        c = group[0]
+        lines += ["", f"{i}. {heading(c)}{f', in {len(group)} places' if len(group) > 1 else ''}"]
         function = c.source.function
         inside = f" in `{function}`" if function not in ("", "<module>") else ""
         if c.source.line:
@@ -101,19 +85,47 @@ def text(e: Explanation, advised: int = 3) -> str:
         lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
         for k, sentence in enumerate(c.cause.lines()):
             lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
+        if c.vetoes:
+            lines.append(f"   instead: {c.vetoes[0]}")
+            lines += [f"            {v}" for v in c.vetoes[1:]]
         if c in chosen:
             lines += advice(e, c)
     for waste in e.warnings:
         lines += ["", *f"warning: {waste}".split("\n")]
+    gaps = [g for g in e.gaps() if g.factor > 1.05]
+    if gaps:
+        lines += ["", "furthest from the lower bound:"]
+        lines += [f"  {g}" for g in gaps[:3]]
     return "\n".join(lines)
 
 
+def alike(e: Explanation) -> list[list[ExplainedCollective]]:
+    """The collectives, the dearest first; those of one line with one reason together."""
+    groups: dict[tuple, list[ExplainedCollective]] = {}
+    for c in dearest(e, len(e.collectives)):
+        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, str(c.source), c.reason)
+        groups.setdefault(key, []).append(c)
+    return sorted(groups.values(), key=lambda g: -sum(c.total_time for c in g))
+
+
+def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
+    """The dearest of the collectives, one of each kind and line."""
+    firsts: dict[tuple, ExplainedCollective] = {}
+    for group in alike(e):
+        firsts.setdefault((group[0].kind, str(group[0].source)), group[0])
+    return list(firsts.values())[:count]
+
+
 def advice(e: Explanation, c: ExplainedCollective, count: int = 3) -> list[str]:
-    found = c.suggestions[:count]
+    search = c.search
+    found = search.suggestions[:count]
+    left = search.candidates - search.tried
+    tried = (f"of {search.candidates} candidates the first {search.tried} were tried" if left
+             else "")
     if not found:
         if not e.partitioned.out_specs and e.partitioned.local.outvars:
             return ["   explain the traced program to see what would avoid it"]
-        return ["   nothing that was tried avoids it"]
+        return [f"   nothing that was tried avoids it{f': {tried}' if tried else ''}"]
     lines = []
     for s in found:
         word = "avoided" if s.removes else "less"
@@ -123,7 +135,7 @@ def advice(e: Explanation, c: ExplainedCollective, count: int = 3) -> list[str]:
                      f" ({_change(s.time, e.time)}), peak {quantity(s.peak_bytes, 'B')}"
                      f" ({_change(s.peak_bytes, e.peak_bytes)}), {quantity(s.flops, 'FLOP')}"
                      f" ({_change(s.flops, e.flops)})")
-    return lines
+    return lines + ([f"   {tried}"] if tried else [])
 
 
 def _change(new: float, old: float) -> str:
@@ -146,8 +158,8 @@ def table(e: Explanation, advised: int = 3) -> Any:
                           ("bytes", "right"), ("runs", "right"), ("time", "right"),
                           ("source", "left"), ("because", "left"), ("avoided by", "left")):
         out.add_column(name, justify=justify)
-    chosen = dearest(e, advised)
-    for c in e.collectives:
+    chosen = advised_of(e, advised)
+    for c in dearest(e, len(e.collectives)):
         best = c.suggestions[0].text if c in chosen and c.suggestions else ""
         source = f"{c.source}\n{c.source.source_line().strip()}" if c.source.line else ""
         cells = (c.kind, ", ".join(map(str, c.mesh_axes)), str(c.group_size),
@@ -168,7 +180,7 @@ def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
         "compute_time": e.times.compute, "communication_time": e.times.communication,
         "peak_bytes": e.peak_bytes, "flops": e.flops,
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
-        "gap": e.gap,
+        "gap": e.gap, "gaps": [g.to_dict() for g in e.gaps()],
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
         "warnings": [w.to_dict() for w in e.warnings],
         "memory": [{"name": h.name, "type": h.type, "bytes": h.nbytes, "line": h.location.line}
@@ -182,11 +194,11 @@ def html(e: Explanation, advised: int = 3) -> str:
         body = html_.escape(value).replace("\n", "<br>")
         return f"<{tag} style='text-align:left;vertical-align:top'>{body}</{tag}>"
 
-    chosen = dearest(e, advised)
+    chosen = advised_of(e, advised)
     head = "".join(cell(n, "th") for n in ("collective", "bytes", "time", "source", "because",
                                            "avoided by"))
     rows = []
-    for c in e.collectives:
+    for c in dearest(e, len(e.collectives)):
         best = c.suggestions[0].text if c in chosen and c.suggestions else ""
         over = ", ".join(map(str, c.mesh_axes))
         rows.append("<tr>" + "".join(cell(x) for x in (

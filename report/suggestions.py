@@ -29,7 +29,7 @@ from .topology import Topology
 
 SINGLES = 48       # candidates tried for one collective, fewer of a large program
 PAIRS = 24
-WORK = 6_000       # equations that the trials for one collective may partition between them
+WORK = 10_000      # equations that the trials for one collective may partition between them
 FEWEST = 6         # candidates that are tried however large the program
 REFUSED = (TypeError, ValueError, ShardtraceError, AssertionError)
 _SAME = 1e-9       # differences of time below this part are none
@@ -106,16 +106,19 @@ class _Tried:
 
 
 class Search:
-    """Tries changes of one program; what was tried once is remembered."""
+    """Tries changes of one program; what was tried once is remembered.
+
+    trials: how many candidates for one collective; by default fewer of a large program.
+    """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures,
-                 candidates: Candidates) -> None:
+                 candidates: Candidates, trials: int | None = None) -> None:
         self.subject, self.topology, self.base = subject, topology, base
         self.candidates = candidates
         self.tried: dict[frozenset[Change], _Tried | None] = {}
         self.found: dict[tuple, Found] = {}
         self.before = _summary(subject.partitioned, base)
-        self.trials = max(FEWEST, WORK // max(1, len(candidates.place)))
+        self.trials = trials or min(SINGLES, max(FEWEST, WORK // max(1, len(candidates.place))))
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """What avoids one collective, best first."""
@@ -127,7 +130,7 @@ class Search:
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
         candidates = self.candidates.of(record, cause)
-        singles = candidates[:min(SINGLES, self.trials)]
+        singles = candidates[:self.trials]
         found: list[Suggestion] = []
         promising: list[tuple[tuple, tuple[Change, ...]]] = []
         for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
@@ -135,7 +138,8 @@ class Search:
             if tried is not None and self.differs(tried, record):
                 times = tried.figures.times
                 promising.append(((times.communication, times.step), changes))
-        if not any(self.rank(s)[:3] == _BEST for s in found):
+        affordable = self.trials >= SINGLES or len(singles) == len(candidates)
+        if affordable and not any(self.rank(s)[:3] == _BEST for s in found):
             promising.sort(key=lambda p: p[0])
             pairs = itertools.combinations([c for _, c in promising[:8]], 2)
             chosen = list(itertools.islice(pairs, min(PAIRS, self.trials)))

@@ -205,3 +205,41 @@ def test_donated_arguments_lower_the_peak():
     kept = st.explain(st.jit(lambda x: x * 2))(x)
     given = st.explain(st.jit(lambda x: x * 2, donate_argnums=0))(x)
     assert given.peak_bytes == kept.peak_bytes // 2
+
+
+def test_what_forbade_another_layout_is_told():
+    c = explained("two_columns").collectives[0]
+    assert c.vetoes == ("Y on dimension 0 of `w2` was not taken: dimension 1 of it is over Y",)
+    assert "instead: Y on dimension 0 of `w2`" in str(explained("two_columns"))
+
+
+def test_gaps_stand_beside_operations():
+    """A running sum over four blocks: the last needs what lies before it, one slice."""
+    x = culprits.struct((256, 4096), None, "Y")
+    (gap,) = st.explain(lambda x: jnp.cumsum(x, axis=1))(x).gaps()
+    assert (gap.op, gap.lower_bound, gap.received_bytes) == ("cumsum", 1024, 3 * 1024)
+    assert gap.factor == 3.0 and "3x over the bound" in str(gap)
+    assert gap.to_dict()["line"] == gap.source.line
+    tight = explained("weight_by_rows").gaps()
+    assert [g.factor for g in tight] == [1.0]
+
+
+def test_equal_collectives_of_a_line_are_told_once():
+    def f(x, ws):
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return x
+    weights = [culprits.struct((256, 256), None, "Y")] * 5
+    found = st.explain(f)(culprits.struct((64, 256), "X"), weights)
+    assert len(found.collectives) == 4
+    text = found.text(suggestions=0)
+    assert text.count("-->") < 4 and "in 3 places" in text or "in 4 places" in text
+
+
+def test_what_was_not_tried_is_said():
+    c = explained("two_columns").collectives[0]
+    assert c.search.tried == c.search.candidates
+    jitted, _, args, _ = culprits.CASES["two_columns"]
+    few = st.explain(jitted, trials=2)(*args)
+    assert few.collectives[0].search.tried == 2
+    assert f"of {c.search.candidates} candidates the first 2 were tried" in str(few)

@@ -1,0 +1,21 @@
+"""Numbers in words: bytes and operations with a prefix, durations with a unit."""
+from __future__ import annotations
+
+
+def quantity(n: float, unit: str, base: int = 1000) -> str:
+    """1234567 -> "1.23 MB"; exact below a thousand."""
+    if n < base:
+        return f"{n:,.0f} {unit}"
+    for prefix in ("k", "M", "G", "T", "P", "E"):
+        n /= base
+        if n < base or prefix == "E":
+            return f"{n:,.3g} {prefix}{unit}"
+    raise AssertionError
+
+
+def seconds(t: float) -> str:
+    """A duration: "12.3 us"."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if t >= scale:
+            return f"{t / scale:.3g} {unit}"
+    return f"{t / 1e-9:.3g} ns" if t else "0 s"
