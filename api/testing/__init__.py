@@ -1,2 +1,4 @@
-"""`shardtrace.testing`: what a function may communicate and hold, as assertions."""
+"""`shardtrace.testing`: what a function may communicate, hold and compute, as assertions."""
 from shardtrace.driver.budgets import assert_comm as assert_comm
+from shardtrace.driver.checks import assert_equivalent as assert_equivalent
+from shardtrace.driver.checks import fuzz_equivalent as fuzz_equivalent
