@@ -83,7 +83,8 @@ class Table:
         except KeyError:
             pass
         layouts = self.layouts
-        shapes, sizes = zip(*[layouts.shapes[k] for k in self.kinds], strict=True)
+        shapes = [layouts.shapes[k][0] for k in self.kinds]        # none, of an empty message
+        sizes = [layouts.shapes[k][1] for k in self.kinds]
         choice = legal_choice(layouts.mesh, self.info, shapes, sizes, axes_of, sums)
         option = None
         if choice is not None:
