@@ -130,7 +130,11 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
     local = block_elements(mesh, shape, tuple(cut))
     moved = least_received(mesh, shape, tuple(cut), target[0])
     received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
-    return received, (scattered > 1) + (summed > 1) + (moved > 0)
+    exchanges = (scattered > 1) + (summed > 1) + (moved > 0)
+    away = finish - homes.keys()
+    if moved and [tuple(a for a in axes if a not in away) for axes in cut] == list(target[0]):
+        exchanges -= 1                      # scattered and gathered again: an all-reduce
+    return received, exchanges
 
 
 def _without_tail(axes: Axes, gone: Pending) -> Axes:
