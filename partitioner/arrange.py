@@ -171,7 +171,9 @@ def _placed(eqn: Equation, made: dict[Var, Equation], largest: int = -1) -> Iter
         n = atom.aval.shape[dimension]
         filled = constant is not None and _same(constant, fill) and (largest < 0 or whole)
         if n and k != largest and not filled:
-            x, start, limit = (_source(atom, made, dimension) if largest < 0 else (atom, 0, n))
+            x, start, limit = _source(atom, made, dimension)
+            if largest >= 0 or x.aval.shape[dimension] != aval.shape[dimension]:
+                x, start, limit = atom, 0, n         # a few rows, of what is split otherwise
             pieces.append((x, {"dimension": dimension, "start": start, "limit": limit,
                                "low": low}))
         low += n

@@ -15,7 +15,7 @@ from ..ir.op import Op
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.padding import pad_p, within_blocks
 from ..ir.ops.slicing import slice_p
-from ..ir.program import Atom, Equation, Var
+from ..ir.program import Atom, Equation, Program, Var
 
 _MOST_PIECES = 3
 
@@ -108,3 +108,37 @@ def _made(eqn: Equation, op: Op, operands: tuple[Atom, ...], mesh: AbstractMesh,
           ) -> Equation:
     (aval,) = infer(op, tuple(a.aval for a in operands), params, mesh)
     return eqn.replace(op=op, invars=operands, outvars=(Var(aval),), params=params)
+
+
+def aligned(program: Program) -> Program:
+    """Strided slices that leave out some of the rows that their stride meets, in two steps.
+
+    `x[2::2]` of 64 rows has 31; it is `x[::2]`, which blocks have by themselves, from row 1 on.
+    """
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        eqns += _aligned(eqn, program.mesh) if eqn.op is slice_p else [eqn]
+    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns)
+
+
+def _aligned(eqn: Equation, mesh: AbstractMesh) -> list[Equation]:
+    params, shape = eqn.params, eqn.invars[0].aval.shape
+    steps = params["strides"] or (1,) * len(shape)
+    first, then, apart = [], [], False
+    for n, m, start, limit, step in zip(shape, eqn.outvars[0].aval.shape, params["start_indices"],
+                                        params["limit_indices"], steps, strict=True):
+        if step == 1 or n % step or 2 * m * step <= n:
+            first.append((start, limit, step))
+            then.append((0, m))
+        else:
+            apart = apart or m != n // step
+            first.append((start % step, n, step))
+            then.append((start // step, start // step + m))
+    if not apart:
+        return [eqn]
+    made = _made(eqn, slice_p, tuple(eqn.invars), mesh,
+                 start_indices=tuple(a for a, _, _ in first),
+                 limit_indices=tuple(b for _, b, _ in first), strides=tuple(steps))
+    return [made, eqn.replace(invars=made.outvars, params={
+        "start_indices": tuple(a for a, _ in then), "limit_indices": tuple(b for _, b in then),
+        "strides": None})]

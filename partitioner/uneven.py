@@ -22,6 +22,7 @@ from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType, array_type
+from .compose import aligned
 
 _HOLDERS = ("scan", "while", "cond")
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod",
@@ -49,6 +50,7 @@ def evened(program: Program) -> Program:
             program = program.replace(eqns=eqns)
     if slice_p not in program.ops:
         return program
+    program = aligned(program)
     groups = _Groups(program, sizes)
     return _Writer(program, groups).program() if groups.alive else program
 

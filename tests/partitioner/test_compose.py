@@ -84,3 +84,36 @@ def test_derivatives_and_loops():
     agree(lambda a: st.grad(loss)(a), [X], [("x",)], ("x",))
     agree(lambda a: lax.fori_loop(0, 3, lambda i, c: jnp.pad(c, ((1, 0), (0, 0)))[:-1] + c, a),
           [X], [("x",)], ("x",))
+
+
+@pytest.mark.parametrize("sizes, spec", [((8,), ("x",)), ((2, 4), ("y", "x")), ((3,), ("x",))])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_associative_scans_move_less_than_their_operands(sizes, spec, reverse):
+    x = np.random.default_rng(0).normal(size=(96, 32)).astype(np.float32)
+
+    def combine(u, v):
+        return u[0] * v[0], u[1] * v[0] + v[1]
+
+    def f(a, b):
+        return lax.associative_scan(combine, (a, b), reverse=reverse)[1]
+
+    moved = agree(f, [x / 2, x], [spec, spec], spec, sizes, rtol=1e-4)
+    parts = int(np.prod(sizes))
+    assert moved < 2 * x.nbytes * (parts - 1) // parts
+
+
+@given(data=draw.data())
+@settings(max_examples=20, deadline=None)
+def test_strided_slices_and_what_is_computed_from_them(data):
+    step = data.draw(draw.sampled_from([2, 3, 4]))
+    rows = 96 // step
+    start, stop = data.draw(draw.integers(0, 5)), data.draw(draw.integers(96 - 2 * step, 96))
+
+    def f(a):
+        x, y = a[start:stop:step], a[::step]
+        n = min(len(x), rows - 1)
+        z = x[:n] + y[1:n + 1]
+        return jnp.concatenate([y[:rows - n], z]) * 2
+
+    x = np.arange(96 * 4, dtype=np.float32).reshape(96, 4)
+    agree(f, [x], [("x",)], None)
