@@ -24,7 +24,7 @@ from .recording import Kernel
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
 FEW = 2                 # runs before a small plan becomes a function
-PER_RUN = 500           # calls for which one run more is waited
+PER_RUN = 2000          # calls for which one run more is waited
 
 
 class _Timed(threading.local):

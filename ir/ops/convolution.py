@@ -5,7 +5,7 @@
 
 With batch groups g divides the batch instead. A spatial dimension without a window (size 1, stride
 1, no padding) passes through, others need a halo. Semantics are those of XLA's ConvGeneralDilated;
-the evaluator forms the windows and contracts (gemm.py).
+the evaluator forms the windows and contracts (conv_products.py, gemm.py).
 """
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from ..rule import FactorRule, make_rule
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .contraction import compute_dtype, dot_pending
+from .conv_products import by_products
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand
 from .elementwise import check_same_dtypes
 from .gemm import contract
 from .lead import lead_sizes, without_common
 from .neighbours import rows_needed, split_halos
+from .padding import pad_evaluate
 from .rules import permutation_inverse, reject, resized_entries, rule_text
-from .windows import Padding, halo, output_size, padded, passes, windows
+from .windows import Padding, halo, output_size, passes, windows
 
 MAX_WINDOW_BYTES = 1 << 28       # of windows formed at once; larger batches are cut up
 
@@ -219,9 +221,9 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     devices = lead_sizes(lead, (lhs, rhs))
     front = range(lead)
-    x = lhs.transpose(*front, *(lead + d for d in n.lhs_spec))
+    x = _spread(lead, lhs, n.lhs_spec, padding, lhs_dilation)
+    x = x.transpose(*front, *(lead + d for d in n.lhs_spec))
     k = rhs.transpose(*front, *(lead + d for d in n.rhs_spec))
-    x = padded(lead, x, 0, padding, lhs_dilation)
     own, (batch, features, *_) = x.shape[:lead], x.shape[lead:]
     groups = (bg, batch // bg, features) if bg > 1 else (batch, fg, features // fg)
     x = x.reshape(*own, *groups, *x.shape[lead + 2:])
@@ -234,13 +236,27 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
     x_labels = [*x_own, *("gnc" if bg > 1 else "ngc"), *results, *inner]
     k_labels = [*k_own, "g", "o", "c", *inner]
     varying = [d for d in front if devices[d] != 1]
-    out_labels = [*varying, "n", "g", "o", *results]
-    out = _in_pieces(x, x_labels.index("n"), out_labels.index("n"),
-                     lambda part: contract(part, x_labels, k, k_labels, out_labels, dtype))
+    if not varying and bg == 1 and dtype.kind in "fc":
+        out = by_products(x.astype(dtype, copy=False), k.astype(dtype, copy=False), dtype)
+    else:
+        out_labels = [*varying, "n", "g", "o", *results]
+        out = _in_pieces(x, x_labels.index("n"), out_labels.index("n"),
+                         lambda part: contract(part, x_labels, k, k_labels, out_labels, dtype))
     n_size, g_size, o_size, *sizes = out.shape[len(varying):]
     out = out.reshape(*devices, n_size, g_size * o_size, *sizes)
     out = out.transpose(*front, *(lead + d for d in permutation_inverse(n.out_spec)))
     return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
+
+
+def _spread(lead: int, x: np.ndarray, spec: Sequence[int], padding: Padding,
+            dilation: Sequence[int]) -> np.ndarray:
+    """`x` padded and dilated in its spatial dimensions, which lie where they did."""
+    config = [(0, 0, 0)] * (x.ndim - lead)
+    for d, (lo, hi), n in zip(spec[2:], padding, dilation, strict=True):
+        config[d] = (lo, hi, n - 1)
+    if all(c == (0, 0, 0) for c in config):
+        return x
+    return pad_evaluate(lead, x, np.zeros((1,) * lead, x.dtype), padding_config=tuple(config))
 
 
 def _in_pieces(views: np.ndarray, at: int, out_at: int, product: Any) -> np.ndarray:

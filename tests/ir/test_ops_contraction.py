@@ -8,11 +8,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import shardtrace as st
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.errors import ShardingTypeError
 from shardtrace.ir.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.ops import convolution, gemm
+from shardtrace.ir.ops import conv_products, convolution, gemm
 from shardtrace.ir.ops.contraction import dot
 from shardtrace.ir.ops.convolution import ConvDimensionNumbers
 from shardtrace.ir.parse import parse_type
@@ -292,3 +293,38 @@ def test_pooling_over_neighbours_keeps_even_axes() -> None:
         == "f32[4@x,4@y]"
     with pytest.raises(ShardingTypeError, match=r"reduce_window on sharded dims where out dim \(7"):
         infer(OPS["reduce_window_sum"], types, {**params, "window_strides": (1, 1)}, MESH)
+
+
+@pytest.mark.parametrize("spec", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"),
+                                  ("CNHW", "IOHW", "NHWC")])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("piece", [1, 1 << 22])
+def test_convolutions_in_pieces_are_sums_over_windows(spec, groups, piece, monkeypatch):
+    monkeypatch.setattr(conv_products, "PIECE", piece)
+    rng = np.random.default_rng(0)
+    x, k = rng.standard_normal((3, 4, 6, 5)), rng.standard_normal((6, 4 // groups, 3, 2))
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 0)))
+    wanted = np.zeros((3, 6, 3, 5))
+    for g in range(groups):
+        c, o = slice(g * 4 // groups, (g + 1) * 4 // groups), slice(g * 6 // groups,
+                                                                   (g + 1) * 6 // groups)
+        for i in range(3):
+            for j in range(2):
+                wanted[:, o] += np.einsum("nchw,oc->nohw", padded[:, c, i:i + 5:2, j:j + 5],
+                                          k[o, :, i, j])
+    order = [tuple("NCHW".index(a) for a in s) for s in (spec[0], spec[2])]
+    kernel = tuple("OIHW".index(a) for a in spec[1])
+    out = st.lax.conv_general_dilated(
+        x.transpose(order[0]).astype(np.float32), k.transpose(kernel).astype(np.float32), (2, 1),
+        ((1, 1), (1, 0)), dimension_numbers=spec, feature_group_count=groups)
+    np.testing.assert_allclose(out, wanted.transpose(order[1]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.float16])
+def test_a_sort_of_equal_elements_that_differ_is_stable(dtype):
+    x = np.array([[3, 0, -0.0, 1, 0.0, -0.0, 2]]).astype(dtype)
+    out = np.asarray(st.lax.sort(x, dimension=1))
+    np.testing.assert_array_equal(out, np.sort(x, 1))
+    np.testing.assert_array_equal(np.signbit(out) if out.dtype.kind == "f" else out,
+                                  np.signbit(np.sort(x, 1, kind="stable"))
+                                  if out.dtype.kind == "f" else np.sort(x, 1))

@@ -1,0 +1,53 @@
+"""Convolutions as matrix products over windows that are written out.
+
+The windows are written some examples at a time, into memory that is used again, and in the order in
+which the operand lies in memory, so that runs of it are copied: with channels innermost, or with
+the last spatial dimension innermost. The products then go straight to their place in the result.
+"""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..pool import empty
+
+PIECE = 1 << 22                  # bytes of windows that are written out at once
+
+
+def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The convolution [n, g, o, results...] of windows and a kernel.
+
+    x: [n, g, c, results..., window...], a view. k: [g, o, c, window...]. dtype: of both.
+    """
+    spatial = (x.ndim - 3) // 2
+    n, groups, channels = x.shape[:3]
+    sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
+    o, count, length = k.shape[1], math.prod(sizes), channels * math.prod(window)
+    s, r = range(3, 3 + spatial), range(3 + spatial, 3 + 2 * spatial)
+    last = groups == 1 and spatial > 0 and x.strides[2] < x.strides[2 + spatial]
+    if last:                                # [n, results, window, c] @ [window, c, o]
+        rows = x.transpose(0, 1, *s, *r, 2)[:, 0]
+        right = k[0].transpose(*range(2, 2 + spatial), 1, 0).reshape(length, o)
+        out = empty((n, count, o), dtype)
+        shape = (count, length)
+    else:                                   # [g, o, c window] @ [n, g, c window, results]
+        rows = x.transpose(0, 1, 2, *r, *s)
+        right = k.reshape(groups, o, length)
+        out = empty((n, groups, o, count), dtype)
+        shape = (groups, length, count)
+    each = max(1, math.prod(shape) * dtype.itemsize)
+    step = min(n, max(1, PIECE // each))
+    piece = empty((step, *rows.shape[1:]), dtype)
+    for i in range(0, n, max(step, 1)):
+        m = min(step, n - i)
+        np.copyto(piece[:m], rows[i:i + m])
+        if last:
+            np.matmul(piece[:m].reshape(m * count, length), right,
+                      out=out[i:i + m].reshape(m * count, o))
+        else:
+            np.matmul(right, piece[:m].reshape(m, *shape), out=out[i:i + m])
+    if last:
+        out = out.reshape(n, *sizes, o)
+        return out.transpose(0, spatial + 1, *range(1, spatial + 1))[:, None]
+    return out.reshape(n, groups, o, *sizes)
