@@ -1,0 +1,114 @@
+"""What a run costs, by counts that times hang on: bytes held, calls made, arrays taken anew."""
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir import pool
+from shardtrace.ir.mesh import AbstractMesh
+from shardtrace.ir.pool import POOL
+from shardtrace.runtime.axes import MeshAtoms
+from shardtrace.runtime.flatten import FlatProgram
+from shardtrace.runtime.simulated import Planner, used_axes
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+
+def data(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def chain(lib, x, y):
+    for _ in range(4):
+        x = lib.tanh(x) * y
+        x = lib.maximum(x, -y) + x * x
+    return x
+
+
+def softmax(lib, x, y):
+    e = lib.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) * y
+
+
+def step(lib, x, y):
+    h = lib.tanh(x @ y.T)
+    g = h.T @ x
+    return y - np.float32(0.1) * g[: y.shape[0]], (h * h).sum()
+
+
+def peak(f):
+    """Bytes by which a call raises what is held, beyond what is held before it."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        out = f()
+        found = tracemalloc.get_traced_memory()[1]
+        del out
+    finally:
+        tracemalloc.stop()
+    return found
+
+
+@pytest.mark.parametrize("program", [chain, softmax, step])
+def test_a_run_holds_no_more_than_numpy_would(program):
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    x, y = data(1024, 512), data(1024, 512, seed=1)
+    placed = [st.device_put(v, NamedSharding(mesh, P("x"))) for v in (x, y)]
+    f = st.jit(lambda a, b: program(jnp, a, b))
+    f(*placed)
+    POOL.clear()                        # what is kept is memory held, too
+    ours, plain = peak(lambda: f(*placed)), peak(lambda: program(np, x, y))
+    assert ours <= 1.25 * plain, (ours, plain)
+
+
+@pytest.mark.parametrize("program", [chain, softmax, step])
+def test_a_later_run_takes_no_large_memory_anew(program):
+    x, y = data(1024, 512), data(1024, 512, seed=1)
+    f = st.jit(lambda a, b: program(jnp, a, b))
+    out = [f(x, y) for _ in range(2)][-1]
+    del out
+    gc.collect()
+    assert peak(lambda: f(x, y)) < pool.SMALLEST
+
+
+def calls(f, mesh, *args):
+    """The calls of the plan of a function."""
+    compiled = st.jit(f).lower(*args).compile()
+    program = compiled.program
+    flat = FlatProgram(program)
+    leads = [()] * len(program.invars)
+    planner = Planner(flat, MeshAtoms(AbstractMesh((8,), ("x",)), used_axes(flat, leads)))
+    return planner.make(leads)[0].calls
+
+
+def test_groups_are_one_call_each():
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    x, w = data(512, 256), data(256, 256, seed=1)
+    placed = [st.device_put(x, NamedSharding(mesh, P("x"))),
+              st.device_put(w, NamedSharding(mesh, P()))]
+
+    def layer(x, w):
+        c = x - x.mean(-1, keepdims=True)
+        n = c * lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5)
+        return jnp.tanh(n @ w + 1) * 2
+    names = [type(c.function).__name__ if c.eqn is None else c.eqn.op.name
+             for c in calls(layer, mesh, *placed)]
+    assert names == ["Blocked", "dot_general", "Blocked"]
+
+
+def test_a_gradient_over_devices_has_two_calls_more_than_on_one_at_most():
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    x, w = data(64, 32), data(32, 32, seed=1)
+
+    def loss(w, x):
+        return jnp.sum(jnp.tanh(x @ w) ** 2)
+    one = calls(st.grad(loss), mesh, w, x)
+    eight = calls(st.grad(loss), mesh, st.device_put(w, NamedSharding(mesh, P())),
+                  st.device_put(x, NamedSharding(mesh, P("x"))))
+    assert len(eight) <= len(one) + 2
