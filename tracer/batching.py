@@ -69,18 +69,28 @@ def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
 
 def batched_type(t: ArrayType, dim: int, axis: MappedAxis) -> ArrayType:
     """The type of a value of type `t` for each index of the axis, stacked along `dim`."""
-    mesh = t.mesh if t.mesh.axis_names else axis.mesh
-    entries = (*t.entries[:dim], axis.entry_on(mesh), *t.entries[dim:])
-    return t.update(shape=(*t.shape[:dim], axis.size, *t.shape[dim:]),
-                    sharding=named_sharding_abstract(mesh, spec_from_entries(
-                        entries, t.spec.unreduced, t.spec.reduced)))
+    key = ("batched", dim, axis.size, axis.entry, axis.mesh)
+    found = t.memo.get(key)
+    if found is None:
+        mesh = t.mesh if t.mesh.axis_names else axis.mesh
+        entries = (*t.entries[:dim], axis.entry_on(mesh), *t.entries[dim:])
+        found = t.memo[key] = t.update(
+            shape=(*t.shape[:dim], axis.size, *t.shape[dim:]),
+            sharding=named_sharding_abstract(mesh, spec_from_entries(
+                entries, t.spec.unreduced, t.spec.reduced)))
+    return found
 
 
 def element_type(t: ArrayType, dim: int) -> ArrayType:
     """The type of one element along `dim` of a value of type `t`."""
-    return t.update(shape=t.shape[:dim] + t.shape[dim + 1:],
-                    sharding=named_sharding_abstract(t.mesh, spec_from_entries(
-                        t.entries[:dim] + t.entries[dim + 1:], t.spec.unreduced, t.spec.reduced)))
+    key = ("element", dim)
+    found = t.memo.get(key)
+    if found is None:
+        found = t.memo[key] = t.update(
+            shape=t.shape[:dim] + t.shape[dim + 1:],
+            sharding=named_sharding_abstract(t.mesh, spec_from_entries(
+                t.entries[:dim] + t.entries[dim + 1:], t.spec.unreduced, t.spec.reduced)))
+    return found
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:

@@ -59,7 +59,7 @@ class VmapBuilder(Builder):
         """Bind an op in the surrounding interpreter, batched where an operand is mapped."""
         variables: list[Any] = [x.variable if type(x) is Tracer and x.builder is self
                                 else self.atom(x) for x in operands]
-        if (all(v.dim is None for v in variables)
+        if (all([v.dim is None for v in variables])
                 and not uses_axis(self.axis, op, params)):
             out = self._outside(op, [v.value for v in variables], params)
             return [Tracer(self, self.atom(x)) for x in out] if self.casting else out

@@ -1,6 +1,7 @@
 """What may be differentiated: JAX's checks of dtypes, shapes and types, with its texts."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,8 +29,15 @@ def check_scalar(x: Any) -> None:
         raise TypeError(f"{text}had shape: {aval.shape}.")
 
 
+@functools.lru_cache(maxsize=256)
+def _is_real(dtype: Any) -> bool:
+    return not is_extended(dtype) and issubdtype(dtype, np.floating)
+
+
 def check_reverse_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
     dtype = typeof(x).dtype
+    if not holomorphic and _is_real(dtype):
+        return
     if holomorphic and not issubdtype(dtype, np.complexfloating):
         raise TypeError(f"{name} with holomorphic=True requires inputs with complex dtype, but got "
                         f"{dtype.name}.")
@@ -45,6 +53,8 @@ def check_reverse_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -
 
 def check_reverse_output(name: str, holomorphic: bool, x: Any) -> None:
     dtype = typeof(x).dtype
+    if not holomorphic and _is_real(dtype):
+        return
     if is_extended(dtype):
         raise TypeError(f"{name} with output element type {dtype.name}")
     if holomorphic:
