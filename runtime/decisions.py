@@ -71,6 +71,9 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
 def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
             done: frozenset[str]) -> Decision:
+    layout = _common_layout(op, operands, types, atoms)
+    if layout is not None:
+        return _elementwise(op, params, operands, types, atoms, layout, done)
     rule = local_rule(op, params, operands, types)
     orders: inplace.Orders = {}
     if rule is not None and op.name not in POSITIONAL:
@@ -114,6 +117,47 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
         kernel = Kernel(function, (*given, *wanted),
                         [storage_dtype(t.dtype) for t in (*(x.aval for x in operands), *types)])
     return Decision(forms, function, layouts, tuple(uniform), kernel)
+
+
+def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
+                   atoms: MeshAtoms) -> Layout | None:
+    """The layout of all operands of an elementwise op, scalars that all devices share aside; None
+    where the general rules have to say what becomes of them.
+    """
+    if (op.rule != "... -> ..." or op.resize is not None or op.multiple_results
+            or op.name in POSITIONAL or not types[0].shape):
+        return None
+    shape = types[0].shape
+    common: Layout | None = None
+    for x in operands:
+        layout = x.layout
+        if x.aval.shape == shape and True not in x.uniform:
+            if common is None:
+                common = layout
+            elif layout.stack != common.stack or layout.split != common.split:
+                return None
+        elif x.aval.shape or layout.stack:
+            return None
+    if common is None or (len(common.stack) > 1 and atoms.sort(common.stack) != common.stack):
+        return None
+    return common
+
+
+def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
+                 types: Sequence[ArrayType], atoms: MeshAtoms, layout: Layout,
+                 done: frozenset[str]) -> Decision:
+    """What `_decide` comes to where operands and result are laid out alike."""
+    (aval,), stack, split = types, layout.stack, layout.split
+    array = Form(stack, split, stack, 0)
+    scalar = Form((), (), stack, aval.ndim if stack else 0)
+    whole = array_shape(layout, aval.shape, atoms.size)
+    small = (1,) * (len(stack) + scalar.pad)
+    given = [whole if x.aval.shape else small for x in operands]
+    function = evaluator(op, len(stack), params, [x.aval for x in operands], types, [whole], given)
+    kernel = Kernel(function, (*given, whole),
+                    [storage_dtype(t.dtype) for t in (*[x.aval for x in operands], aval)])
+    return Decision(tuple([array if x.aval.shape else scalar for x in operands]), function,
+                    (Layout(stack, split, done),), ((False,) * aval.ndim,), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
