@@ -41,7 +41,11 @@ def missing(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: E
     """Elements of its block of `target` that the worst-off device does not hold in `source`."""
     if source == target:
         return 0
-    axes = mesh.sort_axes({a for entries in (source, target) for e in entries for a in e})
+    whole = {a for entries in (source, target) for e in entries for a in e}
+    if _even(mesh, shape, source) and _even(mesh, shape, target) and not any(
+            ":" in str(a) for a in whole):
+        return _missing_of_even(mesh, shape, source, target)
+    axes = mesh.sort_axes(whole)
     sizes = [mesh.axis_size(a) for a in axes]
     wanted = _block(mesh, shape, target)
     count = math.prod(sizes)
@@ -56,6 +60,29 @@ def missing(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: E
         common *= np.maximum(np.minimum(high_a, high_b) - np.maximum(low_a, low_b), 0)
         own *= np.maximum(high_b - low_b, 0)
     return int((own - common).max())
+
+
+def _even(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> bool:
+    return all(n % math.prod(map(mesh.axis_size, axes)) == 0
+               for n, axes in zip(shape, entries, strict=True))
+
+
+def _missing_of_even(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: Entries
+                     ) -> int:
+    """The same where blocks are of one size, without a look at devices.
+
+    Along a dimension one block lies in the other if the axes of the one begin with those of the
+    other. Else they split by different axes somewhere, whose coordinates are free of each other, so
+    that some device has nothing of what it wants.
+    """
+    common = 1
+    for n, a, b in zip(shape, source, target, strict=True):
+        a, b = ([x for x in axes if mesh.axis_size(x) > 1] for axes in (a, b))
+        least = min(len(a), len(b))
+        if a[:least] != b[:least]:
+            return _block(mesh, shape, target)
+        common *= n // math.prod(map(mesh.axis_size, a if len(a) > least else b))
+    return _block(mesh, shape, target) - common
 
 
 def _interval(n: int, axes: Sequence[str], where: dict, mesh: AbstractMesh):
