@@ -18,6 +18,7 @@ import re
 import sys
 from typing import Any
 
+import partition_models  # noqa: F401 - adds its programs
 from partition_programs import CASES, Case
 
 DEVICES = 8

@@ -157,7 +157,7 @@ class Planner:
             if not settled:
                 before = goals_before(layouts, task, after or ((),) * len(part.made), every)
             for i, v in enumerate(part.read):
-                mine = goals.get(v)
+                mine: list[tuple[int, Goal]] | None = goals.get(v)
                 goal: Goal = before[i]
                 if mine is not None:
                     goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,

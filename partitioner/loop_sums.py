@@ -1,4 +1,4 @@
-"""Sums that a loop carries are finished once, after the loop.
+"""Sums that a loop carries, or with which all branches end, are finished once, after it.
 
 `total = total + g` in a loop, where g is a sum over devices, needs no exchange in any iteration if
 the total is carried as the sum that is not finished: what enters is placed on one device, and what
@@ -45,7 +45,8 @@ def _moved(program: Program) -> Program:
             inner[name] = (tuple(_moved(p) for p in held) if isinstance(held, tuple)
                            else _moved(held))
         eqn = eqn.replace(params={**eqn.params, **inner})
-        eqns.extend(_carried(eqn) if eqn.op.name in ("scan", "while") else [eqn])
+        eqns.extend(_carried(eqn) if eqn.op.name in ("scan", "while") else
+                    _branched(eqn) if eqn.op.name == "cond" else [eqn])
     return share_layouts(delayed(lay_out_carries(program.replace(eqns=eqns))))
 
 
@@ -177,6 +178,58 @@ def _with(body: Program, trial: dict[Slot, ArrayType], at: int, eqn: Equation
                 entering[body.invars[i]] = typed(body.invars[i].aval, form.mesh, form.entries,
                                                  form.sharding.spec.unreduced)
     return Delay(body, entering, leaving, eqn.location)
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+def _branched(eqn: Equation) -> list[Equation]:
+    """The branches with sums that all of them end with left unfinished, and what goes after.
+
+    A branch that has no such sum gives its value as one, if that moves nothing.
+    """
+    region = region_of(eqn)
+    programs = [program for _, _, program in region.programs]
+    if not any(reshard_p in program.ops for program in programs):
+        return [eqn]
+    first = [Delay(program) for program in programs]
+    wanted: dict[int, ArrayType] = {}
+    for k, outer in enumerate(eqn.outvars):
+        forms = [plan.earlier.get(program.outvars[k])
+                 for plan, program in zip(first, programs, strict=True)]
+        found = next((f for f in forms if f is not None and f.sharding.spec.unreduced), None)
+        if found is not None and not outer.aval.sharding.spec.unreduced and all(
+                f is found or not bytes_between(program.outvars[k].aval, found)
+                for f, program in zip(forms, programs, strict=True)):
+            wanted[k] = found
+    if not wanted:
+        return [eqn]
+    plans = [Delay(program, leaving=wanted, location=eqn.location) for program in programs]
+    rewritten = [plan.rewritten() for plan in plans]
+
+    def total(some: list[Program]) -> Cost:
+        costs = [traffic(program) for program in some]
+        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+    bytes_, exchanges = total(rewritten)
+    for k, form in wanted.items():
+        bytes_ += bytes_between(form, eqn.outvars[k].aval)
+        exchanges += exchanges_between(form, eqn.outvars[k].aval)
+    if (bytes_, exchanges) >= total(programs):
+        return [eqn]
+    results = list(eqn.outvars)
+    after: list[Equation] = []
+    for k, form in wanted.items():
+        outer = eqn.outvars[k]
+        results[k] = Var(form, outer.name)
+        left = [plan.left[k] for plan in plans if k in plan.left]
+        where = left[0][0] if left else eqn.location
+        reason = joined_reasons((*(r for _, reasons in left for r in reasons),
+                                 f"finished once for all branches of `{eqn.op.name}`"))
+        move = reshard_equation(results[k], outer.aval, where, reason, outer.name)
+        after.append(move.replace(outvars=(outer,)))
+    inner = {(name, place): program for (name, place, _), program in
+             zip(region.programs, rewritten, strict=True)}
+    return [eqn.replace(outvars=results, params=with_programs(eqn.params, inner)), *after]
 
 
 def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],
