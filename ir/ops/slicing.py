@@ -116,7 +116,7 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     for d, axes in split_halos(context).items():
         rows = rows_needed(context, x, d, axes)
         x, starts[d], limits[d] = rows.x, 0, rows.count
-    steps = list(params["strides"] or (1,) * len(starts))
+    steps = list(context.params["strides"] or (1,) * len(starts))
     taken = {d: steps[d] for d, _, _ in few}
     for d in taken:
         steps[d] = 1
