@@ -136,7 +136,7 @@ def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> N
         raise Violation(f"{what} is a block {block.str_short(True)} of {whole.str_short(True)}, "
                         f"whose blocks have shape {list(whole.local_shape())}", "global-types")
     axes = [*whole.unreduced, *(a for dim in whole.entries for a in dim)]   # each has its own terms
-    if not axes and not block.varying and not block.unreduced:
+    if block.varying.union(block.unreduced) == frozenset(axes):
         return
     of_whole, of_block = (canonical_axes(names, whole.mesh) for names in (
         axes, block.varying | block.unreduced))
