@@ -35,9 +35,15 @@ def measure(options: argparse.Namespace) -> Report:
     pythons = {"shardtrace": sys.executable, "numpy": sys.executable}
     if options.jax:
         pythons["jax"] = options.jax
-    report = Report(machine(pythons), time.strftime("%Y-%m-%d"))
-    wanted = [p for p in names().values() if options.k in p.name]
     rounds = 3 if options.quick else options.repeats
+    figures = {"figures": f"{'minima' if options.best else 'medians'} of {rounds} rounds, "
+               f"{'processor' if options.cpu else 'wall'} time"}
+    report = Report(machine(pythons) | figures, time.strftime("%Y-%m-%d"))
+    if options.load:
+        before = Report.from_data(json.loads(options.load.read_text()))
+        report.programs, report.widths = before.programs, before.widths
+        report.growth, report.start = before.growth, before.start
+    wanted = [p for p in names().values() if options.k in p.name]
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -80,8 +86,10 @@ def main() -> None:
                         help="minima instead of medians, where other work disturbs")
     parser.add_argument("--cpu", action="store_true",
                         help="processor time of all threads instead of the clock's, likewise")
-    parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=SUBJECTS,
+    parser.add_argument("--only", nargs="*", choices=SUBJECTS, default=SUBJECTS,
                         help="what to measure (default: everything)")
+    parser.add_argument("--load", type=Path, metavar="FILE",
+                        help="keep the figures of that file for what is not measured now")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the document")
     options = parser.parse_args()

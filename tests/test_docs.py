@@ -7,7 +7,8 @@ import re
 import pytest
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
-PAGES = [DOCS / name for name in ("checkpoints.md", "cost-model.md", "explain.md", "migrating.md")]
+PAGES = [DOCS / name for name in ("checkpoints.md", "cost-model.md", "explain.md", "migrating.md",
+                               "performance.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])

@@ -29,7 +29,7 @@ falls on all alike; figures are medians over the rounds.
   set to its peak, likewise; where the plain version needs {SMALLEST_PEAK / 1e6:g} MB or more.
 - *devices*: the same arguments over 8 devices and over 512, run in turns.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
-  of 8 and of 65,536 devices; a step whose batch is split over one to eight axes.
+  of 8 and of 65,536 devices; a step whose batch is split over one to six axes.
 """
 
 SOURCES = """\

@@ -9,7 +9,7 @@ from . import plain
 from .library import CUBE, GRID, LINE, Placed, normal, program
 
 
-@program("add one", LINE, True, lambda rng: (Placed(normal(rng, 4096), ("X",)),),
+@program("add one", LINE, True, lambda rng: (Placed(normal(rng, 1024, 1024), ("X",)),),
          wide={"X": 512})
 def _add_one(lib: Any) -> Any:
     return lambda x: x + 1

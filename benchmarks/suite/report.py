@@ -77,6 +77,15 @@ class Report:
         errors = [f"  [{lib}: {t.error}]" for lib, t in times.items() if t.error]
         return f"{name}: 512 devices / 8 {ratio:.3f}{''.join(errors)}"
 
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Report:
+        """What `data` gave."""
+        def times(tables: Any) -> dict[str, dict[str, Times]]:
+            return {name: {lib: Times(**t) for lib, t in table.items()}
+                    for name, table in tables.items()}
+        return cls(data["machine"], data["date"], times(data["programs"]), times(data["widths"]),
+                   data["growth"], data["start"])
+
     def data(self) -> dict[str, Any]:
         """Everything, for JSON."""
         return asdict(self) | {

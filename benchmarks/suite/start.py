@@ -1,20 +1,38 @@
-"""What starting costs: the import, and the way to a first result."""
+"""What starting costs: the import, with the numpy names, and the way to a first result."""
 from __future__ import annotations
 
+import os
 import statistics
 import subprocess
+import tempfile
+
+SCRIPT = """
+import time
+clock = time.{clock}
+a = clock()
+import {library} as lib
+b = clock()
+import {library}.numpy
+c = clock()
+float(lib.jit(lambda x: x + 1)(1.0))
+d = clock()
+print(b - a, c - a, d - a)
+"""
 
 
 def start(python: str, library: str, rounds: int) -> dict[str, float]:
-    """Seconds to import a library, and to import it and see a first result; median of processes.
+    """Seconds until a library, its numpy names and a first result are there; medians of processes.
 
-    Python's own start is not part of them; numpy's import is, for all.
+    Python's own start is not part of them; numpy's import is. Modules are compiled beforehand, as
+    they are for all but the first process that imports them.
     """
-    script = (f"import time; a = time.perf_counter(); import {library} as lib, {library}.numpy;"
-              "b = time.perf_counter(); float(lib.jit(lambda x: x + 1)(1.0));"
-              "c = time.perf_counter(); print(b - a, c - a)")
-    found = [[float(v) for v in subprocess.run(
-        [python, "-c", script], capture_output=True, text=True, check=True).stdout.split()]
-        for _ in range(rounds)]
-    imports, firsts = zip(*found, strict=True)
-    return {"import": statistics.median(imports), "first use": statistics.median(firsts)}
+    cpu = os.environ.get("SPEED_CLOCK") == "cpu"
+    script = SCRIPT.format(library=library, clock="process_time" if cpu else "perf_counter")
+    with tempfile.TemporaryDirectory() as compiled:
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        environment["PYTHONPYCACHEPREFIX"] = compiled
+        found = [[float(v) for v in subprocess.run(
+            [python, "-c", script], capture_output=True, text=True, check=True, env=environment,
+            ).stdout.split()] for _ in range(rounds + 1)]
+    alone, names, first = (statistics.median(c) for c in zip(*found[1:], strict=True))
+    return {"import": alone, "with numpy names": names, "first result": first}

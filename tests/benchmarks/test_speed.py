@@ -2,13 +2,16 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pathlib
+import re
 import sys
 
 import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "performance.md"
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 suite = importlib.import_module("suite")
@@ -45,6 +48,23 @@ def test_names_are_unique_and_meshes_have_eight_devices() -> None:
                                   and list(p.wide) == list(p.mesh))
 
 
+def test_the_page_names_the_machine_every_program_and_every_goal() -> None:
+    text = PAGE.read_text()
+    assert tuple(re.findall(r"^## (.*)$", text, re.MULTILINE)) == document.HEADINGS
+    assert re.search(r"Measured \d{4}-\d\d-\d\d on: processor .+, cores \d+, memory", text)
+    rows = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)
+    assert [name for name in rows if name in PROGRAMS] == list(PROGRAMS)
+    for what in ("time to trace / JAX", "traced to first result / JAX's lower and compile",
+                 "dispatch of a small jitted call / JAX", "dispatch with 100 leaves / JAX",
+                 "run / plain numpy", "run / JAX", "chain of 20 on 4M floats / plain numpy",
+                 "run with 512 devices / with 8", "peak memory of a run / plain numpy",
+                 "30,000 equations / 3,000: verify", "65,536 abstract devices / 8: explain",
+                 "import, seconds"):
+        assert what in rows, f"{what} is missing: write the page again"
+    for own in (document.METHOD, document.SOURCES, document.PROFILE):
+        assert own.strip() in text
+
+
 def times(**samples: list[float]) -> object:
     return race.Times(samples=samples, equations=3, allocated=10_000_000)
 
@@ -63,6 +83,7 @@ def test_a_report_reads_ratios_and_goals_from_times() -> None:
     assert rows["run / plain numpy"].met
     assert not rows["run / JAX"].met
     assert not rows["chain of 20 on 4M floats / plain numpy"].met
+    assert report.Report.from_data(json.loads(json.dumps(found.data()))) == found
     assert "| run / JAX | mean 0.7 | 1 | 1 | above | chain of 20 on 4M floats |" in (
         document.document(found))
 
