@@ -14,7 +14,9 @@ import contextlib
 import importlib.util
 import inspect
 import io
+import re
 import runpy
+import shlex
 import signal
 import sys
 import threading
@@ -43,6 +45,7 @@ from .problems import FAILED, Problem, failure
 from .targets import Found, FoundExplanation, FoundFunction, FoundProgram
 
 _FOUND = "on arguments found in the file"
+_RUNS = re.compile(r"main|run|demo|test_\w+")        # functions that are called for want of others
 _MOST = 24           # programs of one file
 
 
@@ -60,19 +63,19 @@ class PythonFile:
         self.seen: list[Found] = []
         self.failed: Problem | None = None
         self._keys: set[Any] = set()
-        self._ran: list[tuple[Ran, Any]] = []
+        self._ran: list[Ran] = []
         self.names: dict[str, Any] = {}
         self._load()
 
     # -- running the file --------------------------------------------------------------------------
 
     def _load(self) -> None:
-        stem = f"_target_{self.path.stem}"
-        spec = importlib.util.spec_from_file_location(stem, self.path)
+        name = _module_name(self.path)
+        spec = importlib.util.spec_from_file_location(name, self.path)
         if spec is None or spec.loader is None:
             raise Problem(f"{self.path} is no Python file")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[stem] = module
+        sys.modules[name] = module
         loader = spec.loader
 
         self._run(lambda: loader.exec_module(module), f"importing {self.path}")
@@ -97,7 +100,8 @@ class PythonFile:
 
     def _run(self, run: Callable[[], Any], doing: str) -> None:
         saved = sys.argv, sys.path[:], (STATE.mesh, STATE.abstract_mesh)
-        sys.argv = [str(self.path)]
+        sys.argv = [str(self.path), *shlex.split(getattr(self.options, "argv", None) or "")]
+        sys.path.insert(0, str(_package_root(self.path)))
         sys.path.insert(0, str(self.path.resolve().parent))
         limit = float(getattr(self.options, "seconds", 10.0))
         said = io.StringIO()
@@ -109,7 +113,8 @@ class PythonFile:
             pass
         except SystemExit as end:
             if end.code not in (None, 0):
-                self.failed = Problem(f"{doing} ended with exit status {end.code}", FAILED)
+                hint = "" if sys.argv[1:] else "; does it need arguments? give --argv '...'"
+                self.failed = Problem(f"{doing} ended with exit status {end.code}{hint}", FAILED)
         except Exception as error:
             self.failed = failure(error, doing)
         finally:
@@ -131,15 +136,16 @@ class PythonFile:
             if len(self.seen) < _MOST:
                 self.seen.append(FoundFunction(item, f"{self.path}:{name}",
                                                "as the file calls it"))
-        elif len(self._ran) < 4 * _MOST and any(v.aval.mesh.axis_names or s is not None for v, s in
-                                                zip(item.program.invars, item.specs, strict=False)):
-            self._ran.append((item, None))
+        elif len(self._ran) < 4 * _MOST and (
+                item.program.mesh.axis_names or item.program.memo.get("meshes")
+                or any(s is not None for s in item.specs)):
+            self._ran.append(item)
 
     def operations(self) -> list[Found]:
         """What communicated outside of any jitted function."""
         found: list[Found] = []
         with unwatched():
-            for ran, _ in self._ran:
+            for ran in self._ran:
                 try:
                     local = list(further(ran.program, ran.specs).values())[-1]
                 except Exception:       # not a program by itself; the file has run it
@@ -236,11 +242,13 @@ class PythonFile:
                     found.append(self.traced(fun, name, arguments, _FOUND))
                 except Problem as problem:              # a guess; perhaps it was not meant
                     wrong = wrong or problem
-        if not found and not missing:
-            main = functions.get("main")
-            if main is not None and not needed(main) and not self.is_script:
-                self._run(main, f"calling `main()` of {self.path}")
-                found += [*self.seen, *self.operations()]
+        if not found:
+            for name, fun in functions.items():
+                if _RUNS.fullmatch(name) and not needed(fun) and not (
+                        name == "main" and self.is_script):
+                    self._run(fun, f"calling `{name}()` of {self.path}")
+            found += [*self.seen, *self.operations()]
+            missing = [] if found else missing
         if not found and not missing and wrong is not None:
             raise wrong
         if not found and not missing:
@@ -303,6 +311,20 @@ def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _package_root(path: Path) -> Path:
+    """The folder from which the file is imported: above the packages that it lies in."""
+    folder = path.resolve().parent
+    while (folder / "__init__.py").exists() and folder.parent != folder:
+        folder = folder.parent
+    return folder
+
+
+def _module_name(path: Path) -> str:
+    """The file's name as a module: of its package, so that relative imports work; else its own."""
+    parts = path.resolve().with_suffix("").relative_to(_package_root(path)).parts
+    return f"_target_{path.stem}" if len(parts) == 1 else ".".join(parts)
 
 
 def _line(ran: Ran) -> str:

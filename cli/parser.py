@@ -33,6 +33,8 @@ def make_parser() -> argparse.ArgumentParser:
             sub.add_argument("--seconds", type=float, default=10.0, metavar="S",
                              help="how long a file may run without calling a new function, when "
                                   "its calls are watched (default 10)")
+            sub.add_argument("--argv", metavar="ARGUMENTS",
+                             help="what a file that is run finds in sys.argv: '--steps 2'")
         if costs:
             sub.add_argument("--hardware", default=DEFAULT_HARDWARE, choices=hardware_names(),
                              help=f"the device of the cost model (default {DEFAULT_HARDWARE})")

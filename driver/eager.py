@@ -60,7 +60,7 @@ class EagerInterpreter:
             executable = Executable(program, args, [None] * len(program.outvars),
                                     options=_QUIET, is_operation=True)
             if WATCH.watcher is not None:
-                WATCH.watcher(Ran(program, executable.arg_specs, operands))
+                WATCH.watcher(_ran(program, executable, operands))
             if len(self._cache) > 10_000:
                 self._cache.clear()
             self._cache[key] = executable
@@ -101,8 +101,18 @@ def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | 
     wanted = [None] * len(program.outvars) if shardings is None else shardings
     executable = Executable(program, placed, wanted)
     if WATCH.watcher is not None:
-        WATCH.watcher(Ran(program, executable.arg_specs, args))
+        WATCH.watcher(_ran(program, executable, args))
     return executable(args)
+
+
+def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> Ran:
+    """What is about to run, as a program on its mesh."""
+    mesh = executable.placement.abstract_mesh
+    if mesh.axis_names and not program.mesh.axis_names:
+        memo = program.memo.get("meshes")
+        program = program.replace(mesh=mesh)
+        program.memo["meshes"] = memo or ()
+    return Ran(program, executable.arg_specs, args)
 
 
 def install() -> None:

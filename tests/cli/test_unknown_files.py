@@ -31,6 +31,11 @@ FILES = {
     "annotations": LAYER.replace("x, w1, w2", 'x: "f32[64@X,256]", w1: "f32[256,256@Y]", '
                                  'w2: "f32[256,256@Y]"'),
     "under a mesh": f"{JITTED}\nwith st.set_mesh(mesh):\n    layer({ARRAYS})",
+    "a test": f"{JITTED}\ndef test_layer():\n    assert layer({ARRAYS}).shape == (64, 256)",
+    "a method": f"{LAYER}\nimport functools\nclass Model:\n"
+                "    @functools.partial(st.jit, static_argnums=0)\n"
+                "    def apply(self, *args):\n        return layer(*args)\n"
+                f"Model().apply({ARRAYS})",
     "a class": f"{LAYER}\nclass Model:\n    def __init__(self):\n"
                f"        self.step = st.jit(layer)\n"
                f"Model().step({ARRAYS})",
@@ -83,6 +88,36 @@ y = x @ w        # culprit
 """)
     status, out, _ = said("explain", path, "--suggest", 0)
     assert status == 0 and "all-reduce over Y" in out and "outside of jit" in out
+
+
+def test_mapped_functions_outside_of_jit_are_found(write, said):
+    path = write("""
+def body(x):
+    return st.lax.psum(x, "X")       # culprit
+
+y = st.shard_map(body, mesh=mesh, in_specs=P("X"), out_specs=P())(np.ones((8, 4), np.float32))
+""")
+    status, out, _ = said("explain", path, "--suggest", 0)
+    assert status == 0 and "all-reduce over X" in out and "in `body`" in out
+
+
+def test_scripts_get_their_arguments_and_modules_their_package(write, said, tmp_path):
+    path = write(f"""{LAYER}
+import sys
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--steps", "3"]:
+        sys.exit(2)
+    st.jit(layer)({ARRAYS})
+""")
+    status, _, err = said("explain", path)
+    assert status == 2 and "give --argv" in err
+    assert "all-gather over Y" in said("explain", path, "--argv", "--steps 3", "--suggest", 0)[1]
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("")
+    (tmp_path / "package" / "sizes.py").write_text("N = 256\n")
+    inside = write(f"from .sizes import N\n{JITTED}\nlayer({ARRAYS.replace('256', 'N')})",
+                   "package/model.py")
+    assert "all-gather over Y" in said("explain", inside, "--suggest", 0)[1]
 
 
 def test_what_is_missing_is_said_with_a_command(write, said):
