@@ -229,8 +229,11 @@ class PythonFile:
                 arguments = ((), {})
             if arguments is None:
                 missing += self.missing(name, fun)
-            else:
+                continue
+            try:
                 found.append(self.traced(fun, name, arguments, _FOUND))
+            except Problem as problem:                  # others may be fine
+                missing.append(str(problem))
         found += self.operations()
         wrong: Problem | None = None
         if not found:
