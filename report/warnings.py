@@ -244,7 +244,7 @@ def _gathers(e: Explanation) -> Iterator[Waste]:
             if len(eqns) > 1:
                 each = received_bytes(eqns[0])
                 lost = each * (len(eqns) - 1) * count
-                name = e.reasons.name(eqns[0].invars[0]).strip("`")
+                name = _called(eqns[0])
                 lines = ", ".join(dict.fromkeys(f"line {x.location.line}" for x in eqns))
                 yield Waste("repeated-gather", f"`{name}` is gathered {len(eqns)} times ({lines}): "
                             f"{quantity(lost, 'B')} received more than once", eqns[-1].location,
@@ -304,7 +304,7 @@ def _invariant(e: Explanation) -> Iterator[Waste]:
             if not any(u.equation is inner for u in each_collective(body)):
                 continue
             lost = received_bytes(inner) * (trips(eqn) - 1) * count
-            name = e.reasons.name(inner.invars[0]).strip("`")
+            name = _called(inner)
             yield Waste("loop-invariant", f"`{inner.op.name}` of `{name}` is the same in each of "
                         f"the loop's {trips(eqn)} steps: {quantity(lost, 'B')} received again",
                         inner.location, lost, what="received",
@@ -341,6 +341,14 @@ def _root(atom: Atom, made: dict[Var, Equation]) -> Atom:
     while isinstance(atom, Var) and atom in made and made[atom].op.name in _SAME:
         atom = made[atom].invars[0]
     return atom
+
+
+def _called(eqn: Equation) -> str:
+    """What the user calls the operand of an equation of a per-device program, or wrote for it."""
+    operand, text = eqn.invars[0], eqn.location.text()
+    if isinstance(operand, Var) and operand.name:
+        return operand.name
+    return text if 0 < len(text) <= 60 else f"the operand of {eqn.op.name}"
 
 
 def _split(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any

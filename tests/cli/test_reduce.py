@@ -137,3 +137,21 @@ def test_loops_are_reduced_inside():
 def test_trials_are_bounded():
     program = make_jaxpr(lambda x: jnp.sin(jnp.cos(x)) + x)(np.ones(4, np.float32))
     assert reduce_program(program, (None,), lambda case: True, most=5).tried == 5
+
+
+def test_executors_that_differ(write, said):
+    path = write("""
+count = iter(range(10_000))
+
+def f(x):
+    a = jnp.sin(x) * 2
+    b = st.pure_callback(lambda v: np.asarray(v) * 0 + next(count),
+                         st.ShapeDtypeStruct(x.shape, x.dtype), a)
+    return jnp.tanh(x), jnp.cos(x) + b * 3, b.sum()
+
+args = (st.ShapeDtypeStruct((8, 4), np.float32),)
+""")
+    status, out, _ = said("run", f"{path}:f", "--compare")
+    assert status == 1 and "the executors DIFFER" in out
+    status, out, _ = said("reduce", f"{path}:f", "--differs")
+    assert status == 0 and "pure_callback" in out and "7 of 8 equations removed" in out

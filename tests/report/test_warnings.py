@@ -102,14 +102,24 @@ def test_what_devices_compute_alike():
 
 
 def test_a_gather_that_is_cut_down_again():
-    def f(a):
-        b = st.reshard(a, P(None, None))
-        return b[:4] * 2, b[:2]
+    program = parse_program("""
+mesh (x=8 manual)
+level local
 
-    with st.set_mesh(EXPLICIT):
-        w = found(f, struct((64, 256), "x", mesh=EXPLICIT))["gather-then-slice"]
+program @f(w: f32[8,256]{V:x} <- f32[64@x,256]) -> f32[4,256] => f32[4,256] {
+  a: f32[64,256] = GATHER w
+  b: f32[64,256] = copy a
+  c: f32[4,256] = slice[start_indices=(0, 0), limit_indices=(4, 256), strides=None] b
+  d: f32[2,256] = slice[start_indices=(4, 0), limit_indices=(6, 256), strides=None] b
+  e: f32[4,256] = sin c
+  return e
+}
+""".replace("GATHER", GATHER))
+    w, = [w for w in explain_program(program).warnings if w.kind == "gather-then-slice"]
     assert "65.5 kB, is cut down to 6.14 kB" in w.text
     assert w.wasted_bytes == int(57344 * (1 - 6 / 64)) and w.what == "received"
+    used = parse_program(str(program).replace("sin c", "sin c\n  g: f32[64,256] = cos a"))
+    assert not [w for w in explain_program(used).warnings if w.kind == "gather-then-slice"]
 
 
 def test_a_value_that_is_gathered_twice():
