@@ -29,6 +29,7 @@ from .use import Use, use_of
 
 _text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
 _lambda = lazy_import(f"{__package__}.lambda_text")
+_html = lazy_import(f"{__package__}.program_html")
 
 
 _NO_EFFECTS: frozenset[str] = frozenset()
@@ -276,6 +277,10 @@ class Program:
 
     def __str__(self) -> str:
         return _text.print_program(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return _html.program_html(str(self))
 
     def __repr__(self) -> str:
         return str(self)

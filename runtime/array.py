@@ -20,7 +20,7 @@ from ..ir.process import ProcessIdentity, process_identity
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
-from . import array_text
+from . import array_text, pictures
 from .blocks import check_owners, single_devices, stored_blocks
 from .buffer_protocol import export_buffers
 from .devices import default_device, devices
@@ -391,6 +391,10 @@ class ArrayImpl(HostView):
     def __repr__(self) -> str:
         self._check_if_deleted()
         return array_text.array_repr(self)
+
+    def _repr_html_(self) -> str:
+        self._check_if_deleted()
+        return pictures.array_html(self)
 
     def __str__(self) -> str:
         self._check_if_deleted()

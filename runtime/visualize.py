@@ -15,6 +15,7 @@ from typing import Any
 from ..ir.lazy import lazy_import
 from ..ir.pytree import flatten
 from ..ir.sharding import Sharding
+from .pictures import in_notebook, sharding_svg, show
 
 _align = lazy_import("rich.align")
 _box = lazy_import("rich.box")
@@ -48,7 +49,7 @@ class _Cell:
 def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: bool = True,
                        scale: float = 1.0, min_width: int = 9, max_width: int = 80,
                        color_map: ColorMap | None = None) -> None:
-    """Print where the blocks of an array of this shape are.
+    """Print where the blocks of an array of this shape are; in a notebook, show it as an image.
 
     scale: size of the picture (10 lines at 1). min_width, max_width: of a cell and of the whole,
       in characters. color_map: a function of [0, 1] to red, green and blue in [0, 1].
@@ -63,6 +64,9 @@ def visualize_sharding(shape: Sequence[int], sharding: Sharding, *, use_color: b
     shape = tuple(shape)
     if len(shape) not in (1, 2):
         raise ValueError("`visualize_sharding` only works for shapes with 1 and 2 dimensions.")
+    if use_color and in_notebook():
+        show(sharding_svg(shape, sharding, color_map))
+        return
     rows = _cells(shape, sharding, scale, min_width, max_width)
     colored = use_color and _has_colors()
     total = sum(max(row[c].width for row in rows) + 1 for c in range(len(rows[0]))) + 1
