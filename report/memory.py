@@ -9,7 +9,7 @@ as it stands in the program: values computed twice live twice, and shortly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.program import Program, Var
@@ -27,15 +27,27 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """While an equation of the program runs: its op and place, and the bytes that a device holds
+    then, what the equation needs inside among them.
+    """
+    op: str
+    location: Location
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class Memory:
     """peak_bytes: most that a device holds at once; argument_bytes, result_bytes: of it, what goes
-    in and out. location: where the peak is. held: the buffers there, the largest first.
+    in and out. location: where the peak is. held: the buffers there, the largest first. timeline:
+    what is held while each equation runs, in order; one for all devices, however many.
     """
     peak_bytes: int
     argument_bytes: int
     result_bytes: int
     location: Location
     held: tuple[Held, ...]
+    timeline: tuple[Moment, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def temporary_bytes(self) -> int:
@@ -45,10 +57,11 @@ class Memory:
 def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
     """The peak of a LOCAL program. donated: per argument, whether results may take its buffer."""
     given = dict(zip(program.invars, donated, strict=False))
-    sweep = _sweep(program, {v for v, d in given.items() if d})
+    timeline: list[Moment] = []
+    sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)
     results = {id(v): nbytes(v.aval) for v in program.outvars}
     return Memory(sweep.peak, sum(nbytes(v.aval) for v in program.invars),
-                  sum(results.values()), sweep.location, tuple(sweep.held))
+                  sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
 
 
 @dataclass
@@ -58,8 +71,8 @@ class _Sweep:
     held: list[Held]
 
 
-def _sweep(program: Program, free: set[Var]) -> _Sweep:
-    """free: parameters whose buffers end with their last use."""
+def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
+    """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
     held = buffers(program)
     alive: dict[Var, tuple[int, Location]] = {}
     for v in (*program.invars, *program.constvars):
@@ -93,6 +106,8 @@ def _sweep(program: Program, free: set[Var]) -> _Sweep:
         for v in made:
             alive[v] = (nbytes(v.aval), eqn.location)
             live += nbytes(v.aval)
+        if timeline is not None:
+            timeline.append(Moment(eqn.op.name, eqn.location, live + inside.peak))
         if live + inside.peak > best.peak:
             best = _Sweep(live + inside.peak, eqn.location, inside.held)
             at_peak = dict(alive)

@@ -74,3 +74,21 @@ def test_the_record_is_what_the_compiler_says(name):
             "temp": found.temp_size_in_bytes, "alias": found.alias_size_in_bytes}
     assert plan["argument"] == RECORDED[name]["argument"]
     assert total(plan) == pytest.approx(total(RECORDED[name]), rel=0.05)
+
+
+def test_a_timeline_says_what_is_held_while_each_equation_runs():
+    found = compiled("mlp_step").explain().memory
+    assert max(m.nbytes for m in found.timeline) == found.peak_bytes
+    at = next(m for m in found.timeline if m.nbytes == found.peak_bytes)
+    assert at.location.line == found.location.line
+    assert {"dot_general", "tanh"} <= {m.op for m in found.timeline}
+
+
+@pytest.mark.parametrize("devices", [8, 10_000, 1_000_000])
+def test_a_million_devices_are_as_quick(devices):
+    mesh = st.sharding.AbstractMesh((devices,), ("x",))
+    x = st.ShapeDtypeStruct((devices * 8, 128), np.float32, sharding=st.NamedSharding(
+        mesh, st.P("x")))
+    found = st.explain(lambda x: st.numpy.tanh(x).sum(0))(x)
+    assert [c.group_size for c in found.collectives] == [devices]
+    assert found.peak_bytes == (8 * 128 + 128) * 4 and found.memory.timeline
