@@ -1,9 +1,10 @@
-"""Before propagation: concatenations along which a shift is hidden become `place` equations.
+"""Before propagation: concatenations and updates of rows become `place` equations.
 
 `concatenate([zeros, x[:-1]])` moves each row of x by one. As an equation of pieces, which are
 split at other rows than their sum, it can only be computed whole; written as "the rows of x, one
 further on, over zeros", it is split as x is. A `split` becomes slices, each with a place of its
-own; and a transform over several dimensions one after another (separate.py).
+own, an update of rows at a known place is one, too; and a transform over several dimensions one
+after another (separate.py).
 """
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from ..ir.ops.fft import fft_p
 from ..ir.ops.joining import concatenate_p, split_p
 from ..ir.ops.padding import pad_p
 from ..ir.ops.placing import place_p, roll_p
+from ..ir.ops.scatter import scatter_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.types import array_type
+from ..ir.types import array_type, unsharded
 from .compose import composed
 from .separate import is_joint, separated
 
-_REWRITTEN = (concatenate_p, split_p, fft_p, pad_p)
+_REWRITTEN = (concatenate_p, split_p, fft_p, pad_p, scatter_p)
 _TAKEN_APART = (slice_p, broadcast_in_dim_p, pad_p, concatenate_p)
 
 
@@ -65,6 +67,8 @@ def _rewritten(eqn: Equation, made: dict[Var, Equation], sizes: Sequence[int]
         yield from [rolled] if rolled else _placed(eqn, made)
     elif eqn.op is concatenate_p and (k := _largest(eqn, made, sizes)) >= 0:
         yield from _placed(eqn, made, k)
+    elif eqn.op is scatter_p:
+        yield from _update(eqn, made)
     elif eqn.op.subprograms:
         params = dict(eqn.params)
         for name in eqn.op.subprograms:
@@ -90,6 +94,39 @@ def _slices(eqn: Equation) -> Iterator[Equation]:
         start += n
         yield eqn.replace(op=slice_p, invars=(x,), outvars=(var,), params={
             "start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None})
+
+
+def _update(eqn: Equation, made: dict[Var, Equation]) -> Iterator[Equation]:
+    """`x.at[3:7].set(y)` as a place equation: rows over those of an array, at a known place."""
+    (base, indices, updates), numbers = eqn.invars, eqn.params["dimension_numbers"]
+    (result,), first, shape = eqn.outvars, _constant(indices, made), base.aval.shape
+    d, low, rows = -1, 0, updates.aval.shape
+    if first is not None and indices.aval.shape == (1,):
+        (d,), low = numbers.scatter_dims_to_operand_dims, int(first.val)
+        if numbers.inserted_window_dims == (d,):        # a single row, without its dimension
+            rows = (*rows[:d], 1, *rows[d:])
+    known = (d >= 0 and len(rows) == len(shape)
+             and not numbers.operand_batching_dims
+             and numbers.inserted_window_dims in ((), (d,))
+             and numbers.update_window_dims == tuple(range(updates.aval.ndim))
+             and (*shape[:d], rows[d], *shape[d + 1:]) == rows and rows[d] > 0
+             and 0 <= low <= shape[d] - rows[d])
+    source, aval = updates.aval, base.aval
+    alike = (aval.sharding is result.aval.sharding and aval.weak_type == result.aval.weak_type
+             and aval.dtype == source.dtype and aval.manual == source.manual == result.aval.manual
+             and not any(source.entries) and not source.sharding.spec.unreduced)
+    if not known or not alike:
+        yield eqn
+        return
+    if rows != source.shape:
+        row = Var(array_type(rows, source.dtype, source.weak_type, unsharded(
+            len(rows), source.mesh), source.manual))
+        yield eqn.replace(op=broadcast_in_dim_p, invars=(updates,), outvars=(row,), params={
+            "shape": rows, "broadcast_dimensions": tuple(i for i in range(len(rows)) if i != d),
+            "sharding": None})
+        updates = row
+    yield eqn.replace(op=place_p, invars=(updates, base), params={
+        "dimension": d, "start": 0, "limit": rows[d], "low": low})
 
 
 def _source(atom: Atom, made: dict[Var, Equation], dimension: int) -> tuple[Atom, int, int]:
