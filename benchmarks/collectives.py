@@ -26,8 +26,8 @@ _SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, 
           "u64": 8, "f64": 8, "c64": 8}
 
 
-def compile_case(case: Case, name: str) -> Any:
-    """The compiled program of a case, by the library `name`."""
+def _built(case: Case, name: str) -> tuple[Any, Any, Any, Any, list[Any]]:
+    """(library, mesh, spec -> sharding, function, arguments) of a case."""
     lib = importlib.import_module(name)
     jnp, lax = (importlib.import_module(f"{name}.{part}") for part in ("numpy", "lax"))
     sharding = importlib.import_module(f"{name}.sharding")
@@ -37,9 +37,27 @@ def compile_case(case: Case, name: str) -> Any:
 
     def placed(spec: Any) -> Any:
         return sharding.NamedSharding(mesh, P(*spec))
-    f = case.make(lib, jnp, lax, P)
     args = [lib.ShapeDtypeStruct(a[0], a[2] if len(a) > 2 else "float32", sharding=placed(a[1]))
             for a in case.args]
+    return lib, mesh, placed, case.make(lib, jnp, lax, P), args
+
+
+def open_specs(case: Case, name: str) -> list[list[list[str]]]:
+    """Per result, the axes of its dimensions where nobody asks for any."""
+    lib, mesh, _, f, args = _built(case, name)
+    with lib.set_mesh(mesh):
+        compiled = lib.jit(f).lower(*args).compile()
+        results = lib.tree.leaves(lib.eval_shape(f, *args))
+    found = []
+    for sharding, result in zip(lib.tree.leaves(compiled.output_shardings), results, strict=True):
+        entries = (*sharding.spec, *[None] * (len(result.shape) - len(sharding.spec)))
+        found.append([[e] if isinstance(e, str) else list(e or ()) for e in entries])
+    return found
+
+
+def compile_case(case: Case, name: str) -> Any:
+    """The compiled program of a case, by the library `name`."""
+    lib, mesh, placed, f, args = _built(case, name)
     nested = isinstance(case.out, tuple) and case.out and isinstance(case.out[0], tuple) \
         and all(isinstance(s, tuple) for s in case.out) and not _is_spec(case, f, args, lib)
     out = tuple(map(placed, case.out)) if nested else placed(case.out or ())

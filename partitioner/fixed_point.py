@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from ..ir.mesh import AbstractMesh
+from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.types import Entries
 from .factors import RuleInfo
 from .graph import Graph, Node
@@ -65,14 +66,15 @@ def _schedule(node: Node, graph: Graph) -> Schedule:
     info = node.info
     if info is None:
         return _CROSSING
+    if info.kind == "broadcast" or (node.equation is not None
+                                    and node.equation.op is broadcast_in_dim_p):
+        return _WIDENING
     if info.kind == "structural":
         uses = graph.uses
         for t in node.tensors[:info.operands]:
             if t >= 0 and uses[t] > 1:
                 return _SHARED
         return _SINGLE
-    if info.kind == "broadcast":
-        return _WIDENING
     return _PASSING if info.has_other_kinds else _PLAIN
 
 
@@ -198,12 +200,14 @@ class _Propagation:
                             changed = self.grow(nodes[i], key, growing) if growing else ()
                     else:
                         changed = self.grow(nodes[i], key, growing) if growing else ()
+                    touched = []        # what a change touches comes at once, as in Shardy
                     for t in changed:
                         for j in neighbours[t]:
                             other.add(j)
                             if j not in mine:
                                 mine.add(j)
-                                queue.append(j)
+                                touched.append(j)
+                    queue.extendleft(reversed(touched))
         self.solution.steps += visits
         table = self.tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]
