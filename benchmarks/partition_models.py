@@ -237,8 +237,9 @@ def _clipped(jax, jnp, lax, P):
     return step
 
 
-@case("einsum network of four factors", CUBE, ((32, 64), ("x", "y")), ((64, 16, 32), ("y", None, "z")),
-      ((32, 16, 64), ("z", None, "x")), ((64, 8), ("x",)), out=("x",))
+@case("einsum network of four factors", CUBE, ((32, 64), ("x", "y")),
+      ((64, 16, 32), ("y", None, "z")), ((32, 16, 64), ("z", None, "x")), ((64, 8), ("x",)),
+      out=("x",))
 def _einsums(jax, jnp, lax, P):
     return lambda a, b, c, d: jnp.einsum("ij,jkl,lkm,mn->in", a, b, c, d)
 

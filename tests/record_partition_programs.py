@@ -14,10 +14,11 @@ import sys
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-ROOT = pathlib.Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "benchmarks"))
 
 import collectives
+
+ROOT = pathlib.Path(__file__).parent.parent
 
 if __name__ == "__main__":
     found = {}
