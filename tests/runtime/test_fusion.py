@@ -14,7 +14,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import pool
 from shardtrace.ir.context import config
-from shardtrace.runtime import blocked, cores, fusion, plan, recording
+from shardtrace.runtime import block_frames, block_steps, blocked, cores, fusion, plan, recording
 from shardtrace.runtime.blocked import Blocked
 from shardtrace.runtime.fusion import fits, natural_rows
 from shardtrace.runtime.recording import record
@@ -27,7 +27,7 @@ F32 = np.dtype(np.float32)
 def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
     for module, name, value in ((recording, "LARGE", 1), (fusion, "ALONE", 1), (fusion, "LARGE", 1),
-                                (blocked, "BLOCK", 200), (cores, "ENOUGH", 64),
+                                (block_frames, "BLOCK", 200), (cores, "ENOUGH", 64),
                                 (cores, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
     yield
@@ -240,7 +240,7 @@ def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
         def act(at, rows):
             raise FloatingPointError("broken")
         return act
-    monkeypatch.setattr(blocked, "_ufunc", broken)
+    monkeypatch.setattr(block_steps, "_ufunc", broken)
     with pytest.raises(FloatingPointError, match="broken") as info:
         st.jit(lambda x: jnp.tanh(x) + 1)(data(32, 32))
     assert any("while running `tanh`" in note for note in info.value.__notes__)

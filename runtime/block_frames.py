@@ -1,0 +1,212 @@
+"""How the rows of a group are cut into blocks, for operands that lie in memory in a certain way.
+
+A block is so many rows that a value of it has about `BLOCK` bytes. Blocks are independent, so
+large groups are evaluated by one thread per core.
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir.pool import empty
+from ..ir.program import Equation
+from .block_steps import Act, Values
+from .block_values import Value
+from .cores import in_parallel, share_count
+
+Shape = tuple[int, ...]
+BLOCK = 1 << 18                 # bytes of the largest value in a block
+
+
+class Group:
+    """A group that is ready to be evaluated.
+
+    values: the operands are the first. outputs: numbers of the results. scratch: the part
+    of a row, and the dtype, that each buffer holds. acts: the steps, and where they come from.
+    """
+
+    __slots__ = ("acts", "in_place", "in_scratch", "outputs", "scratch", "values")
+
+    def __init__(self, values: list[Value], outputs: list[int],
+                 scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, Equation | None]]
+                 ) -> None:
+        self.values = values
+        self.outputs = outputs
+        self.scratch = scratch
+        self.acts = acts
+        buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
+        self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
+        self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
+
+    def follow(self, at: Values, rows: Shape) -> None:
+        """Do all steps on one block. at: by value the array of the block, then of the results."""
+        eqn: Equation | None = None
+        try:
+            for act, eqn in self.acts:      # noqa: B007
+                act(at, rows)
+        except Exception as error:
+            if eqn is not None:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+            raise
+
+
+class Frame:
+    """A group for operands with given strides: how its rows are cut into blocks.
+
+    dims: the sizes into which the rows are told apart, so that every operand has one stride along
+    each. cut: the dimension of these that is sliced; `size` along it in a block.
+    """
+
+    __slots__ = ("blocks", "dims", "fine", "group", "inner", "operands", "order", "results",
+                 "shares", "size")
+
+    def __init__(self, group: Group, given: Sequence[Any]) -> None:
+        self.group = group
+        values = group.values
+        rows = [x.rows for x in values if x.rows is not None]
+        fine = _refined(rows)
+        views = [_with_rows(x, v, fine) for x, v in zip(given, values, strict=False)]
+        strides = [v.strides[:len(fine)] for v in views if v is not None]
+        self.order = None
+        if all(not x.rest for x in values) and all(_plain(x) == fine for x in rows):
+            self.order = _order(fine, strides)
+        self.fine = fine
+        if self.order is not None:
+            fine = tuple(fine[d] for d in self.order)
+            strides = [tuple(s[d] for d in self.order) for s in strides]
+        self.dims = dims = _merged(fine, strides)
+        self.shares = share_count(math.prod(dims) * max(math.prod(x.actual) for x in values))
+        per = max(1, BLOCK // max(math.prod(x.actual) * x.dtype.itemsize for x in values))
+        cut = len(dims) - 1
+        below = 1
+        while cut > 0 and below * dims[cut] < per:
+            below *= dims[cut]
+            cut -= 1
+        self.size = size = max(1, min(dims[cut], per // below))
+        self.inner = dims[cut + 1:]
+        self.blocks = [(*outer, slice(i, min(i + size, dims[cut])))
+                       for outer in itertools.product(*(range(n) for n in dims[:cut]))
+                       for i in range(0, dims[cut], size)]
+
+        self.operands = [(i, None if v.rows is None else dims + v.rest, v.rows is None)
+                         for i, v in enumerate(values[:len(given)])]
+        self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
+                        for o in group.outputs]
+
+    def run(self, given: Sequence[Any]) -> list[Any]:
+        order = self.order
+        at: Values = list(given)
+        for i, shape, scalar in self.operands:
+            if scalar:
+                continue
+            x = at[i]
+            if order is not None:
+                x = x.reshape(self.fine).transpose(order)
+            at[i] = x if x.shape == shape else x.reshape(shape)
+        results: list[Any] = []
+        wholes: list[Any] = []
+        for shape, rows, dtype in self.results:
+            if order is not None:
+                x = empty(tuple(self.fine[d] for d in order), dtype)
+                results.append(x.transpose(_inverse(order)).reshape(shape))
+            else:
+                x = empty(shape, dtype)
+                results.append(x)
+            wholes.append(x if x.shape == rows else x.reshape(rows))
+        blocks, shares = self.blocks, min(self.shares, len(self.blocks))
+        if len(blocks) == 1:
+            self._single(at, wholes)
+        elif shares == 1:
+            self._several(at, wholes, blocks)
+        else:
+            bounds = [len(blocks) * i // shares for i in range(shares + 1)]
+            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b])
+                         for a, b in itertools.pairwise(bounds)])
+        return results
+
+    def _memory(self) -> list[Any]:
+        rows = (self.size, *self.inner)
+        return [empty(rows + rest, dtype) for rest, dtype in self.group.scratch]
+
+    def _single(self, given: Values, wholes: list[Any]) -> None:
+        """All rows at once."""
+        group = self.group
+        at: Values = [*given, *[None] * (len(group.values) - len(given)), *wholes]
+        for i, j in group.in_place:
+            at[i] = wholes[j]
+        memory = self._memory()
+        for i, k in group.in_scratch:
+            at[i] = memory[k]
+        group.follow(at, self.dims)
+
+    def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple]) -> None:
+        """Some of the blocks, one after the other."""
+        group, inner, count = self.group, self.inner, len(self.group.values)
+        in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
+        at: Values = [*given, *[None] * (count - len(given)), *wholes]
+        operands = [(i, given[i]) for i, _, scalar in self.operands if not scalar]
+        memory = self._memory()
+        rows: Shape = ()
+        for block in blocks:
+            last = block[-1]
+            size = last.stop - last.start
+            if not rows or size != rows[0]:
+                rows = (size, *inner)
+                for i, k in in_scratch:
+                    at[i] = memory[k][:size]
+            for i, x in operands:
+                at[i] = x[block]
+            outs = [w[block] for w in wholes]
+            at[count:] = outs
+            for i, j in in_place:
+                at[i] = outs[j]
+            follow(at, rows)
+
+
+def _with_rows(x: Any, v: Value, fine: Shape) -> Any:
+    return None if v.rows is None else x.reshape(fine + v.rest)
+
+
+def _refined(shapes: Sequence[Shape]) -> Shape:
+    """The coarsest sizes of which those of every shape are products, all having one product."""
+    ends = {1}
+    for shape in shapes:
+        count = 1
+        for n in shape:
+            count *= n
+            ends.add(count)
+    sizes = sorted(ends)
+    return tuple(b // a for a, b in itertools.pairwise(sizes)) or (1,)
+
+
+def _merged(dims: Shape, strides: Sequence[tuple[int, ...]]) -> Shape:
+    """The sizes with neighbours made one where all strides allow it."""
+    out = [dims[0]]
+    for d in range(1, len(dims)):
+        if all(s[d - 1] == s[d] * dims[d] for s in strides):
+            out[-1] *= dims[d]
+        else:
+            out.append(dims[d])
+    return tuple(out)
+
+
+def _plain(shape: Shape) -> Shape:
+    return tuple(n for n in shape if n != 1) or (1,)
+
+
+def _order(dims: Shape, strides: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
+    """The order of dimensions in which the operands lie in memory; None if it is the given one."""
+    full = [s for s in strides if 0 not in s]
+    if not full:
+        return None
+    order = tuple(sorted(range(len(dims)), key=lambda d: -abs(full[0][d])))
+    return None if order == tuple(range(len(dims))) else order
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(order.index(d) for d in range(len(order)))

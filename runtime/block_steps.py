@@ -1,0 +1,119 @@
+"""The steps of a group: functions of the arrays of all values in a block, and its rows' shape."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .block_values import Item, Value
+from .recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant
+
+Shape = tuple[int, ...]
+Values = list[Any]
+Act = Callable[[Values, Shape], None]
+
+
+def act(item: Item, values: list[Value], mask: int | None) -> Act:
+    """The function that does a step: of the arrays of all values, and the shape of the rows."""
+    o = item.result
+    refs = item.operands
+    if item.kind == REPEAT:
+        (a,) = refs
+
+        def repeat(at: Values, rows: Shape) -> None:
+            at[o] = at[a]
+        return repeat
+    if item.kind == RESHAPE:
+        (a,) = refs
+        rest, full = values[o].rest, _filled(values[a])
+
+        def reshape(at: Values, rows: Shape) -> None:
+            x = at[a] if full is None else np.broadcast_to(at[a], rows + full)
+            at[o] = x.reshape(rows + rest)
+        return reshape
+    if item.kind == REDUCE:
+        (a,) = refs
+        function, axes, full, dtype = (item.function.reduce, item.axes, _filled(values[a]),
+                                       values[o].dtype)
+
+        def reduce(at: Values, rows: Shape) -> None:
+            x = at[a] if full is None else np.broadcast_to(at[a], rows + full)
+            function(x, axes, dtype, at[o])
+        return reduce
+    if item.kind == CAST:
+        (a,) = refs
+
+        def cast(at: Values, rows: Shape) -> None:
+            np.copyto(at[o], at[a], casting="unsafe")
+        return cast
+    if item.kind == WHERE:
+        return _select(o, refs, values[o].dtype, mask)
+    return _ufunc(o, item.function, refs)
+
+
+def _filled(x: Value) -> Shape | None:
+    """The shape of a row to repeat a value to before its elements are counted."""
+    return None if x.actual == x.rest else x.rest
+
+
+def _ufunc(o: int, function: Any, refs: tuple[Any, ...]) -> Act:
+    if len(refs) == 1:
+        (a,) = refs
+
+        def unary(at: Values, rows: Shape) -> None:
+            function(at[a], out=at[o])
+        return unary
+    if len(refs) == 2:
+        a, b = refs
+        if type(a) is int and type(b) is int:
+            def binary(at: Values, rows: Shape) -> None:
+                function(at[a], at[b], out=at[o])
+            return binary
+        if type(a) is int:
+            y = constant(b)
+
+            def left(at: Values, rows: Shape) -> None:
+                function(at[a], y, out=at[o])
+            return left
+        if type(b) is int:
+            x = constant(a)
+
+            def right(at: Values, rows: Shape) -> None:
+                function(x, at[b], out=at[o])
+            return right
+
+    def nary(at: Values, rows: Shape) -> None:
+        function(*(at[r] if type(r) is int else constant(r) for r in refs), out=at[o])
+    return nary
+
+
+def _select(o: int, refs: tuple[Any, ...], dtype: np.dtype, mask: int | None) -> Act:
+    """`where` by bits: y ^ ((x ^ y) & mask), which has no branches to mispredict."""
+    known = [None if type(r) is int else constant(r) for r in refs]
+    if mask is None:
+        def plain(at: Values, rows: Shape) -> None:
+            which, x, y = (at[r] if k is None else k for r, k in zip(refs, known, strict=True))
+            np.copyto(at[o], np.where(which, x, y))
+        return plain
+    m: int = mask
+    bits = np.dtype(f"i{dtype.itemsize}")
+    c, a, b = refs
+    which, one, other = known
+
+    def select(at: Values, rows: Shape) -> None:
+        x = (at[a] if one is None else one).view(bits)
+        y = (at[b] if other is None else other).view(bits)
+        out, chosen = at[o].view(bits), at[m]
+        np.copyto(chosen, at[c] if which is None else which)
+        np.negative(chosen, out=chosen)
+        np.bitwise_xor(x, y, out=out)
+        np.bitwise_and(out, chosen, out=out)
+        np.bitwise_xor(out, y, out=out)
+    return select
+
+
+def copying(source: int, target: int) -> Act:
+    def copy(at: Values, rows: Shape) -> None:
+        np.copyto(at[target], at[source])
+    return copy
