@@ -20,7 +20,7 @@ from .block_values import Value
 from .cores import in_parallel, share_count
 
 Shape = tuple[int, ...]
-BLOCK = 1 << 18                 # bytes of the largest value in a block
+BLOCK = 1 << 19                 # bytes of the largest value in a block
 
 
 class Group:
