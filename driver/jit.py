@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.context import STATE, config, jit_disabled, trace_settings
+from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
 from ..ir.formats import Format, Layout, kept_layout
@@ -109,8 +109,7 @@ class Jitted:
             leaves = self._on_device(leaves)
         try:
             key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
-                   entered_mesh(), trace_settings(), config.shardtrace_executor,
-                   config.jax_default_device, process_identity())
+                   entered_mesh(), call_settings(), process_identity())
             found = self._executables.get(key)
         except TypeError:
             found = key = None      # a leaf that is no array: the traced call reports it

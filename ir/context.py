@@ -186,6 +186,8 @@ class Config:
     def _renew_key(self) -> None:
         values = self._values
         object.__setattr__(self, "_key", tuple(values[n] for n in self._TRACED))
+        object.__setattr__(self, "_call_key", (
+            self._key, values["shardtrace_executor"], values["jax_default_device"]))
         object.__setattr__(self, "_guarded", any(
             v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
 
@@ -259,6 +261,13 @@ def trace_settings() -> tuple[Any, ...]:
         return config._key
     return tuple(overrides[n] if n in overrides else v
                  for n, v in zip(config._TRACED, config._key, strict=True))
+
+
+def call_settings() -> tuple[Any, ...]:
+    """The values of all settings that a call of a jitted function depends on, as one key."""
+    if not STATE.overrides:
+        return config._call_key
+    return trace_settings(), config.shardtrace_executor, config.jax_default_device
 
 
 def jit_disabled() -> bool:
