@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.array import Array
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
@@ -185,24 +186,27 @@ class Jitted:
     # -- tracing -----------------------------------------------------------------------------
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:
-        args, kwargs = tree.unflatten(in_tree, leaves)
-        names: tuple[str, ...] | None = None
         avals = []
         for i, x in enumerate(leaves):
             try:
-                avals.append(x if isinstance(x, ArrayType) else typeof(x))
+                avals.append(x.aval if isinstance(x, Array) else
+                             x if isinstance(x, ArrayType) else typeof(x))
             except TypeError:
-                names = names or self.arguments.leaf_names(args, kwargs)
+                names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
                 avals.append(_argument_type(x, self._f, names[i]))
-        outer = current_builder()
-        key = (in_tree, static, tuple(avals), STATE.abstract_mesh, entered_mesh(), trace_settings(),
-               STATE.named_axes, STATE.mapped_mesh_axes, STATE.check_vma, process_identity())
-        if outer is not None and key not in self._traces:
-            key = (*key, "nested")
-        found = self._traces.get(key)
+        state = STATE
+        settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
+                    state.mapped_mesh_axes, state.check_vma, process_identity())
+        key: tuple[Any, ...] = (in_tree, static, *avals, settings)
+        found = None
+        if current_builder() is not None:        # a program of its own, with what it captures
+            outermost, key = key, (*key, "nested")
+            found = self._traces.get(key) or self._traces.get(outermost)
+        else:
+            found = self._traces.get(key)
         if found is not None:
             return found
-        names = names or self.arguments.leaf_names(args, kwargs)
+        names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
         if config.jax_no_tracing:
             raise RuntimeError(f"re-tracing function {_function_name(self._f)} for `{self._api}`, "
                                "but 'no_tracing' is set")
