@@ -10,6 +10,7 @@ Only the outermost program has constants.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -245,19 +246,10 @@ class Builder:
 def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
     """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
     over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
-    if op.manual is None and any(a.aval.manual is not NOT_MANUAL for a in atoms):
-        union: frozenset[str] = frozenset().union(*(a.aval.varying for a in atoms))
-        for i, a in enumerate(atoms):
-            missing = union - a.aval.varying
-            reduced = missing & a.aval.manual.reduced
-            for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
-                if not names:
-                    continue
-                order = atoms[i].aval.mesh.axis_names or STATE.abstract_mesh.axis_names
-                axes = tuple(n for n in order if n in names) or tuple(sorted(names))
-                operand = _as_operand(builder, atoms[i])
-                tracer = builder.process(OPS[cast], [operand], {"axes": axes})
-                atoms[i] = tracer[0].variable
+    if op.manual is None:
+        for i, cast, axes in _casts(tuple([a.aval for a in atoms]), STATE.abstract_mesh):
+            operand = _as_operand(builder, atoms[i])
+            atoms[i] = builder.process(OPS[cast], [operand], {"axes": axes})[0].variable
     if len(atoms) == 2:
         for i, (a, b) in enumerate((atoms, atoms[::-1])):
             wanted = b.aval.spec.reduced
@@ -268,6 +260,25 @@ def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
                 tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
                 atoms[i] = tracer[0].variable
     return atoms
+
+
+@functools.lru_cache(maxsize=4096)
+def _casts(types: tuple[ArrayType, ...], context: AbstractMesh
+           ) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
+    """(operand, op, axes) of the casts after which all operands vary over the same axes."""
+    if all(t.manual is NOT_MANUAL for t in types):
+        return ()
+    union: frozenset[str] = frozenset().union(*(t.varying for t in types))
+    out = []
+    for i, t in enumerate(types):
+        missing = union - t.varying
+        reduced = missing & t.manual.reduced
+        for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
+            if names:
+                order = t.mesh.axis_names or context.axis_names
+                out.append((i, cast, tuple(n for n in order if n in names)
+                            or tuple(sorted(names))))
+    return tuple(out)
 
 
 def _replicated_reduced(aval: ArrayType) -> Any:
