@@ -211,15 +211,25 @@ def _write(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
     rows[at] = updates
 
 
+def _summed(at: np.ndarray, count: int, updates: np.ndarray) -> np.ndarray:
+    """[count, width] sums of the rows of updates that go to the same place."""
+    ones = np.ones(len(at), updates.dtype)
+    pick = sparse.csc_matrix((ones, at, np.arange(len(at) + 1)), shape=(count, len(at)))
+    return pick @ updates
+
+
 def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
     def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
         width = rows.shape[1]
         if ufunc is np.add and width > 1 and updates.size > 4096 and rows.dtype != np.bool_:
             # A product with a sparse 0/1 matrix is an order of magnitude quicker than add.at.
-            count = len(at)
-            ones = np.ones(count, rows.dtype)
-            pick = sparse.csc_matrix((ones, at, np.arange(count + 1)), shape=(len(rows), count))
-            rows += pick @ updates
+            if len(at) >= len(rows):
+                rows += _summed(at, len(rows), updates)
+                return
+            touched = np.zeros(len(rows), bool)      # of many rows few: the others stay unread
+            touched[at] = True
+            own = np.flatnonzero(touched)
+            rows[own] += _summed((np.cumsum(touched) - 1)[at], len(own), updates)
             return
         flat = rows.reshape(-1)
         if width > 1:
