@@ -24,8 +24,8 @@ falls on all alike; figures are medians over the rounds.
   second. JAX is charged `lower().compile()` alone.
 - *run*: a call of the jitted function until its results are there; calls of less than 2 ms are
   timed many at a time.
-- *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs of a process that ran
-  nothing before, so that buffers kept for later runs count; *resident*: the growth of the resident
+- *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs after all caches were
+  cleared, so that buffers kept for later runs count; *resident*: the growth of the resident
   set to its peak, likewise; where the plain version needs {SMALLEST_PEAK / 1e6:g} MB or more.
 - *devices*: the same arguments over 8 devices and over 512, run in turns.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`

@@ -95,7 +95,7 @@ class Worker:
     def allocated(self) -> int:
         """Peak bytes that Python and numpy allocate for a run beyond its arguments.
 
-        To be asked first, as `resident`: buffers that an earlier run keeps are part of it.
+        To be asked first, as `resident`: buffers that are kept for later runs are part of it.
         """
         call = self._ready()
         tracemalloc.start()
@@ -118,10 +118,12 @@ class Worker:
         return _status("VmHWM") - before
 
     def _ready(self) -> Callable[[], Any]:
-        """A call of the compiled program, which has not run yet."""
-        gc.collect()
+        """A call of the compiled program, which has not run yet; its modules are loaded."""
+        self.run()
         if self.plain:
             return self.run
+        self.lib.root.clear_caches()
+        gc.collect()
         compiled = self.fresh().trace(*self.args).lower().compile()
         return lambda: self.lib.root.block_until_ready(compiled(*self.args))
 
