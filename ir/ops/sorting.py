@@ -263,11 +263,34 @@ def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
 
 
 def _largest(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
-    # A stable ascending sort of the reversed array, read from the end: equal elements in order.
     n = x.shape[axis]
-    ascending = np.argsort(np.flip(total_order_key(x), axis), axis=axis, kind="stable")
-    order = n - 1 - np.flip(ascending, axis).take(range(k), axis)
+    keys = total_order_key(x)
+    if keys.dtype.kind in "iub" and keys.dtype.itemsize <= 4 and n < 2 ** 31:
+        order = _largest_of_short(keys, k, axis)
+    else:
+        # A stable ascending sort of the reversed array, read from the end: equal ones in order.
+        ascending = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
+        order = n - 1 - np.flip(ascending, axis).take(range(k), axis)
     return [np.take_along_axis(x, order, axis=axis), order.astype(I32)]
+
+
+def _largest_of_short(keys: np.ndarray, k: int, axis: int) -> np.ndarray:
+    """Positions of the k largest: of 64-bit numbers, a key over a position counted from the end.
+
+    No two are equal and numpy need not sort them all: several times as fast as sorting stably.
+    """
+    n = keys.shape[axis]
+    position = np.arange(n - 1, -1, -1, dtype=np.int64)
+    packed = keys.astype(np.int64)
+    if keys.dtype.kind == "u":
+        packed -= 1 << 31
+    packed <<= 32
+    packed |= position.reshape([n if d == axis else 1 for d in range(keys.ndim)])
+    if 0 < k < n:
+        packed.partition(n - k, axis=axis)
+        packed = packed.take(range(n - k, n), axis)
+    packed = np.flip(np.sort(packed, axis=axis), axis).take(range(k), axis)
+    return n - 1 - (packed & 0xFFFFFFFF)
 
 
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:

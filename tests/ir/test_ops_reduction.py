@@ -262,6 +262,29 @@ def test_top_k_takes_the_total_order_and_the_first_of_equals() -> None:
     assert order.dtype == np.int32 and list(out) == [3, 3, 3, 2]
 
 
+@pytest.mark.parametrize("dtype", [F32, np.float16, np.float64, np.int8, np.uint16, I32, np.uint32,
+                                   np.int64, bool])
+@pytest.mark.parametrize("k", [0, 1, 3, 9])
+def test_top_k_of_every_dtype_is_the_end_of_a_stable_sort(dtype: type, k: int) -> None:
+    x = (np.random.default_rng(k).standard_normal((5, 9, 4)) * 2).astype(dtype)
+    if dtype is np.uint32:
+        x[0, :3] = 2 ** 32 - 1
+    out, order = evaluate("top_k", x, k=k, axis=1)
+    stable = np.argsort(-x.astype(np.float64) + 0.0 * x, axis=1, kind="stable")[:, :k]
+    if np.dtype(dtype).kind != "f":              # zeros of both signs are told apart
+        np.testing.assert_array_equal(order, stable)
+    np.testing.assert_array_equal(out, np.take_along_axis(x, stable, 1))
+
+
+@pytest.mark.parametrize("x", [[0.0, -0.0, 2.0, -0.0], [-0.0, NAN, 1.0, -0.0], [3.0, 0.0, 0.0]])
+def test_zeros_of_both_signs_stay_in_order(x: list[float]) -> None:
+    x_ = np.array(x * 40, F32)
+    (out,) = evaluate("sort", x_, **SORT)
+    wanted = x_[np.argsort(x_, kind="stable")]
+    np.testing.assert_array_equal(out, wanted)
+    np.testing.assert_array_equal(np.signbit(out)[:120], np.signbit(wanted)[:120])
+
+
 def test_types_of_sorts() -> None:
     params = {"dimension": 1, "is_stable": True, "num_keys": 1}
     assert results("sort", typed(X), typed(X, dtype=I32), **params) == ["f32[8@x,8]", "i32[8@x,8]"]
