@@ -18,7 +18,6 @@ import traceback
 from collections.abc import Sequence
 
 from ..driver import progress_bars
-from ..ir.errors import ShardtraceError
 from .output import Output
 from .parser import make_parser
 from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem
@@ -43,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as problem:
         return _tell(options, str(problem), USAGE)
-    except (ShardtraceError, ValueError, TypeError, AssertionError, KeyError) as problem:
+    except Exception as problem:          # --traceback tells where
         return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
 
 

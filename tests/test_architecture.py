@@ -29,6 +29,7 @@ BELOW = {
     "driver": {"ir", "tracer", "partitioner", "report", "runtime", "driver"},
     "api": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api"},
     "cli": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli"},
+    "__main__": {"cli"},
     "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "driver", "api", "cli",
                  "__init__"},
 }

@@ -2,6 +2,7 @@
 import json
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -88,3 +89,9 @@ def test_colours_on_request_and_none_when_piped(said, tmp_path):
     assert "\x1b[" not in said("trace", path)[1]
     assert "\x1b[" in said("trace", path, "--color", "always")[1]
     assert "\x1b[" not in said("trace", path, "--color", "always", "--json")[1]
+
+
+def test_the_package_is_the_command_too():
+    done = subprocess.run([sys.executable, "-m", "shardtrace", "completion", "bash"],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "complete -F _shardtrace" in done.stdout
