@@ -21,6 +21,7 @@ from .problems import Problem, failure
 ARGUMENTS = "__shardtrace_args__"
 _MAKERS = re.compile(r"(get|make|build|create)?_?(example|sample|dummy|test)?_?"
                      r"(args|arguments|inputs|examples?)(_for_(\w+))?", re.IGNORECASE)
+_MAKES = r"(init|initial|make|get|create|build|example|sample|dummy|random)_?"
 
 Given = tuple[tuple, dict]        # positional arguments, and those by name
 
@@ -62,10 +63,12 @@ def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dic
                 value = _called(value, f"{key}()")
             except Problem:
                 continue
+        if isinstance(value, dict) and name in value:       # of several functions, by name
+            value = value[name]
         found = _fitting(fun, value)
         if found is not None:
             return found
-    return _annotated(fun, names, options) or _by_name(fun, names)
+    return _annotated(fun, names, options) or _by_name(fun, names, functions)
 
 
 def _annotated(fun: Any, names: dict[str, Any], options: argparse.Namespace) -> Given | None:
@@ -81,15 +84,24 @@ def _annotated(fun: Any, names: dict[str, Any], options: argparse.Namespace) -> 
     return (bound.args, bound.kwargs) if named else None
 
 
-def _by_name(fun: Any, names: dict[str, Any]) -> Given | None:
+def _by_name(fun: Any, names: dict[str, Any], functions: dict[str, Any]) -> Given | None:
+    """Variables that are called as the parameters are, or what `init_params()` gives for `params`.
+    """
     statics = _static_names(fun)
     named = {}
     for p in needed(fun):
-        if p.name not in names:
-            return None
-        value = names[p.name]
-        if p.name not in statics and not _is_arrays(value):
-            return None
+        value = names.get(p.name, p.empty)
+        if value is p.empty or (p.name not in statics and not _is_arrays(value)):
+            maker = next((f for n, f in functions.items() if not needed(f)
+                          and re.fullmatch(_MAKES + re.escape(p.name), n)), None)
+            if maker is None:
+                return None
+            try:
+                value = _called(maker, f"{name_of(maker)}()")
+            except Problem:
+                return None
+            if not _is_arrays(value):
+                return None
         named[p.name] = value
     bound = inspect.signature(fun).bind(**named)
     return (bound.args, bound.kwargs) if named else None

@@ -27,6 +27,11 @@ FILES = {
     "a variable of arguments": f"{LAYER}\nargs = ({SHAPES})",
     "arguments by name": f"{LAYER}\nexample_args = dict(zip(('x', 'w1', 'w2'), ({SHAPES})))",
     "variables called as parameters": f"{LAYER}\nx, w1, w2 = {SHAPES}",
+    "arguments of several functions": f"{LAYER}\nARGS = {{'layer': ({SHAPES}), 'other': ()}}",
+    "functions that make parameters": f"{JITTED}\n"
+                                      "w1 = put((256, 256), None, 'Y')\n"
+                                      "def make_x():\n    return put((64, 256), 'X')\n"
+                                      "def init_w2():\n    return put((256, 256), None, 'Y')",
     "declared arguments": f"{LAYER}\n__shardtrace_args__ = {{'layer': lambda: ({SHAPES})}}",
     "annotations": LAYER.replace("x, w1, w2", 'x: "f32[64@X,256]", w1: "f32[256,256@Y]", '
                                  'w2: "f32[256,256@Y]"'),
