@@ -36,11 +36,12 @@ class Factor:
     """One factor: its name, size, kind, and for reductions and scans the combining operator.
 
     blocked: sharding must not flow along it, whatever its kind.
-    offset, reach, stride, valid: of a halo factor; result position p reads `reach` source rows from
-    p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
+    offset, reach, stride, valid: of a halo factor; result position p (of a factor that is summed, position p of
+    the kernel) reads `reach` source rows from p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
     all; operator "ring": the first row follows on the last). Without a reach there is no exchange
     of this form, and the factor may not stay split, but where the operator says how: "mirror" for
     blocks that change places, "joined" for operands one after the other.
+    spread: source rows lie so far apart, with nothing in between.
     """
     name: str
     size: int
@@ -51,6 +52,7 @@ class Factor:
     reach: int = 0
     stride: int = 1
     valid: tuple[int, int] | None = None
+    spread: int = 1
 
     @property
     def splittable(self) -> bool:
@@ -117,8 +119,11 @@ class FactorRule:
                 continue
             word = f.operator if f.kind == REDUCE else f.kind
             if f.kind == HALO and f.reach:
-                window = (f.offset, f.reach, f.stride, *(f.valid or ()))
+                stride = f.stride if f.spread == 1 else f"{f.stride}/{f.spread}"
+                window = (f.offset, f.reach, stride, *(f.valid or ()))
                 word += f"({','.join(map(str, (*window, *filter(None, [f.operator]))))})"
+            elif f.reach:
+                word += f"({f.offset},{f.reach},{f.stride})"
             elif f.operator and f.kind != REDUCE:
                 word += f"({f.operator})"
             kinds.append(f"{f.name}{'!' if f.blocked else ''}:{word}")
@@ -134,7 +139,7 @@ _TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
 
 
 @functools.cache
-def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[int, ...]]]]:
+def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[Any, ...]]]]:
     """Rule text -> (operand maps, result maps, kinds), factors still by name."""
     body, _, kind_text = text.partition("|")
     left, arrow, right = body.partition("->")
@@ -150,17 +155,25 @@ def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[i
             raise RuleError(f"kind {item!r} of rule {text!r}: write `factor:kind`")
         kind, argument = (match.group(1), match.group(2) or "") if match else (PASS, "")
         if kind in REDUCERS:
-            kinds[name] = (REDUCE, kind, blocked, ())
+            kinds[name] = (REDUCE, kind, blocked, _window(argument))
         elif kind == HALO and argument and argument not in ("mirror", "joined"):
-            window = argument.split(",")
-            ring = "ring" if window[-1] == "ring" else ""
-            kinds[name] = (HALO, ring, blocked, tuple(map(int, window[:-1] if ring else window)))
+            ring = "ring" if argument.endswith(",ring") else ""
+            kinds[name] = (HALO, ring, blocked, _window(argument.removesuffix(",ring")))
         elif kind in KINDS:
             kinds[name] = (kind, argument, blocked, ())
         else:
             raise RuleError(f"unknown kind {kind!r} in rule {text!r}; one of "
                             f"{', '.join(KINDS + REDUCERS)}")
     return _parse_side(left, text), _parse_side(right, text), kinds
+
+
+def _window(text: str) -> tuple[Any, ...]:
+    """`offset,reach,stride[/spread][,first,last]` as offset, reach, stride, valid, spread."""
+    if not text:
+        return ()
+    offset, reach, stride, *valid = text.split(",")
+    stride, _, spread = stride.partition("/")
+    return (int(offset), int(reach), int(stride), tuple(map(int, valid)) or None, int(spread or 1))
 
 
 def _parse_side(side: str, text: str) -> tuple:
@@ -277,8 +290,7 @@ def _build(text: str, operand_shapes: tuple, result_shapes: tuple, given: tuple)
         if size is None:
             raise RuleError(f"rule {text!r}: the size of factor {name!r} is not known")
         if window:
-            factors.append(_factor(name, size, kind, operator, blocked, *window[:3],
-                                   valid=window[3:] or None))
+            factors.append(_factor(name, size, kind, operator, blocked, *window))
         else:
             factors.append(_factor(name, size, kind, operator, blocked))
     n = len(operand_shapes)

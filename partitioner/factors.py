@@ -46,7 +46,8 @@ class RuleInfo:
         self.operands = len(rule.operands)
         # Rules that differ in sizes alone are the same otherwise.
         like = _structure(self.maps, self.operands, tuple([
-            (f.kind, f.operator, f.blocked, f.splittable, min(f.size, 2)) for f in self.factors]))
+            (f.kind, f.operator, f.blocked, f.splittable, min(f.size, 2),
+             f.reach > 0) for f in self.factors]))
         for name in _Structure.SHARED:
             setattr(self, name, getattr(like, name))
 
@@ -58,7 +59,8 @@ class RuleInfo:
 class _Structure:
     """What rules have in common that differ in sizes alone; fields as of RuleInfo.
 
-    factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2) of each.
+    factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2,
+    whether it reaches to neighbours) of each.
     """
 
     SHARED = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product",
@@ -95,12 +97,12 @@ class _Structure:
                             tuple([split[0] if split else -1 for split in dims]) for dims in maps])
         self.spots = tuple(map(tuple, spots))
         kinds = [kind for kind, *_ in factors]
-        self.has_halos = HALO in kinds
+        self.has_halos = HALO in kinds or any([reaches for *_, reaches in factors])
         self.has_other_kinds = any([kind != PASS for kind in kinds])
-        passing = any([kind == PASS and size > 1 for kind, _, _, _, size in factors])
+        passing = any([kind == PASS and size > 1 for kind, _, _, _, size, _ in factors])
         # along an ordered factor only where its axes can move to another dimension meanwhile
         self.flows = tuple([not blocked and f not in twice and (kind != ORDERED or passing)
-                            for f, (kind, _, blocked, _, _) in enumerate(factors)])
+                            for f, (kind, _, blocked, *_) in enumerate(factors)])
         self.flowing = tuple([f for f, flows in enumerate(self.flows) if flows])
         self.passing = tuple([f for f in self.flowing if kinds[f] == PASS])
         ends: set[int] = set()
@@ -108,7 +110,7 @@ class _Structure:
             ends = {f for f, _, _ in places[0]}.intersection(
                 f for place in places[operands:] for f, _, _ in place)
         self.split_ok = tuple([splittable and f not in twice and (kind != HALO or f in ends)
-                               for f, (kind, _, _, splittable, _) in enumerate(factors)])
+                               for f, (kind, _, _, splittable, *_) in enumerate(factors)])
         self.is_product = any([
             kind == REDUCE and operator == "sum"
             and len({t for t, _, _ in spots[f] if t < operands}) > 1

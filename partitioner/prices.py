@@ -91,7 +91,7 @@ def _halo(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, a
     """Rows of an operand that a device receives for halo factor f, and the rows of its block."""
     factor = info.factors[f]
     dim = next((d for g, d, _ in info.places[operand] if g == f), None)
-    if factor.kind != HALO or dim is None:
+    if dim is None or not (factor.kind == HALO or factor.reach):
         return 0, 1
     devices = math.prod(map(mesh.axis_size, axes))
     block = shapes[operand][dim] // devices
@@ -115,7 +115,8 @@ def possible(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int
 def halo_plan(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes
               ) -> Exchange | None:
     """The exchange of edges where halo factor f is split over `axes`; None if there is none."""
-    sizes = [shapes[t][d] for t in (0, info.operands) for g, d, _ in info.places[t] if g == f]
+    other = 1 if info.factors[f].kind == REDUCE else info.operands     # who reads the rows
+    sizes = [shapes[t][d] for t in (0, other) for g, d, _ in info.places[t] if g == f]
     return plan_of(info.factors[f], math.prod(map(mesh.axis_size, axes)), sizes[0], sizes[-1])
 
 

@@ -20,7 +20,7 @@ from ..errors import ShardingTypeError
 from ..infer import is_pending, refuse_pending, short_list
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
-from ..rule import FactorRule, make_rule
+from ..rule import REDUCE, FactorRule, make_rule
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .contraction import compute_dtype, dot_pending
@@ -32,7 +32,7 @@ from .lead import lead_sizes, without_common
 from .neighbours import rows_needed, split_halos
 from .padding import pad_evaluate
 from .rules import permutation_inverse, reject, resized_entries, rule_text
-from .windows import Padding, halo, output_size, passes, windows
+from .windows import Padding, halo, output_size, passes, spread_size, windows
 
 MAX_WINDOW_BYTES = 1 << 28       # of windows formed at once; larger batches are cut up
 
@@ -145,11 +145,17 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     for i in range(rank - 2):
         window = operands[1][n.rhs_spec[2 + i]]
         lhs[n.lhs_spec[2 + i]] = out[n.out_spec[2 + i]] = f"s{i}"
+        size = results[0][n.out_spec[2 + i]]
+        if window > size > 0 and lhs_dilation[i] == 1:      # the gradient of a kernel: few sums
+            lhs[n.lhs_spec[2 + i]] = rhs[n.rhs_spec[2 + i]] = f"r{i}"
+            reach = spread_size(size, window_strides[i])
+            kinds += [f"r{i}:sum({-padding[i][0]},{reach},{rhs_dilation[i]})", f"s{i}!:replicate"]
+            continue
         rhs[n.rhs_spec[2 + i]] = f"r{i}"
         kinds.append(f"r{i}!:replicate")
         if not passes(window, window_strides[i], padding[i], lhs_dilation[i]):
-            kinds.append(f"s{i}:" + halo(window, window_strides[i], padding[i], lhs_dilation[i],
-                                         rhs_dilation[i]))
+            kinds.append(f"s{i}:" + halo(window, window_strides[i], padding[i], 1, rhs_dilation[i],
+                                         lhs_dilation[i]))
     sizes = {"n": results[0][n.out_spec[0]], "c": operands[1][n.rhs_spec[1]],
              "o": results[0][n.out_spec[1]] // groups}
     if groups > 1:
@@ -178,8 +184,15 @@ def _localize(context: LocalizeContext) -> list[Any]:
     n, padding = params["dimension_numbers"], list(params["padding"])
     for d, axes in split_halos(context).items():
         i = n.lhs_spec.index(d) - 2
-        lhs = rows_needed(context, lhs, d, axes, result_dim=n.out_spec[2 + i]).x
-        padding[i] = (0, 0)
+        factor = context.rule.factors[context.rule.operands[0][d][0]]
+        positions = (context.operand_types[1].shape[n.rhs_spec[2 + i]] if factor.kind == REDUCE
+                     else context.result_types[0].shape[n.out_spec[2 + i]])
+        rows = rows_needed(context, lhs, d, axes, positions=positions)
+        lhs, padding[i] = rows.x, (0, 0)
+        if factor.spread > 1:                   # the windows begin and end between rows
+            low = rows.plan.offset * factor.spread - factor.offset
+            covered = (positions // rows.devices - 1) * factor.stride + factor.reach
+            padding[i] = (low, covered - low - spread_size(rows.count, factor.spread))
     return context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
 
 

@@ -23,15 +23,21 @@ def plan_of(factor: Factor, devices: int, source: int, result: int) -> Exchange 
         return None
     part = result // devices
     valid = None if factor.operator == "ring" else factor.valid or (0, source)
-    return exchange(devices, source // devices, part * factor.stride, factor.offset,
-                    (part - 1) * factor.stride + factor.reach, valid)
+    step, lowest = part * factor.stride, factor.offset
+    highest = lowest + (part - 1) * factor.stride + factor.reach - 1
+    apart = factor.spread
+    if step % apart:
+        return None
+    lowest, highest = -(-lowest // apart), highest // apart
+    return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1, valid)
 
 
 def split_halos(context: LocalizeContext, operand: int = 0) -> dict[int, tuple[str, ...]]:
     """The dimensions of an operand that are split halo factors, with their axes."""
     found = {}
     for d, dims in enumerate(context.rule.operands[operand]):
-        if len(dims) == 1 and context.rule.factors[dims[0]].kind == HALO:
+        factor = context.rule.factors[dims[0]] if len(dims) == 1 else None
+        if factor is not None and (factor.kind == HALO or factor.reach):
             axes = context.axes_of_factor.get(dims[0], ())
             if axes:
                 found[d] = axes
@@ -40,7 +46,7 @@ def split_halos(context: LocalizeContext, operand: int = 0) -> dict[int, tuple[s
 
 class Rows:
     """The rows that this device needs along one dimension. first: an int32 scalar, the first of
-    them in the whole source; count: how many."""
+    them in the whole source; count: how many; devices: along the axes."""
 
     def __init__(self, out: Emitting, x: Atom, dim: int, axes: tuple[str, ...], factor: Factor,
                  source: int, result: int) -> None:
@@ -49,6 +55,7 @@ class Rows:
         self.out, self.dim, self.axes, self.plan = out, dim, axes, plan
         self.ring = factor.operator == "ring"
         self.index = out.context.block_offset(axes, 1)
+        self.devices = out.size(axes)
         self.count = plan.rows
         self.x = self._assembled(x)
 
@@ -162,9 +169,13 @@ class Rows:
 
 
 def rows_needed(context: LocalizeContext, x: Atom, dim: int, axes: Sequence[str], operand: int = 0,
-                result_dim: int | None = None) -> Rows:
-    """The rows of block `x` of an operand that this device needs along `dim`."""
+                positions: int | None = None) -> Rows:
+    """The rows of block `x` of an operand that this device needs along `dim`.
+
+    positions: of the whole result that read them; None where they are those of its `dim`.
+    """
     factor = context.rule.factors[context.rule.operands[operand][dim][0]]
-    place = dim if result_dim is None else result_dim
+    if positions is None:
+        positions = context.result_types[0].shape[dim]
     return Rows(Emitting(context), x, dim, tuple(axes), factor,
-                context.operand_types[operand].shape[dim], context.result_types[0].shape[place])
+                context.operand_types[operand].shape[dim], positions)

@@ -47,11 +47,15 @@ def passes(window: int, stride: int, padding: tuple[int, int], base_dilation: in
 
 
 def halo(window: int, stride: int, padding: tuple[int, int], base_dilation: int = 1,
-         window_dilation: int = 1) -> str:
-    """The kind of a factor along which windows reach to neighbours, in rule text."""
+         window_dilation: int = 1, spread: int = 1) -> str:
+    """The kind of a factor along which windows reach to neighbours, in rule text.
+
+    spread: a base dilation between whose elements there is nothing, i.e. zeros of a sum.
+    """
     if base_dilation != 1 or window < 1:
         return "halo"
-    return f"halo({-padding[0]},{spread_size(window, window_dilation)},{stride})"
+    apart = f"/{spread}" if spread != 1 else ""
+    return f"halo({-padding[0]},{spread_size(window, window_dilation)},{stride}{apart})"
 
 
 def padded(lead: int, x: np.ndarray, value: Any, padding: Sequence[tuple[int, int]],
