@@ -36,11 +36,12 @@ class Factor:
     """One factor: its name, size, kind, and for reductions and scans the combining operator.
 
     blocked: sharding must not flow along it, whatever its kind.
-    offset, reach, stride, valid: of a halo factor; result position p (of a factor that is summed, position p of
-    the kernel) reads `reach` source rows from p * stride + offset on, of which only rows valid[0] to valid[1] (not included) matter (None:
-    all; operator "ring": the first row follows on the last). Without a reach there is no exchange
-    of this form, and the factor may not stay split, but where the operator says how: "mirror" for
-    blocks that change places, "joined" for operands one after the other.
+    offset, reach, stride, valid: of a halo factor; result position p (of a factor that is summed,
+    position p of the kernel) reads `reach` source rows from p * stride + offset on, of which only
+    rows valid[0] to valid[1] (not included) matter (None: all; operator "ring": the first row
+    follows on the last). Without a reach there is no exchange of this form, and the factor may not
+    stay split, but where the operator says how: "mirror" for blocks that change places, "joined"
+    for operands one after the other.
     spread: source rows lie so far apart, with nothing in between.
     """
     name: str

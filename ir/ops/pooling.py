@@ -17,6 +17,7 @@ from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype
 from ..errors import ShardingTypeError
 from ..op import OPS, LocalizeContext, Op, Sample, defop
+from ..rule import FactorRule, make_rule
 from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first, type_of
 from .elementwise import check_same_dtypes
@@ -81,6 +82,39 @@ def _kinds(dims: Sequence[str], params: Params, operands: int) -> list[str]:
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
     dims = [f"d{d}" for d in range(len(operands[0]))]
     return rule_text([dims] * len(operands), [dims], _kinds(dims, params, len(operands)))
+
+
+def _tiles(d: int, n: int, params: Params) -> bool:
+    """Do the windows along dimension d lie side by side and cover all of its n elements?"""
+    w, ones = params["window_dimensions"][d], (1,) * (d + 1)
+    return (w > 1 and params["window_strides"][d] == w and n > 0 and n % w == 0
+            and tuple(params["padding"][d]) == (0, 0)
+            and params.get("base_dilation", ones)[d] == params.get("window_dilation", ones)[d] == 1)
+
+
+def _factors(shape: Shape, windows: Shape, params: Params
+             ) -> tuple[list[Any], list[str], list[str], dict[str, int]]:
+    """Factors of what the windows are in and of the windows themselves, kinds, and sizes.
+
+    Windows side by side are a dimension of their own, so that blocks cut between them; others are
+    named as the dimension that they are in, of which they want all.
+    """
+    dims = [f"d{d}" for d in range(len(shape))]
+    inside: list[Any] = list(dims)
+    kinds, sizes = _kinds(dims, params, 2), {}
+    for d, (n, name) in enumerate(zip(shape, dims, strict=True)):
+        if _tiles(d, n, params):
+            inside[d] = (name, f"w{d}")
+            kinds.remove(f"{name}:halo")
+            kinds.append(f"w{d}!:replicate")
+            sizes |= {name: windows[d], f"w{d}": params["window_dimensions"][d]}
+    return inside, dims, kinds, sizes
+
+
+def _gather_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
+                 ) -> FactorRule:
+    inside, windows, kinds, sizes = _factors(operands[1], results[0], params)
+    return make_rule(rule_text([inside, inside], [windows], kinds), operands, results, sizes)
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -288,11 +322,13 @@ select_and_gather_add_p = defop(
     "select_and_gather_add",
     doc="Operand 0 where operand 1 has the largest (select_prim ge) or smallest (le) element of "
         "each window.",
-    infer=_gather_infer, rule=_rule, explicit=_gather_explicit, evaluate=_gather_evaluate,
+    infer=_gather_infer, rule=_gather_rule, explicit=_gather_explicit, evaluate=_gather_evaluate,
     linear=((0,),), jvp=(lambda g, out, t, x, **params: select_and_gather_add_p.bind(
         g, x, **params), None),
     transpose=_gather_transpose, batch=_batch_with("select_and_gather_add"),
     samples=lambda: [
+        Sample((-_arange(8, 6), _arange(8, 6)),
+               {"select_prim": "ge", **_params((2, 2), (2, 2), ((0, 0), (0, 0)))}),
         Sample((-_arange(4, 6), _arange(4, 6)),
                {"select_prim": "ge", **_params((2, 3), (1, 2), ((0, 1), (1, 1)))}),
         Sample((-_arange(3, 4), _arange(3, 4)),
@@ -318,13 +354,13 @@ def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_
     return x.shape, x.dtype
 
 
-def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
-    dims = [f"d{d}" for d in range(len(operands[0]))]
-    kinds = _kinds(dims, params, 2)
-    reaching = {k.split(":")[0] for k in kinds}
-    source = [f"t{d}" if name in reaching else name for d, name in enumerate(dims)]
-    kinds += [f"{t}!:replicate" for t, name in zip(source, dims, strict=True) if t != name]
-    return rule_text([source, dims], [dims], kinds)
+def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
+                  ) -> FactorRule:
+    inside, windows, kinds, sizes = _factors(operands[1], operands[0], params)
+    halos = {k.removesuffix(":halo") for k in kinds if k.endswith(":halo")}
+    source = [f"t{name}" if name in halos else name for name in windows]
+    kinds += [f"{t}!:replicate" for t in source if t.startswith("t")]
+    return make_rule(rule_text([source, inside], [inside], kinds), operands, results, sizes)
 
 
 def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_prim: str,
@@ -366,6 +402,9 @@ select_and_scatter_add_p = defop(
         g, x, **params), None),
     transpose=_scatter_transpose, batch=_batch_with("select_and_scatter_add"),
     samples=lambda: [
+        Sample((_arange(4, 3), _arange(8, 6)),
+               {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),
+                "padding": ((0, 0), (0, 0))}),
         Sample((_arange(3, 3), _arange(4, 6)),
                {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (1, 2),
                 "padding": ((0, 0), (0, 0))}),

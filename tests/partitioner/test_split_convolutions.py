@@ -56,3 +56,31 @@ def test_the_gradient_of_a_kernel_is_a_sum_over_blocks_with_edges():
 
     edges, total = 2 * 4 * 8 * 4, 2 * k.nbytes * 7 // 8
     assert agree(st.grad(f), [k, x], [(), (None, "x")], ()) <= 3 * edges + total
+
+
+@pytest.mark.parametrize("window", [2, 4])
+@pytest.mark.parametrize("operator", [lax.max, lax.min])
+def test_windows_side_by_side_are_chosen_from_without_an_exchange(window, operator):
+    x = np.random.default_rng(0).permutation(64 * 3).astype(np.float32).reshape(64, 3)
+    start = -np.inf if operator is lax.max else np.inf
+
+    def f(x):
+        pooled = lax.reduce_window(x, start, operator, (window, 1), (window, 1), "VALID")
+        return jnp.sum(pooled ** 2)
+
+    assert agree(st.grad(f), [x], [("x",)], ("x",)) == 0
+
+
+@given(data=draw.data())
+@settings(max_examples=10, deadline=None)
+def test_any_pooling_and_its_derivative(data):
+    window, stride = data.draw(draw.integers(1, 4)), data.draw(draw.integers(1, 4))
+    padding = data.draw(draw.sampled_from(["SAME", "VALID"]))
+    x = np.random.default_rng(0).permutation(48 * 3).astype(np.float32).reshape(48, 3)
+
+    def f(x):
+        most = lax.reduce_window(x, -np.inf, lax.max, (window, 1), (stride, 1), padding)
+        return jnp.sum(most ** 2 + lax.reduce_window(x, 0., lax.add, (window, 1), (stride, 1),
+                                                     padding))
+
+    agree(st.grad(f), [x], [("x",)], ("x",), rtol=1e-4)
