@@ -196,14 +196,14 @@ simple("mean square difference of neighbours", LINE, "((a[1:] - a[:-1]) ** 2).me
 simple("cumsum along sharded rows, whole", LINE, "jnp.cumsum(a, 0)", ((64, 128), ("x",)), out=(),
        best=28672)
 simple("pad four rows each side", LINE, "jnp.pad(a, ((4, 4), (0, 0)))", ((64, 96), ("x",)),
-       out=("x",), best=1536)
+       out=("x",), best=1152)
 simple("first half resharded", LINE, "a[:64]", ((128, 64), ("x",)), out=("x",), best=2048)
 simple("concatenate along the sharded dimension", LINE, "jnp.concatenate([a, b])",
        ((64, 128), ("x",)), ((64, 128), ("x",)), out=("x",), best=8192)
 simple("flip", LINE, "a[::-1]", ((64, 128), ("x",)), out=("x",), best=4096)
 simple("repeat", LINE, "jnp.repeat(a, 4, 0)", ((64, 128), ("x",)), out=("x",), best=0)
 simple("split a fused projection in 2", GRID, "tuple(jnp.split(a @ b, 2, 1))", ((256, 64), ("x",)),
-       ((64, 1024), (None, "y")), out=(("x", "y"), ("x", "y")))
+       ((64, 1024), (None, "y")), out=(("x", "y"), ("x", "y")), best=131072)
 simple("convolution 3x3, rows sharded", LINE,
        "lax.conv_general_dilated(a, b, (1, 1), 'SAME', "
        "dimension_numbers=('NHWC', 'HWIO', 'NHWC'))", ((1, 64, 64, 32), (None, "x")),
@@ -215,6 +215,48 @@ simple("cache update", LINE, "lax.dynamic_update_slice_in_dim(a, b, c, 0)", ((64
 simple("static update", LINE, "a.at[0:3].set(b)", ((64, 128), ("x",)), ((3, 128), ()), out=("x",),
        best=0)
 simple("causal mask", LINE, "jnp.tril(a)", ((128, 128), ("x",)), out=("x",), best=0)
+
+simple("concatenate three sizes", LINE, "jnp.concatenate([a, b, c])", ((64, 128), ("x",)),
+       ((128, 128), ("x",)), ((64, 128), ("x",)), out=("x",), best=16384)
+simple("split a fused projection in 3", GRID, "tuple(jnp.split(a @ b, 3, 1))", ((256, 64), ("x",)),
+       ((64, 1536), (None, "y")), out=(("x", "y"),) * 3, best=131072)
+simple("window at an odd row", LINE, "a[3:67]", ((128, 64), ("x",)), out=("x",), best=2048)
+simple("every other row, backwards", LINE, "a[::-2]", ((128, 64), ("x",)), out=("x",), best=2048)
+simple("cropped on both sides", LINE, "lax.pad(a, 0., ((-4, -4, 0), (0, 0, 0)))",
+       ((64, 96), ("x",)), out=("x",), best=1152)
+simple("zeros between rows", LINE, "lax.pad(a, 0., ((0, 1, 1), (0, 0, 0)))", ((64, 96), ("x",)),
+       out=("x",), best=0)
+simple("edges repeated", LINE, "jnp.pad(a, ((4, 4), (0, 0)), mode='edge')", ((64, 96), ("x",)),
+       out=("x",))
+simple("difference with a first row", LINE, "jnp.diff(a, axis=0, prepend=0.)", ((64, 128), ("x",)),
+       out=("x",), best=512)
+simple("five-point stencil of a padded grid", GRID,
+       "(lambda p: p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * a)"
+       "(jnp.pad(a, 1))", ((64, 64), ("x", "y")), out=("x", "y"), best=384)
+simple("roll over two axes", GRID, "jnp.roll(a, (3, 5), (0, 1))", ((64, 128), ("x", "y")),
+       out=("x", "y"), best=1024)
+simple("flip of both dimensions", GRID, "a[::-1, ::-1]", ((64, 128), ("x", "y")), out=("x", "y"),
+       best=4096)
+simple("rows 5 to 37 set", LINE, "a.at[5:37].set(b)", ((64, 128), ("x",)), ((32, 128), ()),
+       out=("x",), best=0)
+simple("a box set", GRID, "a.at[3:9, 5:70].set(b)", ((64, 128), ("x", "y")), ((6, 65), ()),
+       out=("x", "y"), best=0)
+simple("windows at several rows", LINE,
+       "jax.vmap(lambda i: lax.dynamic_slice_in_dim(a, i, 4, 0))(b)", ((64, 128), ("x",)),
+       ((4,), (), "int32"), out=())
+simple("convolution with stride 2", LINE,
+       "lax.conv_general_dilated(a, b, (2, 2), 'SAME', "
+       "dimension_numbers=('NHWC', 'HWIO', 'NHWC'))", ((1, 64, 64, 16), (None, "x")),
+       ((3, 3, 16, 16), ()), out=(None, "x"), best=4096)
+simple("transposed convolution", LINE, "lax.conv_transpose(a, b, (2, 2), 'SAME')",
+       ((1, 64, 64, 16), (None, "x")), ((3, 3, 16, 16), ()), out=(None, "x"), best=4096)
+simple("gradient of a kernel, rows sharded", LINE,
+       "jax.grad(lambda b: (lax.conv_general_dilated(a, b, (1, 1), 'SAME', "
+       "dimension_numbers=('NHWC', 'HWIO', 'NHWC')) ** 2).sum())(b)",
+       ((1, 64, 64, 16), (None, "x")), ((3, 3, 16, 16), ()), out=(), best=24320)
+simple("gradient of a maximum pooling", LINE,
+       "jax.grad(lambda t: (lax.reduce_window(t, -jnp.inf, lax.max, (2, 1), (2, 1), 'VALID') ** 2)"
+       ".sum())(a)", ((64, 96), ("x",)), out=("x",), best=0)
 
 # -- scans and order ------------------------------------------------------------------------------
 simple("cumsum along sharded rows", LINE, "jnp.cumsum(a, 0)", ((64, 128), ("x",)), out=("x",),
@@ -228,6 +270,21 @@ simple("top-k along the sharded dimension", LINE, "lax.top_k(a, 4)[0]", ((64, 10
        out=(), best=14336)
 simple("fft of rows and columns", LINE, "jnp.fft.fft2(a)", ((128, 128), ("x",), "complex64"),
        out=("x",), best=28672)
+simple("associative scan", LINE, "lax.associative_scan(jnp.add, a)", ((64, 128), ("x",)),
+       out=("x",))
+simple("linear recurrence", LINE,
+       "lax.associative_scan(lambda u, v: (u[0] * v[0], u[1] * v[0] + v[1]), (a, b))[1]",
+       ((64, 128), ("x",)), ((64, 128), ("x",)), out=("x",))
+simple("cumulative maximum from the end", LINE, "lax.cummax(a, 0, reverse=True)",
+       ((64, 128), ("x",)), out=("x",), best=3584)
+simple("product along the sharded dimension", LINE, "jnp.prod(a, 0)", ((64, 128), ("x",)), out=(),
+       best=896)
+simple("positions in order", LINE, "jnp.argsort(a)", ((65536,), ("x",)), out=("x",))
+simple("median of a vector", LINE, "jnp.median(a)", ((65536,), ("x",)), out=())
+simple("fft of a cube", GRID, "jnp.fft.fftn(a)", ((32, 32, 32), ("x", "y"), "complex64"),
+       out=("x", "y"), best=57344)
+simple("fft, result split otherwise", LINE, "jnp.fft.fft2(a)", ((128, 128), ("x",), "complex64"),
+       out=(None, "x"), best=14336)
 
 # -- reshapes and redistribution ------------------------------------------------------------------
 simple("reshape 24 to 6x4 over 8", LINE, "a.reshape(6, 4, 32)", ((24, 32), ("x",)), out=(),

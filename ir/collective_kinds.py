@@ -17,7 +17,8 @@ from .program import Atom, Equation, Literal, Program, Var
 
 KINDS = {
     "psum": "all-reduce", "psum_invariant": "all-reduce", "unreduced_psum": "all-reduce",
-    "pmax": "all-reduce", "pmin": "all-reduce",
+    "pmax": "all-reduce", "pmin": "all-reduce", "pprod": "all-reduce", "pand": "all-reduce",
+    "por": "all-reduce", "pxor": "all-reduce",
     "all_gather": "all-gather", "all_gather_invariant": "all-gather",
     "all_gather_reduced": "all-gather",
     "reduce_scatter": "reduce-scatter", "unreduced_reduce_scatter": "reduce-scatter",

@@ -5,6 +5,7 @@ op's factor rule, LOCAL with typing on blocks. The walk over programs is in ir/v
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -151,7 +152,7 @@ def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -
         factor = rule.factors[f]
         if not axes:
             continue
-        if not factor.splittable:
+        if not factor.splittable_over(math.prod(size for _, _, size in axes)):
             raise Violation(f"`{op.name}` cannot run with factor {factor.name} ({factor.kind}) of "
                             f"`{rule}` split", "factor-kind")
         if factor.leaves_sum:

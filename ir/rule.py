@@ -68,9 +68,19 @@ class Factor:
         if self.kind == HALO:
             return self.reach > 0 or self.operator in ("mirror", "joined")
         if self.kind == REDUCE:
-            return self.operator in ("sum", "max", "min", "and", "or", "argmax", "argmin")
+            return True
         return (self.kind, self.operator) in (
             (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"), (ORDERED, "columns"))
+
+    def splittable_over(self, devices: int) -> bool:
+        """May it with the factor over so many devices, as far as its own size matters?
+
+        Columns must be long enough (ops/column_sort.py).
+        """
+        if self.operator != "columns":
+            return self.splittable
+        rows, rest = divmod(self.size, devices)
+        return not rest and not rows % devices and rows >= 2 * (devices - 1) ** 2
 
     @property
     def leaves_sum(self) -> bool:

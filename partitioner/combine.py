@@ -17,7 +17,7 @@ import numpy as np
 from ..ir.infer import infer
 from ..ir.levels import together
 from ..ir.op import Op, params_key
-from ..ir.ops.collective import pmax_p, pmin_p, ppermute_p, psum_invariant_p
+from ..ir.ops.collective import pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.reshape import reshape_p
 from ..ir.ops.slicing import slice_p
@@ -26,7 +26,7 @@ from .delay import joined_reasons
 
 SMALL = 16 * 1024
 """Bytes up to which a part is combined with others."""
-_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, ppermute_p))
+_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, ppermute_p))
 _MOST = 64
 WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""

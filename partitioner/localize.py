@@ -22,7 +22,7 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import Op
 from ..ir.ops.arithmetic import mul_p
-from ..ir.ops.collective import all_gather_invariant_p, axis_index_p, pmax_p, pmin_p
+from ..ir.ops.collective import axis_index_p, pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
 from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
@@ -31,14 +31,15 @@ from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsha
 from ..ir.use import Use, use_of
 from .callbacks import localize_callback
 from .factors import Axes, RuleInfo, project, rule_info
-from .moves import emit_moves, group_size
+from .moves import emit_moves
 from .redistribute import plan
 from .region_bodies import localize_manual_region, localize_plain, localize_region
 from .regions import has_region
 from .resolve import frozen_mesh, typed
 from .user_partitioned import localize_user_function
 
-FINISH = {"max": pmax_p, "min": pmin_p, "or": pmax_p, "and": pmin_p}
+FINISH = {"max": pmax_p, "min": pmin_p, "prod": pprod_p, "and": pand_p, "or": por_p, "xor": pxor_p}
+OF_BOOLS = {"and": pmin_p, "or": pmax_p}
 
 
 def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
@@ -227,14 +228,7 @@ class Lowering:
             results = self.emit(eqn.op, operands, params)
         for op, axes, reason in recipe.finish:
             self.reason = reason
-            if op is eqn.op:      # bits: no collective of their own, so the partial results meet
-                size = group_size(self.mesh, axes)
-                gather = {"axis_name": axes, "axis_size": size, "all_gather_dimension": 0,
-                          "tiled": False}
-                results = [self.emit(all_gather_invariant_p, [r], gather)[0] for r in results]
-                results = [self.emit(op, [r], {"axes": (0,)})[0] for r in results]
-            else:
-                results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
+            results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):
             if isinstance(result, Var) and result.name is None:
@@ -300,8 +294,8 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
         factor = info.factors[f]
         if factor.reducer:
             where = _place(info, f)
-            bits = factor.operator in ("and", "or") and declared[0].dtype != np.bool_
-            reducer = op if bits else FINISH[factor.operator]
+            bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
+            reducer = bools.get(factor.operator) or FINISH[factor.operator]
             before, texts = finish.get(reducer, ((), []))
             finish[reducer] = (before + axes, [*texts, f"{where} is over {', '.join(axes)}"])
     done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")

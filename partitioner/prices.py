@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.halo import Exchange
 from ..ir.mesh import AbstractMesh
-from ..ir.ops.column_sort import elements_received, fits
+from ..ir.ops.column_sort import elements_received
 from ..ir.ops.neighbours import plan_of
 from ..ir.row_exchange import joined, lacking
 from ..ir.rule import HALO, ORDERED, REDUCE, SCAN
@@ -107,8 +107,8 @@ def possible(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int
              ) -> bool:
     """Whether an emitter can work with factor f split over `axes`, as far as sizes matter."""
     factor = info.factors[f]
-    if factor.operator == "columns":
-        return fits(factor.size, math.prod(map(mesh.axis_size, axes)))
+    if not factor.splittable_over(math.prod(map(mesh.axis_size, axes))):
+        return False
     return not factor.reach or halo_plan(mesh, info, shapes, f, axes) is not None
 
 

@@ -23,7 +23,7 @@ _GENERATED = frozenset(("iota", "broadcast_in_dim", "axis_index", "empty"))
 _MOVED_ALONG = frozenset(("convert_element_type", "transpose", "slice", "rev", "pad", "select_n",
                           "all_slice", "concatenate"))
 _IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "psum", "psum_invariant",
-                       "pmax", "pmin", "unreduced_psum"))
+                       "pmax", "pmin", "pprod", "pand", "por", "pxor", "unreduced_psum"))
 
 
 def nbytes(aval: ArrayType) -> int:

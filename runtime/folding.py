@@ -28,6 +28,7 @@ SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
 GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
 EXTREMES = {"pmax": "max", "pmin": "min"}
+OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
@@ -70,7 +71,7 @@ def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms:
             if name == "retile":
                 found -= group
                 group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
-            if whole and (name in SUMS or name in EXTREMES or name in GATHERS):
+            if whole and (name in SUMS or name in EXTREMES or name in GATHERS or name in OTHERS):
                 found -= group
             else:
                 found |= group

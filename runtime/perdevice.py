@@ -32,7 +32,8 @@ Buffers = list[Any]        # one array a device, in mesh order; None where it is
 
 COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
            "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
-           "pmax": np.maximum, "pmin": np.minimum}
+           "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
+           "por": np.bitwise_or, "pxor": np.bitwise_xor}
 
 
 def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:

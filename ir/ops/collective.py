@@ -245,6 +245,14 @@ psum_p = _reduction(
     transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),))
 pmax_p = _reduction("pmax", "Maximum over the group.", exchange.max_group, groups=True)
 pmin_p = _reduction("pmin", "Minimum over the group.", exchange.min_group, groups=True)
+pprod_p = _reduction("pprod", "Product over the group.", exchange.combined_group(np.multiply),
+                     groups=False)
+pand_p = _reduction("pand", "Bits that are set in all blocks of the group.",
+                    exchange.combined_group(np.bitwise_and), groups=False)
+por_p = _reduction("por", "Bits that are set in some block of the group.",
+                   exchange.combined_group(np.bitwise_or), groups=False)
+pxor_p = _reduction("pxor", "Bits that are set in an odd number of blocks of the group.",
+                    exchange.combined_group(np.bitwise_xor), groups=False)
 unreduced_psum_p = _reduction(
     "unreduced_psum", "Finish a pending sum: the value was the sum over the group all along.",
     exchange.sum_group, groups=False, manual=_unreduced_to_invarying, jvp="linear", linear=((0,),),

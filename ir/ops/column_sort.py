@@ -29,12 +29,6 @@ _MOST_ZEROS = 1 << 22           # positions that fit, with a sign, where float32
 _NAN, _SIGN_OFF = 0x7FC00000, 0x7FFFFFFF
 
 
-def fits(size: int, devices: int) -> bool:
-    """Whether `size` elements over so many devices can be sorted by columns."""
-    rows, rest = divmod(size, devices)
-    return not rest and not rows % devices and rows >= 2 * (devices - 1) ** 2
-
-
 def elements_received(block: int, rows: int, devices: int) -> int:
     """Elements of one operand that a device receives. block: of its elements; rows: along the
     dimension."""

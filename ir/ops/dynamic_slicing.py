@@ -168,7 +168,8 @@ def _start(out: Emitting, context: LocalizeContext, d: int, start: Any) -> Any:
     """The start in the whole operand, moved so that the part is inside it; int32."""
     part = context.operand_types[1].shape if context.operand_types[1].shape else None
     m = part[d] if part else context.result_types[0].shape[d]
-    return out.clamped(out.convert(start, INT32), context.operand_types[0].shape[d] - m)
+    n = context.operand_types[0].shape[d]
+    return out.clamped(out.index(start, n), n - m)
 
 
 def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[int, ...]) -> tuple:

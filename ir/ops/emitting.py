@@ -63,6 +63,14 @@ class Emitting:
         return self.call("convert_element_type", x, new_dtype=np.dtype(dtype), weak_type=False,
                          sharding=None)
 
+    def index(self, x: Atom, size: int) -> Atom:
+        """Positions in a dimension of this size as int32; what is beyond its ends stays so."""
+        dtype = x.aval.dtype
+        if dtype.itemsize > 4 or (dtype.kind == "u" and dtype.itemsize == 4):
+            lowest = 0 if dtype.kind == "u" else -1
+            x = self.call("clamp", literal(lowest, dtype), x, literal(size, dtype))
+        return self.convert(x, INT32)
+
     def gathered(self, x: Atom, axes: tuple[str, ...]) -> Atom:
         """[devices along axes, ...]: the blocks of all of them, in order."""
         return self.call("all_gather_invariant", x, axis_name=axes, axis_size=self.size(axes),

@@ -59,6 +59,14 @@ def min_group(x: np.ndarray, lead: int, size: int, **_: Any) -> np.ndarray:
     return x.min(axis=lead - 1, keepdims=True)
 
 
+def combined_group(combine: np.ufunc) -> Callable[..., np.ndarray]:
+    """All blocks of a group, combined by a binary function."""
+    def evaluate(x: np.ndarray, lead: int, size: int, **_: Any) -> np.ndarray:
+        x = full_group(x, lead, size)
+        return combine.reduce(x, axis=lead - 1, keepdims=True, dtype=x.dtype)
+    return evaluate
+
+
 def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, tiled: bool,
             **_: Any) -> np.ndarray:
     g = lead - 1

@@ -165,7 +165,8 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
     def localize(context: LocalizeContext) -> list[Any]:
-        """Each device writes what it owns; of split queries it adds its own, to zero but for one.
+        """Each device writes what it owns; of split queries it adds its own, to zero but for one
+        (multiplies, one).
 
         Where written dimensions are split, positions are counted from the start of the block, and
         what lies outside of it is dropped: another device has it, or none.
@@ -175,11 +176,12 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
         params = context.params
         n: ScatterDimensionNumbers = params["dimension_numbers"]
         factors, axes_of = context.rule.factors, context.axes_of_factor
-        summed = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
-                       and factor.operator == "sum" for a in axes_of.get(f, ()))
-        if summed:
-            first = out.call("eq", context.block_offset(summed, 1), literal(0, INT32))
-            x = out.call("select_n", first, out.full(0, x.aval.shape, x.aval.dtype), x)
+        for operator, neutral in (("sum", 0), ("prod", 1)):
+            split_queries = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
+                                  and factor.operator == operator for a in axes_of.get(f, ()))
+            if split_queries:
+                first = out.call("eq", context.block_offset(split_queries, 1), literal(0, INT32))
+                x = out.call("select_n", first, out.full(neutral, x.aval.shape, x.aval.dtype), x)
         whole = context.operand_types[0].shape
         windows = slice_sizes_of(whole, context.operand_types[2].shape, n)
         split = split_dims(context, n.as_gather(), windows)

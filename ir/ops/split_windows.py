@@ -75,7 +75,7 @@ def own_windows(out: Emitting, context: LocalizeContext, indices: Atom,
     outside: Atom | None = None
     for c, d in enumerate(addressed):
         if c < len(n.start_index_map):
-            column = out.convert(out.part(indices, len(queries), c, c + 1), INT32)
+            column = out.index(out.part(indices, len(queries), c, c + 1), whole[d])
         else:
             column = out.full(0, (*queries, 1), INT32)
         highest = whole[d] - whole_sizes[d]

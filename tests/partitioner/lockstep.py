@@ -194,6 +194,10 @@ class Lockstep:
                 out[device] = np.stack([x[m] for m in members]).max(0)
             elif name == "pmin":
                 out[device] = np.stack([x[m] for m in members]).min(0)
+            elif name in ("pprod", "pand", "por", "pxor"):
+                combine = {"pprod": np.multiply, "pand": np.bitwise_and, "por": np.bitwise_or,
+                           "pxor": np.bitwise_xor}[name]
+                out[device] = combine.reduce([x[m] for m in members], dtype=x[device].dtype)
             elif name in ("all_gather", "all_gather_invariant"):
                 join = np.concatenate if p["tiled"] else np.stack
                 out[device] = join([x[m] for m in members], p["all_gather_dimension"])

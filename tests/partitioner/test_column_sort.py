@@ -11,7 +11,7 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.ops.column_sort import fits
+from shardtrace.ir.rule import Factor
 
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.0, -1.0, 3.4e38, -3.4e38]
 
@@ -103,6 +103,9 @@ def test_what_is_made_of_sorting(f):
 
 
 def test_blocks_too_short_for_columns_are_gathered():
+    def fits(size, devices):
+        return Factor("k", size, "ordered", "columns").splittable_over(devices)
+
     assert not fits(64, 8) and fits(1024, 8) and not fits(1020, 8) and fits(4, 2)
     x = vector(64, "random", np.float32)
     assert agree(jnp.sort, [x], [("x",)], ("x",), exact=True) == 7 * 8 * 4

@@ -89,3 +89,17 @@ def test_a_window_that_starts_at_no_index_begins_at_the_first_row():
 ])
 def test_derivatives_of_parts(f):
     agree(lambda a: st.grad(f)(a), [X], [("x",)], ("x",))
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+@pytest.mark.parametrize("dtype", [np.uint32, np.int8, np.uint8])
+def test_positions_of_any_dtype(mode, dtype):
+    places = np.array([[0], [61], [127], [np.iinfo(dtype).max]], dtype)
+    numbers = lax.GatherDimensionNumbers((1, 2), (), (0,))
+    agree(lambda a, i: lax.gather(a, i, numbers, (4, 6), mode=mode), [X, places], [("x",), ()], ())
+    updates = np.ones((4, 4, 6), np.float32)
+    written = lax.ScatterDimensionNumbers((1, 2), (), (0,))
+    agree(lambda a, i, u: lax.scatter_add(a, i, u, written, mode=mode), [X, places, updates],
+          [("x",), (), ()], ("x",))
+    agree(lambda a, i: lax.dynamic_slice(a, (i,), (4,)), [X[:, 0], places[2, 0]], [("x",), ()],
+          ())
