@@ -161,7 +161,9 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
     for dims, plain, shape in zip(info.maps, info.plain, shapes, strict=True):
         if plain is None:
             entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
-            if entries is None:
+            if entries is None or any([
+                    info.factors[f].size % parts_of(mesh, axes_of.get(f, ()))
+                    for split in dims if len(split) > 1 for f in split]):
                 return None
         else:
             entries = tuple([axes_of.get(f, ()) for f in plain])

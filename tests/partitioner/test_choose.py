@@ -10,7 +10,7 @@ from building import Build, auto, literal
 
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.choose import Site, choose
+from shardtrace.partitioner.choose import Site, choose, legal_choice
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
 from shardtrace.partitioner.pipeline import partition
@@ -156,3 +156,13 @@ def test_scalars_and_literals_need_nothing():
     s = b.sum(x, 0, 1)
     done = run(b.program(b.op("mul", b.op("add", s, literal(1)), s), b.op("neg", x)), [P("x")])
     assert kinds(done) == ["psum_invariant"]
+
+
+def test_a_factor_of_two_is_not_cut_in_four():
+    """16 columns as 2 x 8: over x and y together they are cut in the second factor as well."""
+    info = rule_info(make_rule("d0 d1 -> d0 (r1 d1)", [(5, 8)], [(5, 16)], {"r1": 2}))
+    r1 = next(f for f, factor in enumerate(info.factors) if factor.name == "r1")
+    cube = auto(2, 2, 2)
+    options = [[(5, 8), (5, 16)], [4, 4]]
+    assert legal_choice(cube, info, *options, {r1: ("x", "y")}, (frozenset(),)) is None
+    assert legal_choice(cube, info, *options, {r1: ("x",)}, (frozenset(),)) is not None
