@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import math
+import os
 import threading
 from collections import deque
 from typing import Any
@@ -114,7 +115,15 @@ class BufferPool:
             self._free.pop()
 
 
-POOL = BufferPool()
+def _limit() -> int:
+    """An eighth of the machine's memory, and 2 GB at most."""
+    names = getattr(os, "sysconf_names", {})
+    if "SC_PHYS_PAGES" not in names or "SC_PAGE_SIZE" not in names:
+        return 1 << 30
+    return min(1 << 31, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8)
+
+
+POOL = BufferPool(_limit())
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

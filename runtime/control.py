@@ -8,14 +8,12 @@ loops and branches inside, so that a device that is done neither prolongs a loop
 """
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.keys import storage_dtype
-from ..ir.pool import empty
 from ..ir.program import Equation, Program
 from .axes import MeshAtoms
 from .calls import Call
@@ -24,6 +22,7 @@ from .folding import every_equation
 from .layout import Atoms, Layout, array_shape
 from .masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from .plan import Plan
+from .scanning import Body, scan_runner
 from .workspace import Value
 
 Arrays = list[Any]
@@ -73,23 +72,6 @@ class Inner:
         q = self.planner
         return [q.view(x, t.stack, t.split)
                 for x, t in zip(self.results, layouts, strict=True)]
-
-
-class Body(NamedTuple):
-    """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
-    """
-    before: Plan | None
-    plan: Plan
-    first: int
-    last: int
-
-    def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
-        """The body as a function of all its arguments, when it is about to run."""
-        if self.before is None:
-            return self.plan.step
-        made = self.before.step(arguments[self.first:self.last])
-        plan = self.plan
-        return lambda given: plan.step([*given, *made])
 
 
 def _runs_again(call: Call) -> bool:
@@ -166,7 +148,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
     dtypes = [storage_dtype(v.dtype) for v in types]
-    run = _scan(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
+    run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
                 list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)))
     slots = [*mask_slot, *(x.slot for x in operands[:nc]),
              *(p.view(x, t.stack, t.split) for x, t in
@@ -174,47 +156,6 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
     for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
         p.bind(var, layout, slot)
-
-
-def _scan(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
-          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
-          ) -> Callable[..., Arrays]:
-    """The function of mask, constants, carry and items. depths: where the items' dimension is.
-
-    results: of what iterations give, shape and dtype of all together, and where the dimension is.
-    """
-    def run(*arrays: Any) -> Arrays:
-        head = arrays[:masks + nc]
-        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
-        ys = [empty(shape, dtype) for shape, dtype, _ in results]
-        if not length:
-            return [*carry, *ys]
-        if check is not None:
-            check(arrays[0])
-        step = body.bound(head)
-        items = [_items(x, depth, reverse)
-                 for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
-        places = [np.moveaxis(y, depth, 0) if depth else y
-                  for y, (_, _, depth) in zip(ys, results, strict=True)]
-        order = range(length - 1, -1, -1) if reverse else range(length)
-        each = zip(*items, strict=True) if items else itertools.repeat(())
-        for i, here in zip(order, each, strict=False):
-            out = step([*head, *carry, *here])
-            carry = out[:nk]
-            for y, value in zip(places, out[nk:], strict=True):
-                y[i] = value
-        return [*carry, *ys]
-
-    return run
-
-
-def _items(x: Any, depth: int, reverse: bool) -> Any:
-    """The slices of an array along a dimension, one after the other."""
-    if depth:
-        x = np.moveaxis(x, depth, 0)
-    if x.ndim == 1:                 # arrays of rank 0, not numpy's scalars
-        x = [x[i, ...] for i in range(len(x))]
-    return x[::-1] if reverse else x
 
 
 # -- while -----------------------------------------------------------------------------------------

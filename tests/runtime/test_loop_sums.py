@@ -29,7 +29,7 @@ def put(mesh, x, *spec):
 def carried(monkeypatch):
     """The layouts of what scans carry and stack, as they are planned."""
     found = []
-    original = control._scan
+    original = control.scan_runner
 
     def noted(body, check, nc, nk, masks, length, reverse, depths, results):
         found.append([shape for shape, _, _ in results])
@@ -40,7 +40,7 @@ def carried(monkeypatch):
             found[-1] = [x.shape for x in out]
             return out
         return watched
-    monkeypatch.setattr(control, "_scan", noted)
+    monkeypatch.setattr(control, "scan_runner", noted)
     return found
 
 

@@ -1,0 +1,77 @@
+"""Running a scan: the body's plan for each item, with the results of iterations put in place.
+
+What an iteration costs beside the body's calls is taken care of here: constants of the body are
+computed once, items are views that numpy's iteration gives, and results are written where they
+belong.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..ir.pool import empty
+from .masks import Guard
+from .plan import Plan
+
+Arrays = list[Any]
+
+
+class Body(NamedTuple):
+    """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
+    """
+    before: Plan | None
+    plan: Plan
+    first: int
+    last: int
+
+    def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
+        """The body as a function of all its arguments, when it is about to run."""
+        if self.before is None:
+            return self.plan.step
+        made = self.before.step(arguments[self.first:self.last])
+        plan = self.plan
+        return lambda given: plan.step([*given, *made])
+
+
+def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
+          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
+          ) -> Callable[..., Arrays]:
+    """The function of mask, constants, carry and items. depths: where the items' dimension is.
+
+    results: of what iterations give, shape and dtype of all together, and where the dimension is.
+    """
+    def run(*arrays: Any) -> Arrays:
+        head = arrays[:masks + nc]
+        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
+        ys = [empty(shape, dtype) for shape, dtype, _ in results]
+        if not length:
+            return [*carry, *ys]
+        if check is not None:
+            check(arrays[0])
+        step = body.bound(head)
+        items = [_items(x, depth, reverse)
+                 for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
+        places = [np.moveaxis(y, depth, 0) if depth else y
+                  for y, (_, _, depth) in zip(ys, results, strict=True)]
+        order = range(length - 1, -1, -1) if reverse else range(length)
+        each = zip(*items, strict=True) if items else itertools.repeat(())
+        for i, here in zip(order, each, strict=False):
+            out = step([*head, *carry, *here])
+            carry = out[:nk]
+            for y, value in zip(places, out[nk:], strict=True):
+                y[i] = value
+        return [*carry, *ys]
+
+    return run
+
+
+def _items(x: Any, depth: int, reverse: bool) -> Any:
+    """The slices of an array along a dimension, one after the other."""
+    if depth:
+        x = np.moveaxis(x, depth, 0)
+    if x.ndim == 1:                 # arrays of rank 0, not numpy's scalars
+        x = [x[i, ...] for i in range(len(x))]
+    return x[::-1] if reverse else x
