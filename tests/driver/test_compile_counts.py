@@ -124,7 +124,7 @@ def evaluations(monkeypatch):
 @pytest.mark.parametrize("program", [chain, network])
 def test_evaluations_do_not_grow_with_equations_of_the_same_kinds(evaluations, program):
     counts = []
-    for layers in (10, 30):
+    for layers in (20, 60):
         st.clear_caches()
         evaluations.clear()
         compiled(program(mesh_of((2, 4)), layers))
