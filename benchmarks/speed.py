@@ -43,10 +43,13 @@ def measure(options: argparse.Namespace) -> Report:
         before = Report.from_data(json.loads(options.load.read_text()))
         report.programs, report.widths = before.programs, before.widths
         report.growth, report.start = before.growth, before.start
-    wanted = [p for p in names().values() if options.k in p.name]
+    wanted = [p for p in names().values()
+              if not options.k or any(k in p.name for k in options.k)]
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+        if options.json:                    # what is found is kept if the rest is broken off
+            options.json.write_text(json.dumps(report.data(), indent=1) + "\n")
     if "programs" in options.only:
         for p in wanted:
             report.programs[p.name] = race(p, pythons, rounds, options.best)
@@ -79,7 +82,8 @@ def main() -> None:
     """Measure, show, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--jax", metavar="PYTHON", help="compare with JAX, run by this Python")
-    parser.add_argument("-k", default="", metavar="NAME", help="only programs whose name has this")
+    parser.add_argument("-k", nargs="+", default=[], metavar="NAME",
+                        help="only programs whose name has one of these")
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")
     parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument("--best", action="store_true",
@@ -97,8 +101,6 @@ def main() -> None:
         os.environ["SPEED_CLOCK"] = "cpu"
     report = measure(options)
     show(report)
-    if options.json:
-        options.json.write_text(json.dumps(report.data(), indent=1) + "\n")
     if options.write:
         options.write.write_text(document(report))
 
