@@ -7,6 +7,8 @@ element-counting bound. After the direct exchanges of "Memory-efficient array re
 """
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 from ..diagnostic import fail
 from ..factor_axes import axis_set
 from ..op import Collective, Op, defop
+from ..pool import empty
 from ..row_exchange import lacking, sources
 from ..rule import FactorRule, make_rule
 from ..types import ArrayType, ManualState
@@ -48,10 +51,41 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     return [ManualState(axis_set(m.varying.union(axes), t.mesh), m.unreduced, m.reduced)]
 
 
+_SLAB = 1 << 14            # elements for which a copy of their own costs little
+
+
+@functools.lru_cache(1024)
+def _slabs(size: int, parts: tuple[int, ...], wanted: tuple) -> list[tuple[int, ...]]:
+    """(member, begin, end, owner, start): rows that follow each other here and there."""
+    owner, where = sources(size, parts, wanted)
+    found = []
+    for member in range(size):
+        own, at = owner[member], where[member]
+        cuts = np.flatnonzero((np.diff(own) != 0) | (np.diff(at) != 1)) + 1
+        for begin, end in itertools.pairwise((0, *cuts.tolist(), len(own))):
+            if end > begin and own[begin] >= 0:
+                found.append((member, begin, end, int(own[begin]), int(at[begin])))
+    return found
+
+
 def _evaluate(x: np.ndarray, lead: int, size: int, *, axis_name: tuple[str, ...], axis_size: int,
               dimension: int, parts: tuple[int, ...], wanted: tuple) -> np.ndarray:
     g, d = lead - 1, lead + dimension
-    x = np.moveaxis(exchange.full_group(x, lead, size), (g, d), (0, 1))
+    x = exchange.full_group(x, lead, size)
+    slabs = _slabs(size, parts, wanted)
+    if len(slabs) <= max(64, x.size // _SLAB):
+        shape = list(x.shape)
+        shape[d] = sum(run[2] for run in wanted)
+        whole = sum(end - begin for _, begin, end, _, _ in slabs) == size * shape[d]
+        out = empty(tuple(shape), x.dtype) if whole else np.zeros(shape, x.dtype)
+        to: list[Any] = [slice(None)] * x.ndim
+        source = list(to)
+        for member, begin, end, owner, start in slabs:
+            to[g], to[d] = member, slice(begin, end)
+            source[g], source[d] = owner, slice(start, start + end - begin)
+            out[tuple(to)] = x[tuple(source)]
+        return out
+    x = np.moveaxis(x, (g, d), (0, 1))
     owner, where = sources(size, parts, wanted)
     flat = np.ascontiguousarray(x).reshape(size * x.shape[1], *x.shape[2:])
     out = flat[np.maximum(owner, 0) * x.shape[1] + where]
