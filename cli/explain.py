@@ -146,7 +146,11 @@ def check(options: argparse.Namespace) -> int:
     if options.budget is None and not options.warnings:
         raise Problem("give --budget FILE, --warnings, or both")
     out = Output(options)
-    found, missing = several(options.target, options)
+    found: list[Found] = []
+    missing: list[str] = []
+    for target in (options.target, *options.more):
+        some, lacking = several(target, options)
+        found, missing = [*found, *some], [*missing, *lacking]
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     for f, e in _different([(f, explained(f, options)) for f in counted(found, "checking")]):
@@ -188,14 +192,14 @@ def _limits(options: argparse.Namespace, found: Found) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise Problem(f"{options.budget}: a budget is a table of limits")
     budget = table
-    for key in (options.target, found.label, found.name):
+    for key in (found.label, found.label.partition(".py:")[0] + ".py", found.name):
         if isinstance(table.get(key), dict):
             budget = table[key]
             break
     limits = {k: budget[k] for k in LIMITS if k in budget}
     known = any(isinstance(v, dict) for v in table.values())
     if not limits and not known:
-        raise Problem(f"{options.budget} sets no limit for {options.target}: give one of "
+        raise Problem(f"{options.budget} sets no limit for {found.label}: give one of "
                       f"{', '.join(LIMITS[:3])}")
     unknown = sorted(k for k, v in budget.items() if k not in LIMITS and not isinstance(v, dict))
     if unknown:

@@ -65,6 +65,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("check", explain.check,
                "Fail when bytes, collectives or memory exceed a budget, or on warnings.",
                costs=True)
+    sub.add_argument("more", nargs="*", metavar="target", help="further targets")
     sub.add_argument("--budget", type=Path, metavar="FILE",
                      help="a TOML or JSON file with max_bytes, max_peak_bytes, kinds, axis")
     sub.add_argument("--warnings", action="store_true",

@@ -135,6 +135,18 @@ def test_a_budget_file_that_is_wrong_is_told(layer, said, tmp_path, text, phrase
     assert said("check", layer)[0] == 2
 
 
+def test_several_targets_are_checked_at_once(layer, dumps, said, tmp_path):
+    budget = tmp_path / "budget.toml"
+    budget.write_text("max_bytes = 30000\n")
+    given = [layer, dumps["resharded"], dumps["optimized"]]
+    status, out, _ = said("check", *given, "--budget", budget)
+    assert status == 0 and out.count("within the budget") == 3
+    budget.write_text(f'max_bytes = 30000\n["{dumps["optimized"]}"]\nmax_bytes = 10\n')
+    status, out, _ = said("check", *given, "--budget", budget, "--json")
+    assert status == 1
+    assert [c["ok"] for c in json.loads(out)["checked"]] == [True, True, False]
+
+
 def test_check_fails_on_warnings(write, said):
     path = write("""
 @st.jit
