@@ -6,6 +6,7 @@ A block of text after `<!-- file: NAME -->` is a file; in a `console` block, wha
 from __future__ import annotations
 
 import doctest
+import json
 import pathlib
 import re
 import shlex
@@ -66,3 +67,31 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
     for match in re.finditer(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
         if match[1] not in files:
             exec(compile(match[1], str(page), "exec"), names)
+
+
+def test_the_fields_of_json_are_those_of_the_page(tmp_path, monkeypatch, capsys):
+    text = (DOCS / "cli.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    for match in FILE.finditer(text):
+        (tmp_path / match[1]).write_text(match[2])
+    (tmp_path / "dumps").mkdir()
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]* \| (.*) \|$", text.split("## JSON")[1], re.MULTILINE))
+    commands_ = {
+        "explain": "train.py:layer --suggest 1", "collectives": "train.py:layer",
+        "run": "train.py:layer --most 4", "check": "train.py:layer --budget budget.toml",
+        "why": "train.py:layer h.1", "diff": "train.py:layer train.py:layer",
+        "fmt": "--check add.st", "completion": "bash", "trace": "train.py:layer",
+        "reduce": "train.py:layer --collective all-gather"}
+    for verb, words in commands_.items():
+        assert main([verb, *shlex.split(words), "--json"]) in (0, 1)
+        found = json.loads(capsys.readouterr().out)
+        listed = re.findall(r"`([^`]*)`", rows[verb])
+        fields = set(listed[0].split())
+        if verb in ("trace",):
+            fields -= {"stages"}
+        assert fields <= set(found), (verb, fields - set(found))
+        if verb == "explain":
+            assert set(found) - {"schema", "command"} == fields
+            assert set(found["collectives"][0]) == set(listed[1].split())
+            assert set(found["collectives"][0]["suggestions"][0]) == set(listed[2].split())
+    forget(tmp_path)
