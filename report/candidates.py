@@ -17,6 +17,7 @@ from ..ir.location import Location
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Equation, Program, Var
+from ..ir.retiling import joined_axes
 from ..ir.sharding import NamedSharding
 from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import Entries
@@ -169,6 +170,7 @@ class Candidates:
         entries = self.entries.get(t)
         if entries is None:
             return
+        entries = self.joined(entries)
         for new in self.specs(var.aval.shape, entries, axes, wanted):
             spec = spec_from_entries(new)
             if place.is_argument:
@@ -208,6 +210,7 @@ class Candidates:
               wanted: Entries | None) -> Iterator[Entries]:
         """Other layouts of the same value that differ in these axes alone."""
         seen: set[Entries] = set()
+        entries, wanted = self.joined(entries), self.joined(wanted) if wanted else wanted
         if wanted is not None and len(wanted) == len(entries) and not any(
                 ":" in str(a) for e in wanted for a in e):
             seen.add(wanted)
@@ -225,6 +228,13 @@ class Candidates:
             yield bare
         if entries not in seen and any(entries) and entries != bare:
             yield entries                # pinned as it is, against what propagates through
+
+    def joined(self, entries: Entries) -> Entries:
+        """The layout with the parts of an axis that follow each other as that axis."""
+        if all(a in self.mesh.shape for e in entries for a in e):
+            return entries
+        (found,) = joined_axes([entries], self.mesh.shape)
+        return tuple(map(tuple, found))
 
     # -- results ---------------------------------------------------------------------------------
 

@@ -64,13 +64,15 @@ class Cause:
 
     move: the `reshard` of the RESHARDED program, None where the user asked for the collective
     itself. equation: the one that needs its operand otherwise, or leaves a pending sum. text: why,
-    with names; paths: where the axes come from; holds: what keeps a value from having them.
+    with names; paths: where the axes come from; holds: what keeps a value from having them. asked:
+    where the user asked for the layout, of an exchange that only brings a finished sum to it.
     """
     move: Equation | None
     equation: Equation | None
     text: str
     paths: tuple[Path, ...] = ()
     holds: tuple[Hold, ...] = ()
+    asked: Location | None = None
 
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest first."""

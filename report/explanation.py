@@ -73,7 +73,7 @@ class ExplainedCollective:
 
     @property
     def source(self) -> Location:
-        return self.record.source
+        return self.cause.asked or self.record.source
 
     @property
     def total_bytes(self) -> int:

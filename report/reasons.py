@@ -47,7 +47,17 @@ class Reasons(AxisPaths):
             paths += self.layout_paths(operand, result, equation)
         return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
                      tuple(dict.fromkeys(self.holds(move, equation, frozenset(
-                         map(str, record.mesh_axes))))))
+                         map(str, record.mesh_axes))))), self.asked(result, summed, record))
+
+    def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
+              ) -> Location | None:
+        """Where the layout of a sum was asked for, if this exchange does more than finish it."""
+        axes = {str(a) for a in record.mesh_axes}
+        if not summed or record.kind in ("all-reduce", "reduce-scatter") or axes <= summed:
+            return None
+        found = [h.root_location for h in self.held(result)
+                 if h.root == "`with_sharding_constraint`" and h.root_location.line]
+        return found[0] if found else None
 
     def vetoes(self, cause: Cause) -> tuple[str, ...]:
         """Why the values at hand have not the axes that would have avoided the exchange."""

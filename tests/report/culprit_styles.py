@@ -32,11 +32,11 @@ def named(*spec, mesh=MESH):
     return NamedSharding(mesh, P(*spec))
 
 
-def case(*args, mesh=MESH, source=None, **options):
+def case(*args, mesh=MESH, source=None, into=CASES, **options):
     """source: the function whose lines hold the culprit, where it is not the one decorated."""
     def enter(f):
         jitted = f if isinstance(f, type(st.jit(len))) else st.jit(f, **options)
-        CASES[f.__name__] = (jitted, args, mesh, source or getattr(f, "_f", f))
+        into[f.__name__] = (jitted, args, mesh, source or getattr(f, "_f", f))
         return f
     return enter
 

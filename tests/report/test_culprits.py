@@ -1,8 +1,8 @@
 """In programs of many styles the unwanted collective is named with its line, and can be avoided.
 
-For each program of culprit_styles.py: the line is named; the first suggestion for it, applied,
-leaves no such collective there, lowers the modelled time, costs what it says, and leaves every
-value equal to what the program computes on whole values.
+For each program of culprit_styles.py and culprit_models.py: the line is named; the first suggestion
+for it, applied, leaves no such collective there, lowers the modelled time, costs what it says, and
+leaves every value equal to what the program computes on whole values.
 """
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ import pytest
 import shardtrace as st
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-import culprit_styles as styles
+import culprit_models
+import culprit_styles
 
 SAME = {"rtol": 2e-4, "atol": 1e-4}
+CASES = {**culprit_styles.CASES, **culprit_models.CASES}
+EXPLICIT = (culprit_styles.EXPLICIT, culprit_models.EXPLICIT)
 # The dearest collective of these is one that they are meant to have; the unwanted one comes next.
-NOT_DEAREST = {"activation_constrained_by_rows_of_the_wrong_axis",
+NOT_DEAREST = {"value_and_grad_step", "activation_constrained_by_rows_of_the_wrong_axis",
                "activation_made_whole_in_the_middle"}
 
 
@@ -48,10 +51,10 @@ def whole(args):
     return st.tree.map(np.asarray, args)
 
 
-@pytest.mark.parametrize("name", styles.CASES)
+@pytest.mark.parametrize("name", CASES)
 def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name):
-    jitted, args, mesh, source = styles.CASES[name]
-    explicit = mesh is styles.EXPLICIT
+    jitted, args, mesh, source = CASES[name]
+    explicit = mesh in EXPLICIT
     with st.set_mesh(mesh) if explicit else contextlib.nullcontext():
         found = st.explain(jitted)(*args)
         lines = marked(source)
