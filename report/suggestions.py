@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -31,7 +32,7 @@ SINGLES = 48       # candidates tried for one collective, fewer of a large progr
 PAIRS = 24
 WORK = 10_000      # equations that the trials for one collective may partition between them
 FEWEST = 6         # candidates that are tried however large the program
-REFUSED = (TypeError, ValueError, ShardtraceError, AssertionError)
+REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 _SAME = 1e-9       # differences of time below this part are none
 _ALIKE = 0.02      # of two that are as fast within this part the simpler comes first
 _HARM = (1.01, 1.25)     # more memory or operations than this counts as raising them, or much so
@@ -182,10 +183,12 @@ class Search:
         if key in self.tried:
             return self.tried[key]
         result: _Tried | None = None
-        try:
-            partitioned = self.subject.changed(changes)
-        except REFUSED:
-            partitioned = None               # the program does not type-check that way
+        with warnings.catch_warnings():      # what a trial warns of is not about the user's program
+            warnings.simplefilter("ignore")
+            try:
+                partitioned = self.subject.changed(changes)
+            except REFUSED:
+                partitioned = None           # the program does not type-check that way
         if partitioned is not None:
             result = _summary(partitioned, figures(partitioned.local, self.topology,
                                                    self.subject.donated))

@@ -243,3 +243,13 @@ def test_what_was_not_tried_is_said():
     few = st.explain(jitted, trials=2)(*args)
     assert few.collectives[0].search.tried == 2
     assert f"of {c.search.candidates} candidates the first 2 were tried" in str(few)
+
+
+def test_trials_leave_no_dumps_and_warn_of_nothing(tmp_path, recwarn):
+    jitted, _, args, _ = culprits.CASES["two_columns"]
+    with st.config.override(shardtrace_dump=str(tmp_path)):
+        found = st.explain(st.jit(jitted._f))(*args)
+        written = len(list(tmp_path.iterdir()))
+        assert found.collectives[0].suggestions
+        assert written and len(list(tmp_path.iterdir())) == written
+    assert not recwarn.list
