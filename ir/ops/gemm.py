@@ -34,6 +34,9 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
     a, a_labels = _sum_private(a, a_labels, b_labels, out_labels)
     b, b_labels = _sum_private(b, b_labels, a_labels, out_labels)
     plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    if plan.factors is not None:
+        out = _element_products(a, b, *plan.factors, kind)
+        return out.astype(np.int64).astype(dtype) if exact else out
     left = _matrices(a, *plan.a_orders, plan.batch)
     right = _matrices(b, *plan.b_orders, plan.batch)
     out = _product_of(left, right, kind)
@@ -62,6 +65,12 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
             x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
         return None
     plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    if plan.factors is not None:
+        of_a, of_b = plan.factors
+
+        def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return _element_products(a.reshape(a_shape), b.reshape(b_shape), of_a, of_b, dtype)
+        return outer
     left = _row_major(a_shape, *plan.a_orders, plan.batch)
     right = _row_major(b_shape, *plan.b_orders, plan.batch)
     if left is None or right is None:
@@ -111,7 +120,7 @@ def _row_major(shape: Shape, first: tuple, second: tuple, free: int, summed: int
 class _Plan:
     """How two label lists become stacks of matrices; see `_plan`."""
 
-    __slots__ = ("a_orders", "b_orders", "batch", "permutation", "sizes")
+    __slots__ = ("a_orders", "b_orders", "batch", "factors", "permutation", "sizes")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -123,6 +132,7 @@ def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
     summed = [x for x in a if x in in_b and x not in in_out]
     plan = _Plan()
     plan.batch = len(batch)
+    plan.factors = None if summed else (_aligned(a, out), _aligned(b, out))
     plan.a_orders = _orders(a, batch, rows, summed, False)
     plan.b_orders = _orders(b, batch, columns, summed, True)
     order = (*batch, *rows, *columns)
@@ -130,6 +140,20 @@ def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
     permutation = tuple(order.index(x) for x in out)
     plan.permutation = None if permutation == tuple(range(len(out))) else permutation
     return plan
+
+
+def _aligned(labels: tuple, out: tuple) -> tuple:
+    """The permutation and the index that bring an operand beside a result with labels `out`."""
+    own = [x for x in out if x in labels]
+    return (tuple(labels.index(x) for x in own),
+            tuple(slice(None) if x in labels else None for x in out))
+
+
+def _element_products(a: np.ndarray, b: np.ndarray, of_a: tuple, of_b: tuple, dtype: np.dtype
+                      ) -> np.ndarray:
+    """The products where nothing is summed, which need no matrices."""
+    a, b = a.transpose(of_a[0])[of_a[1]], b.transpose(of_b[0])[of_b[1]]
+    return np.multiply(a, b, out=empty(np.broadcast_shapes(a.shape, b.shape), dtype))
 
 
 def _orders(labels: tuple, batch: list, free: list, summed: list, right: bool) -> tuple:

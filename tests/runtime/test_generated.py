@@ -75,3 +75,20 @@ def test_a_prepared_product_is_the_product(labels, contiguous):
     assert f is not None
     np.testing.assert_allclose(f(a, b), contract(a, a_labels, b, b_labels, out, F32), rtol=1e-5)
     np.testing.assert_allclose(f(a, b), np.einsum(labels, a, b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", ["i,j->ij", "te,td->etd", "te,td->ted", "ab,c->abc", "t,t->t",
+                                    ",ij->ji", "ba,ab->ab"])
+def test_a_product_without_a_sum_is_one_multiplication(labels):
+    sizes = dict(zip("abcdeijt", (2, 3, 4, 5, 6, 7, 8, 9), strict=True))
+    (a_labels, b_labels), out = labels.split("->")[0].split(","), labels.split("->")[1]
+    a, b = (data(*(sizes[x] for x in t)) for t in (a_labels, b_labels))
+    f = prepared(a.shape, a_labels, b.shape, b_labels, out, F32)
+    assert f is not None
+    for product in (f(a, b), contract(a, a_labels, b, b_labels, out, F32)):
+        np.testing.assert_array_equal(product, np.einsum(labels, a, b))
+        assert product.flags.c_contiguous
+    whole = [np.round(x * 10).astype(np.int8) for x in (a, b)]
+    np.testing.assert_array_equal(
+        contract(whole[0], a_labels, whole[1], b_labels, out, np.dtype(np.int32)),
+        np.einsum(labels, *(x.astype(np.int32) for x in whole)))
