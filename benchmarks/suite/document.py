@@ -26,7 +26,8 @@ falls on all alike; figures are medians over the rounds.
   timed many at a time.
 - *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs after all caches were
   cleared, so that buffers kept for later runs count; *resident*: the growth of the resident
-  set to its peak, likewise; where the plain version needs {SMALLEST_PEAK / 1e6:g} MB or more.
+  set to its peak in a process that ran nothing before. Both where the plain version needs
+  {SMALLEST_PEAK / 1e6:g} MB or more.
 - *devices*: the same arguments over 8 devices and over 512, run in turns.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
   of 8 and of 65,536 devices; a step whose batch is split over one to six axes.

@@ -97,6 +97,10 @@ class Worker:
 
         To be asked first, as `resident`: buffers that are kept for later runs are part of it.
         """
+        self.run()                          # what it imports is no part of it
+        if not self.plain:
+            self.lib.root.clear_caches()
+        gc.collect()
         call = self._ready()
         tracemalloc.start()
         try:
@@ -107,7 +111,10 @@ class Worker:
             tracemalloc.stop()
 
     def resident(self) -> int | None:
-        """The same as the system sees it: growth of the resident set to its peak. On Linux only."""
+        """The same as the system sees it: growth of the resident set to its peak. On Linux only.
+
+        In a process that ran nothing before: memory that was given back may still be resident.
+        """
         call = self._ready()
         if not Path("/proc/self/clear_refs").exists():
             return None
@@ -118,12 +125,9 @@ class Worker:
         return _status("VmHWM") - before
 
     def _ready(self) -> Callable[[], Any]:
-        """A call of the compiled program, which has not run yet; its modules are loaded."""
-        self.run()
+        """A call of the compiled program, which has not run yet."""
         if self.plain:
             return self.run
-        self.lib.root.clear_caches()
-        gc.collect()
         compiled = self.fresh().trace(*self.args).lower().compile()
         return lambda: self.lib.root.block_until_ready(compiled(*self.args))
 
