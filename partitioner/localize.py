@@ -118,6 +118,7 @@ class Lowering:
         self.book = _book(mesh)
         self.scalars: dict[ArrayType, ArrayType] = {}     # types of literals, on this mesh
         self.manual = manual              # inside the body of a shard_map
+        self.bodies: dict[tuple, Program] = {}            # of loops and branches, lowered
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
         self.env: dict[Var, Atom] = {}
@@ -175,7 +176,9 @@ class Lowering:
 
     def nested(self) -> Lowering:
         """For a program inside this one."""
-        return Lowering(self.mesh, self.manual)
+        inside = Lowering(self.mesh, self.manual)
+        inside.bodies = self.bodies
+        return inside
 
     def block_type(self, aval: ArrayType, axes: frozenset[str]) -> ArrayType:
         """The type of a block of a value of this type that varies over `axes`."""

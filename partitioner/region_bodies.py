@@ -138,19 +138,29 @@ def _predicate(eqn: Equation, operands: Sequence[Atom], programs: Sequence[Progr
 
 
 def _body(out: Lowering, region: Region, p: int, states: Sequence[frozenset[str]]) -> Program:
+    """A program of the region on blocks, its parameters varying as their slots do.
+
+    Remembered, since the body of a loop around this one may be lowered several times until it is
+    known what its carries vary over: otherwise loops within loops would double the work each.
+    """
     program = region.programs[p][2]
-    inside = out.nested()
-    invars: list[Var] = []
     entering = {i: states[s] for s, slot in enumerate(region.slots)
                 for q, i in slot.inputs if q == p}
-    for i, var in enumerate(program.invars):
-        invars.append(Var(out.block_type(var.aval, entering[i]), var.name))
-    inside.bind_all(program.invars, invars)
-    inside.constants(program)
-    inside.body(program)
-    return Program(program.name, invars, inside.eqns, [inside.atom(v) for v in program.outvars],
-                   consts=inside.consts, mesh=out.mesh, level=Level.LOCAL,
-                   arg_names=program.arg_names, result_names=program.result_names)
+    varying_over = tuple([entering[i] for i in range(len(program.invars))])
+    key = (program, varying_over, out.manual)
+    found = out.bodies.get(key)
+    if found is None:
+        inside = out.nested()
+        invars = [Var(out.block_type(v.aval, axes), v.name)
+                  for v, axes in zip(program.invars, varying_over, strict=True)]
+        inside.bind_all(program.invars, invars)
+        inside.constants(program)
+        inside.body(program)
+        found = out.bodies[key] = Program(
+            program.name, invars, inside.eqns, [inside.atom(v) for v in program.outvars],
+            consts=inside.consts, mesh=out.mesh, level=Level.LOCAL, arg_names=program.arg_names,
+            result_names=program.result_names)
+    return found
 
 
 def _with_results(out: Lowering, region: Region, p: int, program: Program,

@@ -14,71 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..ir.keys import storage_dtype
-from ..ir.program import Equation, Program
+from ..ir.program import Equation
 from .axes import MeshAtoms
-from .calls import Call
-from .flatten import FlatProgram
-from .folding import every_equation
+from .inner import Inner
 from .layout import Atoms, Layout, array_shape
-from .masks import MASK, Guard, guard, mask_dims, outer_mask, selected
+from .masks import Guard, mask_dims, outer_mask, selected
 from .plan import Plan
-from .scanning import Body, scan_runner
-from .workspace import Value
-
-Arrays = list[Any]
-
-
-class Inner:
-    """A program inside, planned for operands in given layouts.
-
-    mask: the axes over which a predicate lets some devices run it and others not; its plan then has
-    the mask as first argument. trial: only to see which layouts the body prefers: what is carried
-    may count as uniform, as it is in the first iteration. sums: the axes over which each result is
-    folded. results: its values, in the layouts that they were computed in.
-    """
-
-    def __init__(self, p: Any, program: Program, operands: Sequence[Value],
-                 layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
-                 trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        flat = program.memo.get("flat")
-        if flat is None:
-            flat = program.memo["flat"] = FlatProgram(program)
-        self.planner = q = p.nested(flat)
-        if mask:
-            q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
-        for var, x, layout in zip(flat.invars, operands, layouts, strict=True):
-            same = x.uniform if trial or layout is x.layout else ()
-            q.at[var] = Value(var.aval, layout, q.plan.input(), same)
-        q.follow(sums)
-        self.results: list[Value] = [q.value_of(a) for a in flat.outvars]
-        if sums:
-            self.results = [q.folded(x, axes) if axes else x
-                            for x, axes in zip(self.results, sums, strict=True)]
-        self.guard = guard(flat, p.atoms, mask, predicate)
-
-    def finish(self, layouts: Sequence[Layout]) -> Plan:
-        """The plan, giving its results in these layouts."""
-        return self.planner.plan.finish(self._outputs(layouts))
-
-    def finish_loop(self, layouts: Sequence[Layout], fixed: int) -> Body:
-        """The plan of a body whose first `fixed` operands are the same in every iteration."""
-        plan = self.planner.plan
-        masks = 0 if self.planner.mask is None else 1
-        inputs = plan.inputs[masks:masks + fixed]
-        before, body = plan.finish_loop(self._outputs(layouts), inputs, _runs_again)
-        return Body(before, body, masks, masks + fixed)
-
-    def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
-        q = self.planner
-        return [q.view(x, t.stack, t.split)
-                for x, t in zip(self.results, layouts, strict=True)]
-
-
-def _runs_again(call: Call) -> bool:
-    """Must a call run in every iteration, though its operands are the same? If the host sees it."""
-    if call.eqn is None:
-        return False
-    return any(e.op.effect for e in every_equation((call.eqn,)))
+from .scanning import Arrays, Body, scan_runner
 
 
 def plain(layout: Layout) -> Layout:
@@ -136,8 +78,8 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     first = True
     while True:
         trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
-        inner = Inner(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate,
-                      trial, sums)
+        inner = Inner.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate,
+                         trial, sums)
         grown = _settled(layouts, [r.layout for r in inner.results[:nk]], atoms, first)
         if grown == layouts and not trial:
             break
@@ -173,9 +115,10 @@ def plan_while(p: Any, eqn: Equation) -> None:
     first = True
     while True:
         blamed = eqn if splits else predicate
-        test = Inner(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
-                     [*fixed[:nt], *layouts], mask, blamed)
-        body = Inner(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask, blamed)
+        test = Inner.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
+                        [*fixed[:nt], *layouts], mask, blamed)
+        body = Inner.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
+                        blamed)
         grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
         deciding = test.results[0].layout.atoms
         if deciding:
@@ -256,8 +199,8 @@ def plan_cond(p: Any, eqn: Equation) -> None:
     outer, predicate, mask_slot = outer_mask(p)
     splits = bool(index.layout.atoms)
     mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
-    inners = [Inner(p, b, operands, [x.layout for x in operands], mask,
-                    eqn if splits else predicate) for b in eqn.params["branches"]]
+    inners = [Inner.of(p, b, operands, [x.layout for x in operands], mask,
+                       eqn if splits else predicate) for b in eqn.params["branches"]]
     layouts = [plain(r.layout) for r in inners[0].results]
     for inner in inners[1:]:
         layouts = [joined(a, r.layout, atoms)

@@ -25,6 +25,7 @@ from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
 from .folding import collective_atoms, every_equation, folds, linear_set, variation
+from .inner import Inner
 from .layout import Layout, array_shape, whole
 from .plan import Plan
 from .storage import Stored, settled
@@ -124,6 +125,7 @@ class Planner(Workspace):
         self.predicate: Equation | None = None
         self.literals: dict[tuple[Any, bytes], Value] = {}
         self.folds: dict[Var, dict[str, frozenset[str]]] = {}
+        self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -155,7 +157,9 @@ class Planner(Workspace):
 
     def nested(self, flat: FlatProgram) -> Planner:
         """A planner for the program of a loop or branch."""
-        return Planner(flat, self.atoms)
+        inside = Planner(flat, self.atoms)
+        inside.inners = self.inners
+        return inside
 
     # -- values --------------------------------------------------------------------------------
     def argument(self, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Value:

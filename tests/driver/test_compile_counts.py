@@ -17,6 +17,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.ir import levels, rule, verify
 from shardtrace.partitioner import fixed_point, localize
 from shardtrace.runtime import decisions
@@ -174,3 +175,23 @@ def test_calls_hardly_grow_with_the_number_of_mesh_axes():
 def test_no_pass_recurses_over_a_chain_of_equations():
     part = compiled(chain(mesh_of((8,)), 1000))
     assert len(part.local.eqns) == 4000 > sys.getrecursionlimit()
+
+
+def loops(mesh, depth):
+    """The gradient of a product in loops within loops, whose carries come to vary."""
+    def level(k, w, x):
+        if k == 0:
+            return jnp.tanh(x @ w)
+        return lax.scan(lambda c, _: (level(k - 1, w, c), None), x, None, length=2)[0]
+
+    return traced(mesh, st.grad(lambda w, x: jnp.sum(level(depth, w, x))),
+                  struct(mesh, (16, 16), "b"), struct(mesh, (16, 16), "a", "b"))
+
+
+def test_loops_within_loops_do_not_double_the_work():
+    counts = []
+    for depth in (2, 4, 6):
+        stage = loops(mesh_of((2, 4)), depth)
+        compiled(stage)
+        counts.append(python_calls(compiled, stage))
+    assert counts[2] - counts[1] <= 2.5 * (counts[1] - counts[0]), counts
