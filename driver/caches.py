@@ -5,9 +5,11 @@ from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.pool import POOL
 from ..ir.tiling import canonical_tiling
+from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
 from ..partitioner.layouts import forget_layouts
 from ..runtime.placement import spec_on
+from ..runtime.workspace import kind_of
 from .eager import EagerInterpreter
 from .jit import JITTED
 
@@ -35,7 +37,8 @@ def clear_caches() -> None:
         op.infer_cache.clear()
         op.uses.clear()
     forget_steps()
-    for cache in (common_devices_indices_map, canonical_tiling, spec_on):
+    for cache in (common_devices_indices_map, canonical_tiling, spec_on, kind_of,
+                  alternatives.between):
         cache.cache_clear()
     POOL.clear()
     forget_layouts()

@@ -44,16 +44,17 @@ class Passed(NamedTuple):
 
 def bytes_between(source: ArrayType, target: ArrayType) -> int:
     """Bytes that each device receives when a value changes its type."""
-    return 0 if source.sharding is target.sharding else _between(source, target)[0]
+    return 0 if source.sharding is target.sharding else between(source, target)[0]
 
 
 def exchanges_between(source: ArrayType, target: ArrayType) -> int:
     """How many exchanges a value's change of type takes."""
-    return 0 if source.sharding is target.sharding else _between(source, target)[1]
+    return 0 if source.sharding is target.sharding else between(source, target)[1]
 
 
 @functools.lru_cache(maxsize=16384)
-def _between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
+def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
+    """(bytes, exchanges) of a value's change of type."""
     steps = plan(target.mesh, target.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced)
     return steps.received * target.dtype.itemsize, steps.exchanges
