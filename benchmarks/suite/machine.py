@@ -14,6 +14,7 @@ def machine(pythons: Mapping[str, str]) -> dict[str, str]:
     found = {"processor": _processor(), "cores": str(len(os.sched_getaffinity(0))),
              "memory": f"{memory:.0f} GiB",
              "system": f"{platform.system()} {platform.machine()}",
+             "BLAS threads": os.environ.get("OPENBLAS_NUM_THREADS", "one a core"),
              "Python": platform.python_version()}
     for library, python in pythons.items():
         script = f"import importlib.metadata as m; print(m.version({library!r}))"
