@@ -79,13 +79,13 @@ class Equation:
     location: the user's expression it comes from. reason: why it exists, where that is not the
     user's expression itself (a reshard or collective that a pass inserted).
     use: the op with these params, where stages keep what they know of such equations; TypeError if
-    a param cannot be hashed. types: of operands and of results. Both are found when first asked
-    for, and then are attributes as the others are.
+    a param cannot be hashed. It is found when first asked for, and then is an attribute as others.
+    known_types: `types`, where they have been asked for.
     """
 
-    __slots__ = ("invars", "location", "op", "outvars", "params", "reason", "types", "use")
+    __slots__ = ("invars", "known_types", "location", "op", "outvars", "params", "reason", "use")
 
-    types: tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]
+    known_types: tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]] | None
     use: Use
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
@@ -96,12 +96,18 @@ class Equation:
         self.params = params
         self.location = location
         self.reason = reason
+        self.known_types = None
+
+    @property
+    def types(self) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+        """The types of operands and of results."""
+        found = self.known_types
+        if found is None:
+            found = self.known_types = (tuple([a.aval for a in self.invars]),
+                                        tuple([v.aval for v in self.outvars]))
+        return found
 
     def __getattr__(self, name: str) -> Any:
-        if name == "types":
-            found = self.types = (tuple([a.aval for a in self.invars]),
-                                  tuple([v.aval for v in self.outvars]))
-            return found
         if name == "use":
             use = self.use = use_of(self.op, self.params)
             return use

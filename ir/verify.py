@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from .collector import collector_paused
 from .constants import MissingConstant, stored_form
 from .diagnostic import error
 from .errors import VerificationError
@@ -57,11 +56,6 @@ def verify(program: Program) -> None:
     """Raise VerificationError unless `program` keeps the promises of its level."""
     if "verified" in program.memo:
         return
-    with collector_paused():
-        _verify(program)
-
-
-def _verify(program: Program) -> None:
     index = -1
     try:
         check_mesh(program)
@@ -216,7 +210,8 @@ def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
             raise
         raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
                         f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
-    types = eqn.types
+    types = eqn.known_types or (tuple([a.aval for a in eqn.invars]),
+                                tuple([v.aval for v in eqn.outvars]))
     if types not in right:
         _check_level(eqn.op, place.level)
         for name in eqn.op.subprograms:

@@ -250,6 +250,7 @@ class Lowering:
             recipe.made[types] = made
         results = [Var(t, v.name) for t, v in zip(made, eqn.outvars, strict=True)]
         new = eqn.on(operands, results, recipe.use)
+        new.known_types = types, made
         if not new.reason and eqn.op.collective is not None:
             new.reason = self.exchange_reason
         self.eqns.append(new)
