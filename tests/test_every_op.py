@@ -174,7 +174,7 @@ def test_device_dimensions_are_a_loop_over_devices(op: Op, sample: Sample, sizes
 # -- rules ----------------------------------------------------------------------------------------
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and,
-           "or": np.bitwise_or}
+           "or": np.bitwise_or, "xor": np.bitwise_xor, "prod": np.multiply}
 
 
 def block(x: np.ndarray, dims: Any, rule: FactorRule, f: int, half: int) -> np.ndarray:
