@@ -14,6 +14,7 @@ import contextlib
 import importlib.util
 import inspect
 import io
+import linecache
 import re
 import runpy
 import shlex
@@ -71,6 +72,7 @@ class PythonFile:
 
     def _load(self) -> None:
         name = _module_name(self.path)
+        linecache.checkcache(str(self.path))      # a file of this name may have been another one
         spec = importlib.util.spec_from_file_location(name, self.path)
         if spec is None or spec.loader is None:
             raise Problem(f"{self.path} is no Python file")

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from types import CodeType
 
-from .location import SCOPES, UNKNOWN, Location, is_between
+from .location import SCOPES, UNKNOWN, Location, is_between, source_version
 
 _FRAMES = 4         # frames that are kept
 
@@ -41,7 +41,7 @@ class CallLocation(Location):
                 found = Location(code, lasti)._resolve()
                 if self._span is None or found[1]:
                     self._span = found
-                if found[1:5] not in _passing(found[0]):
+                if found[1:5] not in _passing(found[0], source_version(found[0])):
                     break
         return self._span
 
@@ -66,7 +66,7 @@ def capture_call() -> Location:
 
 
 @functools.lru_cache(maxsize=256)
-def _passing(file: str) -> frozenset[tuple]:
+def _passing(file: str, version: tuple) -> frozenset[tuple]:
     """Spans of the calls in a file that a function returns as they are, given a parameter of its.
     """
     try:

@@ -114,7 +114,8 @@ class Location:
     def assigned_name(self) -> str | None:
         """`h` for the location of `x @ w` in `h = x @ w`, else None."""
         file, line, column, end_line, end_column, _ = self._resolve()
-        return _assigned_names(file).get((line, column, end_line, end_column))
+        return _assigned_names(file, source_version(file)).get(
+            (line, column, end_line, end_column))
 
     def __str__(self) -> str:
         return f"{self.short_file}:{self.line}:{self.column + 1}"
@@ -148,8 +149,15 @@ def _span_of(code: CodeType, lasti: int) -> tuple:
     return (code.co_filename, line, column, end_line, end_column, code.co_name)
 
 
+def source_version(file: str) -> tuple:
+    """Tells one text of a file from another: the size and time that `linecache` read it with."""
+    if not linecache.getlines(file):
+        return ()
+    return tuple(linecache.cache[file][:2])
+
+
 @functools.lru_cache(maxsize=256)
-def _assigned_names(file: str) -> dict[tuple, str]:
+def _assigned_names(file: str, version: tuple) -> dict[tuple, str]:
     """Span of the right-hand side -> name, for every plain assignment in a file."""
     source = "".join(linecache.getlines(file))
     names: dict[tuple, str] = {}
