@@ -59,4 +59,4 @@ def factor_notes(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
 
 
 def _axes(axes: tuple[str, ...]) -> str:
-    return f"({', '.join(map(str, axes))})" if len(axes) > 1 else str(axes[0])
+    return axes[0] if len(axes) == 1 else f"({', '.join(axes)})"
