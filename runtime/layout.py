@@ -100,6 +100,8 @@ def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
     if any(size[x] != 1 for x in source if x not in wanted):
         raise ValueError(f"labels {[x for x in source if x not in wanted]} have no place in {want}")
     final = tuple(math.prod([size[x] for x in d]) for d in want)
+    if 0 in final:
+        return lambda x: np.empty(final, x.dtype)
     start = tuple(math.prod([size[x] for x in d]) for d in have)
     split = tuple(size[x] for x in source_kept)
     place = {x: i for i, x in enumerate(source_kept)}

@@ -89,3 +89,8 @@ def test_linear_index_counts_the_first_name_most():
     at = coordinate_arrays(mesh)
     np.testing.assert_array_equal(linear_index(mesh, ("Y", "X"), at), [[0, 2, 4], [1, 3, 5]])
     np.testing.assert_array_equal(linear_index(mesh, ("X", "Y"), at), [[0, 1, 2], [3, 4, 5]])
+
+
+def test_empty_arrays_are_rearranged_whatever_they_were():
+    move = rearrangement((("x",), ()), (("x",), (1,)), (("x", 8), (1, 0)))
+    assert move is not None and move(np.empty((8, 0), np.float32)).shape == (8, 0)

@@ -64,6 +64,18 @@ def test_auto_axes_inside_a_differentiated_function() -> None:
             np.testing.assert_allclose(g, np.cos(BLOCKS) * BLOCKS + np.sin(BLOCKS), rtol=1e-5)
 
 
+def test_cotangents_from_other_modes_add_up_on_the_mesh_of_their_value() -> None:
+    with st.set_mesh(mesh_of(AxisType.Explicit)):
+        x = st.device_put(BLOCKS, P("x"))
+
+        def f(t):
+            y = t * 2
+            return jnp.repeat(y, 2, 1).sum() + jnp.sin(y).sum()         # repeat works in Auto mode
+
+        for wrap in (lambda h: h, st.jit):
+            np.testing.assert_allclose(wrap(st.grad(f))(x), 4 + 2 * np.cos(2 * BLOCKS), rtol=1e-5)
+
+
 # -- shard_map -------------------------------------------------------------------------------------
 
 def region(check_vma: bool) -> Any:

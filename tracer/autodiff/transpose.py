@@ -53,6 +53,8 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
                          for a in eqn.invars]
             for a, ct in zip(eqn.invars, transpose_equation(eqn, arguments, given), strict=True):
                 if ct is not None and a in linear:
+                    if a in found and not a.aval.mesh.empty:
+                        STATE.abstract_mesh = a.aval.mesh       # the equation may lead to another
                     _accumulate(found, a, ct)
     return [found.get(v) if x is None else None
             for v, x in zip(program.invars, operands, strict=True)]
