@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..driver.executable import placed_sharding
 from ..driver.explain import explain_program, explain_stage
 from ..driver.programs import further
 from ..driver.seen import unwatched
@@ -25,7 +24,6 @@ from ..ir.dtypes import short_name
 from ..ir.errors import ShardtraceError
 from ..ir.parse import load_program, parse_program
 from ..ir.program import Level, Program
-from ..ir.sharding import NamedSharding
 from ..ir.verify import verify
 from ..report.explanation import Explanation
 from .arguments import specs_of
@@ -113,11 +111,6 @@ class FoundFunction(Found):
         given = self.lowered()._executable.arg_specs
         named = zip(self.traced.jaxpr.arg_names, types, given, strict=True)
         return ", ".join(f"{name}: {_typed(t, spec)}" for name, t, spec in named)
-
-    @property
-    def has_devices(self) -> bool:
-        """Do its arguments lie on a mesh?"""
-        return any(isinstance(placed_sharding(x), NamedSharding) for x in self.traced._leaves)
 
 
 class FoundProgram(Found):

@@ -24,6 +24,7 @@ from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import array_type, unsharded
 from .compose import composed
 from .separate import is_joint, separated
+from .unread import without_unread
 
 _REWRITTEN = (concatenate_p, split_p, fft_p, pad_p, scatter_p)
 _TAKEN_APART = (slice_p, broadcast_in_dim_p, pad_p, concatenate_p)
@@ -55,7 +56,8 @@ def arrange(program: Program) -> Program:
             for e in new:
                 for v in e.outvars:
                     made[v] = e
-    return program.replace(eqns=_live(eqns, program.outvars)) if changed else program
+    return (program.replace(eqns=without_unread(eqns, program.outvars, _TAKEN_APART))
+            if changed else program)
 
 
 def _rewritten(eqn: Equation, made: dict[Var, Equation], sizes: Sequence[int]
@@ -245,15 +247,3 @@ def _edged(eqn: Equation, made: dict[Var, Equation], largest: int, fill: Literal
 
 def _same(a: Literal, b: Literal) -> bool:
     return np.asarray(a.val).tobytes() == np.asarray(b.val).tobytes()
-
-
-def _live(eqns: list[Equation], outvars: Sequence[Atom]) -> list[Equation]:
-    """Without what has been taken apart, and constants, that nothing reads any more."""
-    used: set[Atom] = set(outvars)
-    kept = []
-    for eqn in reversed(eqns):
-        if eqn.op in _TAKEN_APART and eqn.outvars[0] not in used:
-            continue
-        used.update(eqn.invars)
-        kept.append(eqn)
-    return kept[::-1]

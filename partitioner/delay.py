@@ -12,7 +12,7 @@ each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
@@ -21,6 +21,7 @@ from ..ir.types import ArrayType
 from .alternatives import Passed, bytes_between, may_pass, passed
 from .reshards import fold_reshards, takes
 from .resolve import reshard_equation
+from .unread import without_unread
 
 # Less than any number of bytes: preferred among plans that move the same.
 _LITTLE = 1e-6
@@ -179,7 +180,7 @@ class _Writer:
                 plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
             else:
                 outvars.append(self.bring(atom, want, None, "the sum that a loop carries waits"))
-        eqns, outvars = fold_reshards(live(self.eqns, outvars), outvars)
+        eqns, outvars = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
         return program.replace(invars=invars, eqns=eqns, outvars=outvars)
 
     def equation(self, k: int, eqn: Equation) -> None:
@@ -269,15 +270,3 @@ class _Writer:
 def joined_reasons(reasons: Iterable[str]) -> str:
     """One text for an exchange that exists for several reasons."""
     return "; ".join(dict.fromkeys(filter(None, reasons)))
-
-
-def live(eqns: Sequence[Equation], outvars: Sequence[Atom]) -> list[Equation]:
-    """Without reshards that nothing reads."""
-    used: set[Atom] = set(outvars)
-    kept = []
-    for eqn in reversed(eqns):
-        if eqn.op is reshard_p and eqn.outvars[0] not in used:
-            continue
-        used.update(eqn.invars)
-        kept.append(eqn)
-    return kept[::-1]

@@ -23,6 +23,7 @@ from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType, array_type
 from .compose import aligned
+from .unread import without_unread
 
 _HOLDERS = ("scan", "while", "cond")
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod",
@@ -221,14 +222,8 @@ class _Writer:
                 self.end(eqn)
             else:
                 self.eqns.append(eqn)
-        used: set[Atom] = set(self.source.outvars)
-        kept = []
-        for eqn in reversed(self.eqns):
-            if eqn.op in (broadcast_in_dim_p, iota_p) and eqn.outvars[0] not in used:
-                continue
-            used.update(eqn.invars)
-            kept.append(eqn)
-        return self.source.replace(eqns=kept[::-1])
+        return self.source.replace(eqns=without_unread(
+            self.eqns, self.source.outvars, (broadcast_in_dim_p, iota_p)))
 
     def add(self, eqn: Equation, op: Any, operands: list[Atom], aval: ArrayType, **params: Any
             ) -> Var:
