@@ -27,14 +27,19 @@ def _complex_dtype(dtype: np.dtype) -> np.dtype:
     return np.result_type(dtype, np.complex64)
 
 
+def _zero(ct: Any) -> np.generic:
+    """Never weak: as in JAX, the gradient of a Python complex number through its parts is strong."""
+    return np.zeros((), ct.dtype)[()]
+
+
 real_p = unary(
     "real", COMPLEX, np.real, "The real part.", result=_real_dtype, linear=((0,),), jvp="linear",
-    transpose=lambda ct, x: [complex_p.bind(ct, const(0, ct))],
+    transpose=lambda ct, x: [complex_p.bind(ct, _zero(ct))],
     samples=sampled(1, lambda x: x.real, -3, 3, (C64,)))
 
 imag_p = unary(
     "imag", COMPLEX, np.imag, "The imaginary part.", result=_real_dtype, linear=((0,),),
-    jvp="linear", transpose=lambda ct, x: [complex_p.bind(const(0, ct), neg(ct))],
+    jvp="linear", transpose=lambda ct, x: [complex_p.bind(_zero(ct), neg(ct))],
     samples=sampled(1, lambda x: x.imag, -3, 3, (C64,)))
 
 

@@ -139,6 +139,12 @@ def test_gradients_of_python_numbers_are_weak() -> None:
         assert g.weak_type and g.dtype == F32
 
 
+def test_cotangents_through_parts_of_a_complex_number_are_strong() -> None:
+    for part in (jnp.real, jnp.imag):
+        _, pull = st.vjp(part, 2 + 1j)
+        assert not pull(1.0)[0].weak_type
+
+
 def test_gradients_have_the_tree_of_the_argument() -> None:
     params = {"w": W, "b": [np.ones(5, F32), None]}
     g = st.grad(lambda p: jnp.tanh(X @ p["w"] + p["b"][0]).sum())(params)

@@ -81,7 +81,7 @@ CASES: dict[str, Case] = {
     "linearize": lambda L: L.linearize(lambda a: L.numpy.sin(a) * a.sum(), V)[1](V),
     "linear_transpose": lambda L: L.linear_transpose(lambda a: 2 * a.sum(), V)(1.0),
     "holomorphic": lambda L: L.grad(lambda z: z**2, holomorphic=True)(2 + 1j),
-    "complex": lambda L: L.grad(lambda z: L.numpy.abs(z) ** 2)(2 + 1j),
+    "complex": lambda L: L.grad(lambda z: L.numpy.abs(z) ** 2)(L.numpy.complex64(2 + 1j)),
     "constant": lambda L: L.grad(lambda a: 1.0)(V),
     "bfloat16": lambda L: L.grad(lambda a: L.numpy.sum(a.astype("bfloat16") * 2).astype(F32))(V),
     "jacfwd": lambda L: L.jacfwd(lambda a, b: {"q": a * b.sum()}, argnums=(0, 1))(V, W),
