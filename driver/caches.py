@@ -12,6 +12,7 @@ from ..runtime.placement import spec_on
 from ..runtime.workspace import kind_of
 from .eager import EagerInterpreter
 from .jit import JITTED
+from .recent import forget_recent
 
 
 def clear_caches() -> None:
@@ -36,6 +37,7 @@ def clear_caches() -> None:
     for op in OPS.values():
         op.infer_cache.clear()
         op.uses.clear()
+    forget_recent()
     forget_steps()
     for cache in (common_devices_indices_map, canonical_tiling, spec_on, kind_of,
                   alternatives.between):

@@ -29,7 +29,7 @@ from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
-from ..partitioner.pipeline import Options, Partitioned, partition
+from ..partitioner.pipeline import Options, Partitioned
 from ..runtime import devices
 from ..runtime.array import ArrayImpl, ArrayKey, array_key
 from ..runtime.array import results as made_arrays
@@ -43,6 +43,7 @@ from ..tracer.tracer import Tracer, typeof
 from .checked_values import bad_value, report, watched
 from .guards import guard_arguments
 from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
+from .recent import partitioned, planned
 from .together import check_closure, run_together
 
 _LOG = logging.getLogger("shardtrace.driver")
@@ -158,7 +159,7 @@ class Executable:
         program = on_one_mesh(program, placement.abstract_mesh)
         _check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
-            self.partitioned: Partitioned = partition(
+            self.partitioned: Partitioned = partitioned(
                 program, mesh=_mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
@@ -283,9 +284,10 @@ class Executable:
                      f"mesh {self.placement.abstract_mesh}", code="no-devices",
                      help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
             compiler = EXECUTORS[config.shardtrace_executor]
-            local = self.partitioned.local
+            local, mesh = self.partitioned.local, self.placement.abstract_mesh
             with phase("plan", len(local.eqns)):
-                self._run = compiler(local, self.placement.abstract_mesh)
+                self._run = (planned(local, mesh, compiler) if compiler is compile_simulated
+                             else compiler(local, mesh))
         if STATE.phases is None:
             return self._run(stored)
         with phase("run", len(self.partitioned.local.eqns)):

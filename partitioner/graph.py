@@ -277,9 +277,18 @@ def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
     return tuple(spec.padded(ndim).entries)
 
 
+_given = [0]
+
+
+def warnings_given() -> int:
+    """How many warnings there have been about programs that were partitioned."""
+    return _given[0]
+
+
 def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept: Axes,
                      size: Any) -> None:
     """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
+    _given[0] += 1
     parts = math.prod(map(size, axes))
     n = aval.shape[dim]
     lost = ", ".join(axes[len(kept):])

@@ -22,6 +22,8 @@ falls on all alike; figures are medians over the rounds.
   that has traced it before. JAX's the same.
 - *first result*: from traced to a compiled program, and what its first call takes longer than its
   second. JAX is charged `lower().compile()` alone.
+- *again*: the same where a program that cannot be told from this one was partitioned before, as
+  in a loop that jits a lambda; otherwise such programs are forgotten before each measurement.
 - *run*: a call of the jitted function until its results are there; calls of less than 2 ms are
   timed many at a time.
 - *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs after all caches were
@@ -48,6 +50,9 @@ SOURCES = """\
 - **Plans are straight lines.** The first run decides equation by equation how it is computed, with
   which buffers; later runs call numpy and nothing else. Elementwise runs are evaluated block by
   block in buffers that stay in cache, on both cores where that pays.
+- **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
+  lambda outside of jit, gives the same program from the same lines each time: it is partitioned
+  and planned once.
 - **The garbage collector rests** while programs, which are graphs of small objects that stay
   alive, are traced, differentiated, partitioned and parsed.
 - **What is seldom needed loads when first used**: the parser, reports, scipy, rich.

@@ -60,6 +60,7 @@ def rows(report: Report) -> list[Row]:
         _over("time to trace / JAX", report.column("trace"), 1 / 8, 1 / 4),
         _over("traced to first result / JAX's lower and compile", report.column("first"),
               1 / 50, 1 / 10),
+        _over("the same for a program traced anew / JAX", report.column("again"), None, None),
         _one("dispatch of a small jitted call / JAX", report.dispatch("dispatch, one small array"),
              1 / 8),
         _one("dispatch with 100 leaves / JAX", report.dispatch("dispatch, 100 leaves"), 1 / 8),

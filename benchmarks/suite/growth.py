@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
+from shardtrace.driver.recent import forget_recent
 from shardtrace.ir.parse import parse_program
 from shardtrace.ir.print import print_program
 from shardtrace.ir.verify import verify
@@ -45,6 +46,12 @@ def say(row: str, measured: Measured) -> None:
         str(k): statistics.median(v) for k, v in measured.items()}}), flush=True)
 
 
+def lowered(traced: Any) -> Any:
+    """The program partitioned, not found among those of earlier rounds."""
+    forget_recent()
+    return traced.lower()
+
+
 def equations(rounds: int, sizes: Sequence[int] = (3_000, 30_000)) -> None:
     """Trace, partition, print, parse and verify programs of more and more equations."""
     lib = Library("shardtrace", {"X": 8}, True)
@@ -54,7 +61,7 @@ def equations(rounds: int, sizes: Sequence[int] = (3_000, 30_000)) -> None:
         texts = {n: print_program(t.jaxpr) for n, t in traced.items()}
         say("trace", in_turns(rounds, {
             n: lambda n=n: lib.root.jit(chain(lib, n)).trace(x, x) for n in sizes}))
-        say("partition", in_turns(rounds, {n: traced[n].lower for n in sizes}))
+        say("partition", in_turns(rounds, {n: lambda n=n: lowered(traced[n]) for n in sizes}))
         say("print", in_turns(rounds, {
             n: lambda n=n: print_program(traced[n].jaxpr) for n in sizes}))
         say("parse", in_turns(rounds, {n: lambda n=n: parse_program(texts[n]) for n in sizes}))
@@ -89,9 +96,10 @@ class OnMesh:
 
     def partition(self) -> Any:
         with self.lib.context():
-            return self.traced.lower()
+            return lowered(self.traced)
 
     def explain(self) -> Any:
+        forget_recent()
         with self.lib.context():
             return self.lib.root.explain(self.jitted())(*self.args)
 
@@ -136,7 +144,7 @@ def axes(rounds: int) -> None:
             return step(lib).trace(*args)
     traced = {n: trace(n) for n in cases}
     say("trace", in_turns(rounds, {n: lambda n=n: trace(n) for n in cases}))
-    say("partition", in_turns(rounds, {n: traced[n].lower for n in cases}))
+    say("partition", in_turns(rounds, {n: lambda n=n: lowered(traced[n]) for n in cases}))
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
                     times[name].add("compile", w.ask("compile", times=1))
                     if name != "jax":
                         times[name].add("first", w.ask("first", times=1))
+                        times[name].add("again", w.ask("again", times=1))
         for name, w in running.items():
             times[name].error = w.error
     finally:

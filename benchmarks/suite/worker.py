@@ -8,6 +8,7 @@ the seconds of each. What is timed never includes the making of data or of the m
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import sys
@@ -68,19 +69,43 @@ class Worker:
         return count_equations(self.fresh().trace(*self.args).jaxpr)
 
     def compile(self, times: int) -> list[float]:
-        """Seconds from traced to a compiled program."""
-        stages = [self.fresh().trace(*self.args) for _ in range(times)]
-        return [timed(lambda s=s: s.lower().compile()) for s in stages]
+        """Seconds from traced to a compiled program; no such program is known."""
+        found = []
+        for _ in range(times):
+            stage = self._stage(anew=True)
+            found.append(timed(lambda s=stage: s.lower().compile()))
+        return found
 
     def first(self, times: int) -> list[float]:
         """Seconds by which a new compiled program's first call takes longer than its second."""
-        wait = self.lib.root.block_until_ready
         found = []
         for _ in range(times):
-            compiled = self.fresh().trace(*self.args).lower().compile()
-            first, second = (timed(lambda c=compiled: wait(c(*self.args))) for _ in range(2))
-            found.append(first - second)
+            compiled = self._stage(anew=True).lower().compile()
+            found.append(self._extra(compiled))
         return found
+
+    def again(self, times: int) -> list[float]:
+        """Seconds of both, where the same lines were traced and run before."""
+        self._extra(self._stage(anew=True).lower().compile())
+        found = []
+        for _ in range(times):
+            stage = self._stage(anew=False)
+            start = CLOCK()
+            compiled = stage.lower().compile()
+            found.append(CLOCK() - start + self._extra(compiled))
+        return found
+
+    def _stage(self, anew: bool) -> Any:
+        """A new function traced. anew: programs partitioned before are forgotten."""
+        traced = self.fresh().trace(*self.args)
+        if anew and self.lib.root.__name__ == "shardtrace":
+            importlib.import_module("shardtrace.driver.recent").forget_recent()
+        return traced
+
+    def _extra(self, compiled: Any) -> float:
+        wait = self.lib.root.block_until_ready
+        first, second = (timed(lambda: wait(compiled(*self.args))) for _ in range(2))
+        return first - second
 
     def steady(self, times: int, least: float = 2e-3) -> list[float]:
         """Seconds of a call that ran before; calls of less than `least` are timed many at once."""

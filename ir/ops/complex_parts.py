@@ -28,7 +28,7 @@ def _complex_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def _zero(ct: Any) -> np.generic:
-    """Never weak: as in JAX, the gradient of a Python complex number through its parts is strong."""
+    """Never weak, as in JAX: the gradient of a complex number through its parts is strong."""
     return np.zeros((), ct.dtype)[()]
 
 

@@ -1,0 +1,105 @@
+"""Fingerprints: keys that are equal for programs which nobody can tell apart.
+
+Unlike in `programs_equal`, names, reasons and source locations count: a program that is found by
+its fingerprint says of itself all that the one it is found for would say.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .collector import collector_paused
+from .location import Location
+from .program import Equation, Literal, Program
+
+MOST_BYTES = 1 << 20        # of captured arrays: whoever keeps a program keeps these alive
+MOST_COMPARED = 1 << 10     # of an array that may change, hence is compared by its bytes
+
+
+class _Unkeyed(Exception):
+    """Something in the program can change, cannot be compared, or is too large to be kept."""
+
+
+def fingerprint(program: Program) -> tuple | None:
+    """A key, valid as long as the program lives; None for programs that should not be kept.
+
+    These are the ones that capture large arrays, or arrays that may change.
+    """
+    try:
+        if sum(getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
+            return None
+        with collector_paused():
+            key = _program(program)
+        hash(key)
+    except (_Unkeyed, TypeError):
+        return None
+    return key
+
+
+def _program(program: Program) -> tuple:
+    numbers: dict[Any, Any] = {}
+    for v in program.invars:
+        numbers[v] = len(numbers)
+    consts = []
+    for v, value in program.consts:
+        numbers[v] = len(numbers)
+        consts.append((v.aval, v.name, _captured(value)))
+    rows: list[Any] = []
+    for eqn in program.eqns:
+        rows += _use(eqn), _location(eqn.location), eqn.reason
+        for a in eqn.invars:
+            rows.append(_literal(a) if type(a) is Literal else numbers[a])
+        for v in eqn.outvars:
+            numbers[v] = len(numbers)
+            rows += v.aval, v.name
+    return (program.name, program.level, program.mesh, program.global_in, program.global_out,
+            program.arg_names, program.result_names, program.memo.get("meshes", ()),
+            tuple([(v.aval, v.name) for v in program.invars]), tuple(consts), tuple(rows),
+            tuple([_literal(a) if type(a) is Literal else numbers[a] for a in program.outvars]))
+
+
+def _use(eqn: Equation) -> Any:
+    """The op and its params."""
+    use = eqn.use
+    if use.identity is use:
+        return use
+    return (eqn.op, *[(name, _param(value)) for name, value in eqn.params.items()])
+
+
+def _param(value: Any) -> Any:
+    if isinstance(value, Program):
+        return _program(value)
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(_param, value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _captured(value)
+    if isinstance(value, (float, complex)):
+        return type(value), repr(value)         # 0.0 is not -0.0, NaN equals itself
+    return type(value), value
+
+
+def _literal(a: Literal) -> tuple:
+    return a.aval, _bytes(a.val)
+
+
+def _captured(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return _bytes(value)
+    if isinstance(value, np.ndarray):
+        if value.nbytes > MOST_COMPARED or value.dtype.hasobject:
+            raise _Unkeyed
+        return value.shape, _bytes(value)
+    return id(value)
+
+
+def _bytes(value: Any) -> tuple:
+    array = np.asarray(getattr(value, "value", value))
+    return array.dtype, array.tobytes()
+
+
+def _location(location: Location) -> tuple:
+    if location._code is None:
+        return location._span, location.scope, location.transform
+    # Of one code object there may be equal ones, from other files.
+    return id(location._code), location._lasti, location.scope, location.transform
