@@ -4,16 +4,33 @@ A prefix stops where it has a leaf, which then holds for everything below. Messa
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import optree
 
-from .pytree import NAMESPACE, ChildKey, flatten, one_level
+from .pytree import NAMESPACE, ChildKey, flatten, one_level, unflatten
 
 
 class PrefixError(ValueError):
     """A tree that should be a prefix of another is not; the message names the key path."""
+
+
+def prefix_leaves(prefix: Any) -> tuple[list[Any], optree.PyTreeSpec]:
+    """The leaves of a prefix, None being one, and its structure."""
+    return optree.tree_flatten(prefix, none_is_leaf=True, namespace=NAMESPACE)
+
+
+@functools.lru_cache(maxsize=4096)
+def prefix_counts(prefix: optree.PyTreeSpec, full: optree.PyTreeSpec) -> tuple[int, ...]:
+    """How many leaves of the structure `full` each leaf of its prefix stands for.
+
+    Raises ValueError where it is no prefix; `broadcast_prefix` says where the two differ.
+    """
+    numbered = unflatten(full, range(full.num_leaves))
+    return tuple([optree.tree_structure(subtree, namespace=NAMESPACE).num_leaves
+                  for subtree in prefix.flatten_up_to(numbered)])
 
 
 def broadcast_prefix(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool] | None = None,

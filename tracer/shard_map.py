@@ -18,25 +18,25 @@ from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
-from ..ir.ops.manual import entering_type, manual_mesh
+from ..ir.ops.manual import manual_mesh
 from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .region_values import BlockBuilder
-from .shard_map_checks import check_concrete, check_divisible, check_pending, check_ranks
+from .shard_map_checks import check_concrete, check_pending
 from .shard_map_specs import (
     Infer,
+    Specs,
     braces,
+    entered,
     in_specs_of,
     leaf_names,
     leave,
-    match_types,
     out_specs_of,
 )
 from .sharding_functions import traced_or_run
 from .staging import Builder, current_builder, record_mesh, trace_to_program
-from .tracer import typeof
 
 
 def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = Infer,
@@ -145,14 +145,7 @@ class _Region:
     # -- calling -------------------------------------------------------------------------------
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
-        known = frozenset(mesh.axis_names) - STATE.mapped_mesh_axes
-        axes = self.axis_names or known
-        if not axes <= known:
-            fail(ValueError, f"jax.shard_map requires axis_names={braces(axes)} to be a subset "
-                 f"of mesh.axis_names={braces(known)}", code="unknown-axis",
-                 notes=(f"a vmap maps over {braces(STATE.mapped_mesh_axes)}",)
-                 if STATE.mapped_mesh_axes else ())
-        axes -= frozenset(mesh.manual_axes)      # an enclosing region speaks for its own axes
+        axes = _manual_axes(mesh, self.axis_names, STATE.mapped_mesh_axes)
         for spec in tree.leaves(self.out_specs):
             if isinstance(spec, PartitionSpec):
                 check_pending("out_specs", spec, mesh, axes)
@@ -160,11 +153,12 @@ class _Region:
         if current_builder() is None and isinstance(self.given_mesh, AbstractMesh) and (
                 STATE.mesh.empty):
             check_concrete(leaves, self.given_mesh)
-        specs, static = in_specs_of(self.in_specs, args, leaves, mesh, axes)
-        dynamic = [x for x, s in zip(leaves, static, strict=True) if not s]
-        specs = [p for p, s in zip(specs, static, strict=True) if not s]
-        names = leaf_names(self.f, args)
-        names = [n for n, s in zip(names, static, strict=True) if not s]
+        specs, static = in_specs_of(self.in_specs, args, leaves, treedef, mesh, axes)
+        names, dynamic = leaf_names(self.f, len(args), treedef), leaves
+        if any(static):
+            dynamic = [x for x, s in zip(leaves, static, strict=True) if not s]
+            specs = tuple([p for p, s in zip(specs, static, strict=True) if not s])
+            names = tuple([n for n, s in zip(names, static, strict=True) if not s])
         result: list[Any] = []
 
         def run(*values: Any) -> list[Any]:
@@ -172,15 +166,15 @@ class _Region:
                 record_mesh(self.given_mesh)
             elif STATE.mesh.axis_names:
                 record_mesh(STATE.mesh)
-            it = iter(values)
 
             def rebuild(blocks: Sequence[Any]) -> Any:
-                blocks_it = iter(blocks)
-                full = [x if s else next(blocks_it)
-                        for x, s in zip(leaves, static, strict=True)]
-                return tree.unflatten(treedef, full)
+                if len(blocks) == len(leaves):
+                    return tree.unflatten(treedef, blocks)
+                rest = iter(blocks)
+                return tree.unflatten(treedef, [x if s else next(rest) for x, s in
+                                                zip(leaves, static, strict=True)])
 
-            outs, *more = self._bind(list(it), specs, names, mesh, axes, rebuild)
+            outs, *more = self._bind(list(values), specs, names, mesh, axes, rebuild)
             result.append(more)
             return outs
 
@@ -188,24 +182,20 @@ class _Region:
                              shardings=lambda: self._shardings(result[-1][1]))
         return tree.unflatten(result[-1][0], outs)
 
-    def _bind(self, values: list[Any], specs: list[PartitionSpec], names: list[str],
-              mesh: AbstractMesh, axes: frozenset[str], rebuild: Callable[[Sequence[Any]], Any]
-              ) -> tuple[list[Any], Any, list[PartitionSpec]]:
-        types = [typeof(v) for v in values]
-        check_ranks(self.name, types, specs, names)
-        check_divisible(self.name, types, specs, names, mesh)
-        values, types = match_types(values, types, specs, mesh, axes)
+    def _bind(self, values: list[Any], specs: Specs, names: tuple[str, ...], mesh: AbstractMesh,
+              axes: frozenset[str], rebuild: Callable[[Sequence[Any]], Any]
+              ) -> tuple[list[Any], Any, Specs]:
+        values, local = entered(self.name, values, specs, names, mesh, axes, self.check_vma)
         inner = manual_mesh(mesh, axes)
-        local = [entering_type(t, s, mesh, axes, self.check_vma)
-                 for t, s in zip(types, specs, strict=True)]
         trees: list[Any] = []
-        wanted: list[PartitionSpec] = []
+        wanted: Specs = ()
 
         def body(*blocks: Any) -> list[Any]:
+            nonlocal wanted
             results = self.f(*rebuild(blocks))
             outs, out_tree = tree.flatten(results)
             trees.append(out_tree)
-            wanted.extend(out_specs_of(self.out_specs, results, mesh, axes))
+            wanted = out_specs_of(self.out_specs, results, out_tree, mesh, axes)
             return leave(self.name, outs, wanted, mesh, axes, results, self.check_vma)
 
         outer_check, STATE.check_vma = STATE.check_vma, self.check_vma
@@ -218,15 +208,15 @@ class _Region:
                 make=self._builder(mesh, axes, values, specs))
         finally:
             STATE.check_vma, STATE.named_axes = outer_check, outer_names
-        all_specs = [PartitionSpec()] * len(captured) + specs
         outs = OPS["shard_map"].bind(
             *captured, *values, jaxpr=program, mesh=mesh, manual_axes=axes,
-            in_specs=tuple(all_specs), out_specs=tuple(wanted), check_vma=self.check_vma)
+            in_specs=(PartitionSpec(),) * len(captured) + specs, out_specs=wanted,
+            check_vma=self.check_vma)
         return outs, trees[-1], wanted
 
     @staticmethod
     def _builder(mesh: AbstractMesh, axes: frozenset[str], values: list[Any],
-                 specs: list[PartitionSpec]) -> Callable[..., Builder]:
+                 specs: Specs) -> Callable[..., Builder]:
         """What records the body: where all values are known, they can be looked at."""
         builder = current_builder()
         if builder is None or axes != frozenset(mesh.axis_names) or mesh.manual_axes:
@@ -246,13 +236,26 @@ class _Region:
         return t.update(sharding=named_sharding_abstract(
             inner, spec_from_entries(((),) * t.ndim)))
 
-    def _shardings(self, specs: list[PartitionSpec]) -> list[Any]:
+    def _shardings(self, specs: Specs) -> list[Any]:
         """Shardings of results outside of a trace: what out_specs say, where all axes are named."""
         given = self.given_mesh
         mesh = given if isinstance(given, Mesh) else STATE.mesh
         if mesh.empty or self.axis_names and self.axis_names != frozenset(mesh.axis_names):
             return [None] * len(specs)
         return [NamedSharding(mesh, spec) for spec in specs]
+
+
+@functools.lru_cache(maxsize=256)
+def _manual_axes(mesh: AbstractMesh, named: frozenset[str], mapped: frozenset[str]
+                 ) -> frozenset[str]:
+    """The axes that become Manual: those named, or all. mapped: those that vmaps map over."""
+    known = frozenset(mesh.axis_names) - mapped
+    axes = named or known
+    if not axes <= known:
+        fail(ValueError, f"jax.shard_map requires axis_names={braces(axes)} to be a subset "
+             f"of mesh.axis_names={braces(known)}", code="unknown-axis",
+             notes=(f"a vmap maps over {braces(mapped)}",) if mapped else ())
+    return axes - frozenset(mesh.manual_axes)    # an enclosing region speaks for its own axes
 
 
 def _same_mesh(a: AbstractMesh, b: AbstractMesh) -> bool:

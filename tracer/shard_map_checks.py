@@ -12,13 +12,16 @@ from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from .tracer import typeof
 
+Types = Sequence[ArrayType]
+Specs = Sequence[PartitionSpec]
+
 
 def _mesh_text(mesh: AbstractMesh) -> str:
     return (f"The mesh given has shape {mesh.axis_sizes} with corresponding axis names "
             f"{mesh.axis_names}.")
 
 
-def _bound_to(function: str, index: int, names: list[str]) -> str:
+def _bound_to(function: str, index: int, names: Sequence[str]) -> str:
     if names[index].startswith("args["):
         return f"args[{index}]"
     return f"args[{index}], where args[{index}] is bound to {function}'s parameter " \
@@ -46,8 +49,7 @@ def check_pending(what: str, spec: PartitionSpec, mesh: AbstractMesh, axes: froz
                       "`axis_types=(AxisType.Explicit,) * n`")
 
 
-def check_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec], names: list[str]
-                ) -> None:
+def check_ranks(function: str, types: Types, specs: Specs, names: Sequence[str]) -> None:
     bad = [(i, t, s) for i, (t, s) in enumerate(zip(types, specs, strict=True))
            if len(s.entries) > t.ndim]
     if not bad:
@@ -68,8 +70,8 @@ def check_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec
          code="spec-too-long")
 
 
-def check_divisible(function: str, types: list[ArrayType], specs: list[PartitionSpec],
-                     names: list[str], mesh: AbstractMesh) -> None:
+def check_divisible(function: str, types: Types, specs: Specs, names: Sequence[str],
+                    mesh: AbstractMesh) -> None:
     lines = []
     for i, (t, s) in enumerate(zip(types, specs, strict=True)):
         for d, (n, dim) in enumerate(zip(t.shape, s.entries, strict=False)):
@@ -98,8 +100,7 @@ def check_divisible(function: str, types: list[ArrayType], specs: list[Partition
                   "whole in in_specs")
 
 
-def check_out_ranks(function: str, types: list[ArrayType], specs: list[PartitionSpec],
-                     paths: list[str]) -> None:
+def check_out_ranks(function: str, types: Types, specs: Specs, paths: Sequence[str]) -> None:
     lines = []
     for t, s, path in zip(types, specs, paths, strict=True):
         if len(s.entries) > t.ndim:
@@ -120,8 +121,8 @@ def check_out_ranks(function: str, types: list[ArrayType], specs: list[Partition
              help="return `x[None]` (or use keepdims=True) to give the output a dimension")
 
 
-def check_replication(function: str, types: list[ArrayType], specs: list[PartitionSpec],
-                       paths: list[str], mesh: AbstractMesh, axes: frozenset[str]) -> None:
+def check_replication(function: str, types: Types, specs: Specs, paths: Sequence[str],
+                      mesh: AbstractMesh, axes: frozenset[str]) -> None:
     lines, first = [], None
     for t, s, path in zip(types, specs, paths, strict=True):
         named = frozenset(s.axes()) | s.unreduced | s.reduced

@@ -5,22 +5,32 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ..ir.diagnostic import fail
 from ..ir.infer import spec_entry
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import OPS
+from ..ir.ops.manual import entering_type
 from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
-from .shard_map_checks import check_cast, check_out_ranks, check_pending, check_replication
-from .signature import is_plain_function, paths_of
+from .shard_map_checks import (
+    check_cast,
+    check_divisible,
+    check_out_ranks,
+    check_pending,
+    check_ranks,
+    check_replication,
+)
+from .signature import paths_of, plain_function
 from .tracer import typeof
 
 Axes = frozenset[str]
+Types = tuple[ArrayType, ...]
+Specs = tuple[PartitionSpec, ...]
 
 
 class _Infer:
@@ -44,20 +54,48 @@ def _is_spec(x: Any) -> bool:
 
 # -- arguments -------------------------------------------------------------------------------------
 
-def in_specs_of(prefix: Any, args: tuple[Any, ...], leaves: list[Any], mesh: AbstractMesh,
-                axes: Axes) -> tuple[list[PartitionSpec], list[bool]]:
+def in_specs_of(prefix: Any, args: tuple[Any, ...], leaves: list[Any], structure: tree.PyTreeDef,
+                mesh: AbstractMesh, axes: Axes) -> tuple[Specs, tuple[bool, ...]]:
     """A spec for each leaf of the arguments, and which of the leaves are static."""
     if prefix is Infer:
-        return _inferred(leaves, mesh, axes), [False] * len(leaves)
+        return tuple(_inferred(leaves, mesh, axes)), (False,) * len(leaves)
     if isinstance(prefix, list):
         prefix = tuple(prefix)
-    _check_spec_tree(prefix, "in_specs", mesh, axes)
+    flat = _spread(prefix, structure, "in_specs", mesh, axes)
+    if flat is None:
+        _check_spec_tree(prefix, "in_specs", mesh, axes)
+        try:
+            flat = tuple(tree.broadcast_prefix(prefix, args, _is_spec, "shard_map in_specs"))
+        except tree.PrefixError as e:
+            raise ValueError(str(e)) from None
+    if None not in flat:
+        return flat, (False,) * len(flat)
+    return (tuple([PartitionSpec() if s is None else s for s in flat]),
+            tuple([s is None for s in flat]))
+
+
+def _spread(prefix: Any, structure: tree.PyTreeDef, what: str, mesh: AbstractMesh, axes: Axes
+            ) -> Specs | None:
+    """The spec of each leaf of a structure; None where a spec has a fault, to be told in words."""
+    flat, prefix_structure = tree.prefix_leaves(prefix)
     try:
-        flat = tree.broadcast_prefix(prefix, args, _is_spec, "shard_map in_specs")
-    except tree.PrefixError as e:
-        raise ValueError(str(e)) from None
-    static = [s is None for s in flat]
-    return [PartitionSpec() if s is None else s for s in flat], static
+        return _spread_specs(tuple(flat), prefix_structure, structure, what, mesh, axes)
+    except (TypeError, ValueError):
+        return None
+
+
+@functools.lru_cache(maxsize=1024)
+def _spread_specs(flat: tuple[Any, ...], prefix: tree.PyTreeDef, structure: tree.PyTreeDef,
+                  what: str, mesh: AbstractMesh, axes: Axes) -> Specs | None:
+    out: list[Any] = []
+    for s, count in zip(flat, tree.prefix_counts(prefix, structure), strict=True):
+        if s is None:
+            if what == "out_specs" and count:      # None is a spec of nothing there
+                return None
+        elif not (_is_spec(s) and _fits(what, s, mesh, axes)):
+            return None
+        out.extend([s] * count)
+    return tuple(out)
 
 
 def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[PartitionSpec]:
@@ -118,48 +156,85 @@ def _check_spec(what: str, s: PartitionSpec, mesh: AbstractMesh, axes: Axes) -> 
                   s)                             # duplicates, unknown unreduced axes
 
 
-def match_types(values: list[Any], types: list[ArrayType], specs: list[PartitionSpec],
-                mesh: AbstractMesh, axes: Axes) -> tuple[list[Any], list[ArrayType]]:
-    """Over Explicit axes a spec must equal the argument's type, or be got by a reshard."""
+class Entry(NamedTuple):
+    """What arguments of some types undergo as they enter a region with some specs.
+
+    targets: what each is brought to first, None for those that are as the spec says; () where all
+    are. blocks: the types inside, of arguments that have been brought there.
+    """
+    targets: tuple[NamedSharding | None, ...]
+    blocks: Types
+
+
+@functools.lru_cache(maxsize=4096)
+def _entry(types: Types, specs: Specs, mesh: AbstractMesh, axes: Axes, check_vma: bool
+           ) -> Entry | None:
+    """How arguments enter; None where the specs do not cut them evenly."""
+    try:
+        check_ranks("", types, specs, ("",) * len(types))
+        check_divisible("", types, specs, ("",) * len(types), mesh)
+    except ValueError:
+        return None
+    targets = tuple([_reshard_target(t, s, mesh, axes) for t, s in zip(types, specs, strict=True)])
+    return Entry(targets if any(targets) else (),
+                 tuple([entering_type(t, s, mesh, axes, check_vma)
+                        for t, s in zip(types, specs, strict=True)]))
+
+
+def entered(function: str, values: list[Any], specs: Specs, names: Sequence[str],
+            mesh: AbstractMesh, axes: Axes, check_vma: bool) -> tuple[list[Any], Types]:
+    """Arguments, brought to what the specs say where needed, and the types of their blocks."""
+    types = tuple([typeof(v) for v in values])
+    entry = _entry(types, specs, mesh, axes, check_vma)
+    if entry is None:
+        check_ranks(function, types, specs, names)
+        check_divisible(function, types, specs, names, mesh)
+        raise AssertionError("the specs fit after all")
+    if not entry.targets:
+        return values, entry.blocks
+    values = [v if target is None else OPS["reshard"].bind(v, dst_sharding=target)
+              for v, target in zip(values, entry.targets, strict=True)]
+    return values, tuple([entering_type(typeof(v), s, mesh, axes, check_vma)
+                          for v, s in zip(values, specs, strict=True)])
+
+
+def _reshard_target(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh, axes: Axes
+                    ) -> NamedSharding | None:
+    """Over Explicit axes a spec must equal the argument's type, or be got by a reshard to this."""
     explicit = [a for a in mesh.axis_names
                 if a in axes and mesh.axis_type(a) is AxisType.Explicit]
     if not explicit:
-        return values, types
+        return None
     whole = axes == frozenset(mesh.axis_names) and len(explicit) == len(axes)
-    out_values, out_types = [], []
-    for v, t, s in zip(values, types, specs, strict=True):
-        entries = s.entries + ((),) * (t.ndim - len(s.entries))
-        have = tuple(tuple(a for a in dim if a in axes) for dim in t.entries)
-        same_sets = s.unreduced == t.spec.unreduced and s.reduced == t.spec.reduced
-        if whole and not (have == entries and same_sets):
-            fail(ValueError, f"in_specs passed to shard_map: {s.padded(t.ndim)} does not match "
-                 f"the specs of the input: {t.spec} for arg: {t}. `in_specs` is an optional "
-                 "argument so you can omit specifying it and shard_map will infer the in_specs "
-                 "from the arguments. If you want to reshard your inputs, you can use "
-                 "`jax.reshard` on the arguments and then pass those args to shard_map.",
-                 code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
-        for word, said, own in (("unreduced", s.unreduced, t.spec.unreduced),
-                                ("reduced", s.reduced, t.spec.reduced)):
-            if said != own:
-                fail(ValueError, f"in_specs containing {word} {s} passed to shard_map should be "
-                     f"equal to the {word} present on the in_aval {t.str_short(True)}",
-                     code="in-specs", help=f"finish the sum with `reshard` before, or write "
-                     f"`P(..., {word}={set(own) or '{}'})`")
-        if have != entries:
-            rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
-            target = named_sharding_abstract(mesh, spec_from_entries(
-                tuple(e + r for e, r in zip(entries, rest, strict=True))))
-            v = OPS["reshard"].bind(v, dst_sharding=target)
-            t = v.aval
-        out_values.append(v)
-        out_types.append(t)
-    return out_values, out_types
+    entries = s.entries + ((),) * (t.ndim - len(s.entries))
+    have = tuple(tuple(a for a in dim if a in axes) for dim in t.entries)
+    same_sets = s.unreduced == t.spec.unreduced and s.reduced == t.spec.reduced
+    if whole and not (have == entries and same_sets):
+        fail(ValueError, f"in_specs passed to shard_map: {s.padded(t.ndim)} does not match "
+             f"the specs of the input: {t.spec} for arg: {t}. `in_specs` is an optional "
+             "argument so you can omit specifying it and shard_map will infer the in_specs "
+             "from the arguments. If you want to reshard your inputs, you can use "
+             "`jax.reshard` on the arguments and then pass those args to shard_map.",
+             code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
+    for word, said, own in (("unreduced", s.unreduced, t.spec.unreduced),
+                            ("reduced", s.reduced, t.spec.reduced)):
+        if said != own:
+            fail(ValueError, f"in_specs containing {word} {s} passed to shard_map should be "
+                 f"equal to the {word} present on the in_aval {t.str_short(True)}",
+                 code="in-specs", help=f"finish the sum with `reshard` before, or write "
+                 f"`P(..., {word}={set(own) or '{}'})`")
+    if have == entries:
+        return None
+    rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
+    return named_sharding_abstract(mesh, spec_from_entries(
+        tuple(e + r for e, r in zip(entries, rest, strict=True))))
 
 
-def leaf_names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
-    """The paths of the arguments' leaves: parameter names, or `args[i]`."""
-    if is_plain_function(f):
-        code = f.__code__  # type: ignore[attr-defined]
+def leaf_names(f: Callable[..., Any], count: int, structure: tree.PyTreeDef) -> tuple[str, ...]:
+    """The paths of the leaves of `count` arguments: parameter names, or `args[i]`."""
+    plain = plain_function(f)
+    if plain is not None:
+        code = plain.__code__
         known = code.co_varnames[:code.co_argcount]
         if not code.co_flags & inspect.CO_VARARGS:       # which would stand between the two
             known = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
@@ -168,50 +243,90 @@ def leaf_names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:
             parameters = list(inspect.signature(f).parameters.values())
         except (TypeError, ValueError):
             parameters = []
-        known = [f"args[{i}]" if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) else p.name
-                 for i, p in enumerate(parameters)]
-    return [name for i, x in enumerate(args)
-            for name in paths_of(x, known[i] if i < len(known) else f"args[{i}]")]
+        known = tuple([f"args[{i}]" if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) else p.name
+                       for i, p in enumerate(parameters)])
+    return _paths(known[:count], structure)
+
+
+@functools.lru_cache(maxsize=1024)
+def _paths(known: tuple[str, ...], structure: tree.PyTreeDef) -> tuple[str, ...]:
+    """The paths of the leaves of arguments, of which the first ones have these names."""
+    args = tree.unflatten(structure, range(structure.num_leaves))
+    return tuple([name for i, x in enumerate(args)
+                  for name in paths_of(x, known[i] if i < len(known) else f"args[{i}]")])
 
 
 # -- results ---------------------------------------------------------------------------------------
 
 
-def out_specs_of(prefix: Any, results: Any, mesh: AbstractMesh, axes: Axes
-                 ) -> list[PartitionSpec]:
+def out_specs_of(prefix: Any, results: Any, structure: tree.PyTreeDef, mesh: AbstractMesh,
+                 axes: Axes) -> Specs:
     """A spec for each leaf of the results."""
     if isinstance(prefix, list):
         prefix = tuple(prefix) if isinstance(results, tuple) else prefix
+    flat = _spread(prefix, structure, "out_specs", mesh, axes)
+    if flat is not None:
+        return flat
     _check_spec_tree(prefix, "out_specs", mesh, axes)
     try:
-        return tree.broadcast_prefix(prefix, results, _is_spec, "shard_map out_specs")
+        return tuple(tree.broadcast_prefix(prefix, results, _is_spec, "shard_map out_specs"))
     except tree.PrefixError as e:
         raise ValueError(str(e)) from None
 
 
-def leave(name: str, outs: list[Any], specs: list[PartitionSpec], mesh: AbstractMesh, axes: Axes,
+def leave(name: str, outs: list[Any], specs: Specs, mesh: AbstractMesh, axes: Axes,
           results: Any, check_vma: bool) -> list[Any]:
     """Results as they leave the region of the function `name`: cast to what their specs say."""
+    types = tuple([typeof(x) for x in outs])
+    if _leave_as_they_are(types, specs, mesh, axes, check_vma):
+        return outs
     paths = paths_of(results)
-    types = [typeof(x) for x in outs]
     check_out_ranks(name, types, specs, paths)
     if not check_vma:
         return outs
     left = []
     for x, t, s in zip(outs, types, specs, strict=True):
-        named = frozenset(s.axes())
-        order = mesh.axis_names
-        pending = s.unreduced - t.manual.unreduced
+        pending, missing = _leaving_casts(t, s, mesh)
         if pending:
-            cast = tuple(a for a in order if a in pending)
-            check_cast(t, cast)
-            x = OPS["vary_unreduced_cast_p"].bind(x, axes=cast)
-            t = typeof(x)
-        missing = tuple(a for a in order if a in named - t.varying)
+            check_cast(t, pending)
+            x = OPS["vary_unreduced_cast_p"].bind(x, axes=pending)
         if missing:
             x = OPS["pvary"].bind(x, axes=missing)
         left.append(x)
-    types = [typeof(x) for x in left]
+    _check_left(name, tuple([typeof(x) for x in left]), specs, paths, mesh, axes)
+    return left
+
+
+def _leaving_casts(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh
+                   ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes over which a result comes to be a pending sum, and those that it comes to vary over.
+    """
+    pending = s.unreduced - t.manual.unreduced
+    missing = frozenset(s.axes()) - (t.varying - pending)
+    order = mesh.axis_names
+    return tuple([a for a in order if a in pending]), tuple([a for a in order if a in missing])
+
+
+@functools.lru_cache(maxsize=4096)
+def _leave_as_they_are(types: Types, specs: Specs, mesh: AbstractMesh, axes: Axes,
+                       check_vma: bool) -> bool:
+    """Whether results of these types have nothing to be cast, and are what the specs say."""
+    paths = [""] * len(types)
+    try:
+        check_out_ranks("", types, specs, paths)
+        if not check_vma:
+            return True
+        if any([_leaving_casts(t, s, mesh) != ((), ()) for t, s in zip(types, specs, strict=True)]):
+            return False
+        _check_left("", types, specs, paths, mesh, axes)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_left(name: str, types: Types, specs: Specs, paths: Sequence[str], mesh: AbstractMesh,
+                axes: Axes) -> None:
+    """Raise unless results of these types, cast, are what the specs say."""
     check_replication(name, types, specs, paths, mesh, axes)
     for t, s in zip(types, specs, strict=True):
         for word in ("unreduced", "reduced"):
@@ -219,4 +334,3 @@ def leave(name: str, outs: list[Any], specs: list[PartitionSpec], mesh: Abstract
                 fail(ValueError, f"out_specs passed to shard_map should be equal to the {word} "
                      f"present on the out_aval. Got out_specs={s} and "
                      f"out_aval={t.str_short(True)}", code="pending-output")
-    return left

@@ -141,8 +141,8 @@ class Arguments:
 
     @functools.cached_property
     def positional_names(self) -> tuple[str, ...]:
-        f = self._f
-        if is_plain_function(f) and not self.static_nums:
+        f = plain_function(self._f)
+        if f is not None and not self.static_nums:
             return f.__code__.co_varnames[:f.__code__.co_argcount]
         if self.signature is None:
             return ()
@@ -153,8 +153,8 @@ class Arguments:
     @functools.cached_property
     def rest_name(self) -> str:
         """What the function calls the positional arguments that have no name of their own."""
-        f = self._f
-        if is_plain_function(f) and f.__code__.co_flags & inspect.CO_VARARGS:
+        f = plain_function(self._f)
+        if f is not None and f.__code__.co_flags & inspect.CO_VARARGS:
             code = f.__code__
             return code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
         parameters = self.signature.parameters.values() if self.signature is not None else ()
@@ -209,10 +209,19 @@ def paths_of(x: Any, base: str = "") -> list[str]:
     return [base + tree.keystr(path) for path, _ in tree.leaves_with_path(x)]
 
 
-def is_plain_function(f: Any) -> bool:
-    """Whether a function's code tells its parameters, so that no signature need be made."""
-    return type(f) is types.FunctionType and not hasattr(f, "__wrapped__") \
-        and not hasattr(f, "__signature__")
+def plain_function(f: Any) -> types.FunctionType | None:
+    """The function whose code tells the parameters of `f`, so that no signature need be made: the
+    innermost that `f` is wrapped around. None where there is no such function."""
+    while type(f) is types.FunctionType:
+        more = f.__dict__
+        if not more:
+            return f
+        if "__signature__" in more:
+            return None
+        if "__wrapped__" not in more:
+            return f
+        f = more["__wrapped__"]
+    return None
 
 
 def _enter_paths(path: str, x: Any, out: list[str]) -> bool:

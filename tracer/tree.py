@@ -18,6 +18,8 @@ from ..ir.pytree import rebuilder as rebuilder
 from ..ir.tree_prefix import PrefixError as PrefixError
 from ..ir.tree_prefix import broadcast_prefix as broadcast_prefix
 from ..ir.tree_prefix import map_str as map_str
+from ..ir.tree_prefix import prefix_counts as prefix_counts
+from ..ir.tree_prefix import prefix_leaves as prefix_leaves
 from ..ir.tree_prefix import prefix_mismatch
 from ..ir.tree_prefix import prefix_mismatches as prefix_mismatches
 

@@ -12,7 +12,7 @@ from ...ir.errors import UnexpectedTracerError
 from ...ir.program import Program
 from ...ir.types import ArrayType
 from .. import tree
-from ..signature import is_plain_function
+from ..signature import plain_function
 from ..tracer import typeof
 from .forward import Forward, zero_tangent
 from .recording import Recording, record
@@ -35,8 +35,9 @@ def named_as(rule: Any, f: Any) -> None:
 def positional(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], word: str
                ) -> tuple[Any, ...]:
     """All arguments of a call by position, defaults filled in. Raises TypeError as JAX does."""
-    if not kwargs and is_plain_function(f):
-        code = f.__code__  # type: ignore[attr-defined]
+    plain = None if kwargs else plain_function(f)
+    if plain is not None:
+        code = plain.__code__
         if code.co_argcount == len(args) and not code.co_kwonlyargcount and not (
                 code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)):
             return tuple(args)
