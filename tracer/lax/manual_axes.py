@@ -6,16 +6,19 @@ unreduced or reduced over each; vmapped axes have no state. Source: JAX's notebo
 """
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
+from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
 from ...ir.ops.arithmetic import add_p, mul_p
-from ...ir.types import ArrayType
+from ...ir.types import ManualState
 from .. import tree
 from ..tracer import typeof
 
@@ -34,8 +37,12 @@ def axes_of(name: Any) -> Axes:
 
 def bound_sizes(axes: Axes, function: str, plain: bool = False) -> tuple[int, ...]:
     """The sizes of the axes; raises NameError for an axis that is not bound."""
-    mesh, vmapped = STATE.abstract_mesh, dict(STATE.named_axes)
-    manual = mesh.manual_axes
+    mesh, named = STATE.abstract_mesh, STATE.named_axes
+    if not named:
+        known = _manual_sizes(mesh, axes)
+        if known is not None:
+            return known
+    vmapped, manual = dict(named), mesh.manual_axes
     sizes = []
     for a in axes:
         if a in vmapped:
@@ -54,15 +61,28 @@ def bound_sizes(axes: Axes, function: str, plain: bool = False) -> tuple[int, ..
     return tuple(sizes)
 
 
+@functools.lru_cache(maxsize=1024)
+def _manual_sizes(mesh: AbstractMesh, axes: Axes) -> tuple[int, ...] | None:
+    """The sizes of Manual axes of a mesh; None if one of them is none."""
+    manual = mesh.manual_axes
+    return tuple([mesh.axis_size(a) for a in axes]) if all([a in manual for a in axes]) else None
+
+
 def vmapped_axes(axes: Axes) -> Axes:
     """Those of the axes that a vmap binds."""
-    names = dict(STATE.named_axes)
-    return tuple(a for a in axes if a in names) if names else ()
+    named = STATE.named_axes
+    if not named:
+        return ()
+    names = dict(named)
+    return tuple([a for a in axes if a in names])
 
 
 def other_axes(axes: Axes) -> Axes:
-    names = dict(STATE.named_axes)
-    return tuple(a for a in axes if a not in names) if names else axes
+    named = STATE.named_axes
+    if not named:
+        return axes
+    names = dict(named)
+    return tuple([a for a in axes if a not in names])
 
 
 def check_single(axes: Axes, function: str) -> None:
@@ -92,7 +112,8 @@ def axis_index(axis_name: Any) -> Any:
 
 
 def axis_size_of(axes: Axes, function: str) -> int:
-    return math.prod(bound_sizes(axes, function))
+    sizes = bound_sizes(axes, function)
+    return sizes[0] if len(sizes) == 1 else math.prod(sizes)
 
 
 def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
@@ -114,27 +135,29 @@ def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
 
 # -- states ----------------------------------------------------------------------------------------
 
-def _states(t: ArrayType, axes: Axes) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def _states(m: ManualState, axes: Axes) -> frozenset[str]:
     def one(a: str) -> str:
-        m = t.manual
         return ("varying" if a in m.varying else "unreduced" if a in m.unreduced
                 else "reduced" if a in m.reduced else "invarying")
-    return {one(a) for a in axes}
+    return frozenset(map(one, axes))
 
 
 def common_state(x: Any, axes: Axes, function: str) -> str:
     t = typeof(x)
-    states = _states(t, axes)
+    states = _states(t.manual, axes)
     if len(states) > 1:
         fail(ValueError, f"jax.lax.{function} can only accept axis_name which corresponds to one "
              "of varying, unreduced, reduced or invarying state of the input. Got input type: "
              f"{t}, axes: {axes} and input state: {_set_text(states)}", code="mixed-states",
              help=f"bring all axes to one state: `lax.pcast(x, axes, to='varying')`, or call "
                   f"{function} once for each state")
-    return next(iter(states)) if states else "invarying"
+    for state in states:
+        return state
+    return "invarying"
 
 
-def _set_text(names: set[str]) -> str:
+def _set_text(names: Set[str]) -> str:
     return "{" + ", ".join(repr(n) for n in sorted(names)) + "}"
 
 
@@ -143,7 +166,9 @@ def as_varying(x: Any, axes: Axes) -> Any:
     if not STATE.check_vma:
         return x
     have = typeof(x).varying
-    missing = tuple(a for a in other_axes(axes) if a not in have)
+    if have.issuperset(axes):
+        return x
+    missing = tuple([a for a in other_axes(axes) if a not in have])
     return ops.pvary_p.bind(x, axes=missing) if missing else x
 
 

@@ -52,7 +52,7 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     axis size.
     """
     axes = axes_of(axis_name)
-    if all(_is_constant(leaf) for leaf in tree.leaves(x)):
+    if not isinstance(x, Array) and all([_is_constant(leaf) for leaf in tree.leaves(x)]):
         n = math.prod(bound_sizes(axes, "psum", plain=True))
         if axis_index_groups is not None:
             n = len(axis_index_groups[0])
