@@ -67,8 +67,8 @@ class VmapBuilder(Builder):
         types = op.infer_cache.get(
             inference_key(tuple([v.aval for v in variables]), params, context))
         if types is None:
-            variables = self._cast(op, variables)
-            types = infer(op, tuple(v.aval for v in variables), params, context)
+            variables = self._cast_variables(op, variables)
+            types = infer(op, tuple([v.aval for v in variables]), params, context)
         location = self.location or capture()
         parent, outer = self.parent, STATE.interpreter
         saved = parent.location if parent else None
@@ -86,7 +86,7 @@ class VmapBuilder(Builder):
                 Tracer(self, BatchedVar(t, x, d, op=op, location=location))
                 for x, d, t in zip(values, dims, types, strict=True)]
 
-    def _cast(self, op: Op, variables: list[Any]) -> list[Any]:
+    def _cast_variables(self, op: Op, variables: Sequence[Any]) -> Sequence[Any]:
         saved, self.casting = self.casting, True
         try:
             return cast_operands(self, op, variables)

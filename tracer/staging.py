@@ -80,10 +80,10 @@ class Builder:
         state = STATE
         context = state.abstract_mesh
         results = op.infer_cache.get((types, context, *params.items()))     # inference_key
-        if results is None:
-            atoms = tuple(cast_operands(self, op, list(atoms)))
-            results = infer(op, tuple([a.aval for a in atoms]), params, context)
         location = self.location or capture()
+        if results is None:
+            atoms = self._cast(op, atoms, types, location)
+            results = infer(op, tuple([a.aval for a in atoms]), params, context)
         if len(results) == 1:
             var = Var(results[0])
             eqn = Equation(op, atoms, (var,), params, location)
@@ -97,6 +97,22 @@ class Builder:
             for observer in state.on_equation:
                 observer(eqn)
         return tracers
+
+    def _cast(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
+              location: Location) -> tuple[Atom, ...]:
+        """The operands after the casts that JAX makes silently; see `cast_operands`."""
+        casts = () if op.manual is not None else casts_of(types, STATE.abstract_mesh)
+        if casts:
+            changed = list(atoms)
+            for i, cast, axes, t in casts:
+                var = Var(t)
+                eqn = Equation(cast, (changed[i],), (var,), {"axes": axes}, location)
+                self.eqns.append(eqn)
+                for observer in STATE.on_equation:
+                    observer(eqn)
+                changed[i] = var
+            atoms = tuple(changed)
+        return reduce_scalars(self, op, atoms)
 
     def repeat(self, eqn: Equation, env: Mapping[Var, Any], location: Location
                ) -> list[Tracer] | None:
@@ -243,32 +259,40 @@ class Builder:
         return program
 
 
-def cast_operands(builder: Builder, op: Op, atoms: list[Atom]) -> list[Atom]:
+def cast_operands(builder: Builder, op: Op, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
     """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
     over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
     if op.manual is None:
-        for i, cast, axes in _casts(tuple([a.aval for a in atoms]), STATE.abstract_mesh):
-            operand = _as_operand(builder, atoms[i])
-            atoms[i] = builder.process(OPS[cast], [operand], {"axes": axes})[0].variable
-    if len(atoms) == 2:
-        for i, (a, b) in enumerate((atoms, atoms[::-1])):
-            wanted = b.aval.spec.reduced
-            if (wanted and not a.aval.shape and not a.aval.spec.reduced and not op.subprograms
-                    and not wanted & (a.aval.unreduced | a.aval.varying)):
-                dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
-                params = {"dst_sharding": dst}
-                tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
-                atoms[i] = tracer[0].variable
+        changed = list(atoms)
+        for i, cast, axes, _ in casts_of(tuple([a.aval for a in atoms]), STATE.abstract_mesh):
+            operand = _as_operand(builder, changed[i])
+            changed[i] = builder.process(cast, [operand], {"axes": axes})[0].variable
+        atoms = changed
+    return reduce_scalars(builder, op, tuple(atoms))
+
+
+def reduce_scalars(builder: Builder, op: Op, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    """The second of these casts."""
+    if len(atoms) != 2 or op.subprograms:
+        return atoms
+    for i, (a, b) in enumerate((atoms, atoms[::-1])):
+        wanted = b.aval.sharding.spec.reduced
+        if (wanted and not a.aval.shape and not a.aval.spec.reduced
+                and not wanted & (a.aval.unreduced | a.aval.varying)):
+            dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
+            params = {"dst_sharding": dst}
+            tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
+            atoms = (tracer[0].variable, b) if i == 0 else (b, tracer[0].variable)
     return atoms
 
 
 @functools.lru_cache(maxsize=4096)
-def _casts(types: tuple[ArrayType, ...], context: AbstractMesh
-           ) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
-    """(operand, op, axes) of the casts after which all operands vary over the same axes."""
-    if all(t.manual is NOT_MANUAL for t in types):
+def casts_of(types: tuple[ArrayType, ...], context: AbstractMesh
+             ) -> tuple[tuple[int, Op, tuple[str, ...], ArrayType], ...]:
+    """(operand, op, axes, type) of the casts after which all operands vary over the same axes."""
+    if all([t.manual is NOT_MANUAL for t in types]):
         return ()
-    union: frozenset[str] = frozenset().union(*(t.varying for t in types))
+    union: frozenset[str] = frozenset().union(*[t.varying for t in types])
     out = []
     for i, t in enumerate(types):
         missing = union - t.varying
@@ -276,8 +300,9 @@ def _casts(types: tuple[ArrayType, ...], context: AbstractMesh
         for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
             if names:
                 order = t.mesh.axis_names or context.axis_names
-                out.append((i, cast, tuple(n for n in order if n in names)
-                            or tuple(sorted(names))))
+                axes = tuple([n for n in order if n in names]) or tuple(sorted(names))
+                (t,) = infer(OPS[cast], (t,), {"axes": axes}, context)
+                out.append((i, OPS[cast], axes, t))
     return tuple(out)
 
 

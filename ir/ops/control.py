@@ -25,18 +25,25 @@ Types = Sequence[ArrayType]
 
 def stacked_type(t: ArrayType, length: int) -> ArrayType:
     """The type of `length` values of type `t`, one after the other along a new first dimension."""
-    spec = t.spec
-    sharding = named_sharding_abstract(
-        t.mesh, spec_from_entries(((), *t.entries), spec.unreduced, spec.reduced))
-    return t.update(shape=(length, *t.shape), sharding=sharding)
+    key = ("stacked", length)
+    found = t.memo.get(key)
+    if found is None:
+        spec = t.spec
+        sharding = named_sharding_abstract(
+            t.mesh, spec_from_entries(((), *t.entries), spec.unreduced, spec.reduced))
+        found = t.memo[key] = t.update(shape=(length, *t.shape), sharding=sharding)
+    return found
 
 
 def item_type(t: ArrayType) -> ArrayType:
     """The type of `x[i]` for an `x` of type `t`, whose first dimension is whole."""
-    spec = t.spec
-    sharding = named_sharding_abstract(
-        t.mesh, spec_from_entries(t.entries[1:], spec.unreduced, spec.reduced))
-    return t.update(shape=t.shape[1:], sharding=sharding)
+    found = t.memo.get("item")
+    if found is None:
+        spec = t.spec
+        sharding = named_sharding_abstract(
+            t.mesh, spec_from_entries(t.entries[1:], spec.unreduced, spec.reduced))
+        found = t.memo["item"] = t.update(shape=t.shape[1:], sharding=sharding)
+    return found
 
 
 def _check(op: str, what: str, given: Types, taken: Types) -> None:
