@@ -32,7 +32,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
 
 def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:
     """The pytree of this structure with these leaves."""
-    return optree.tree_unflatten(_sorted(treedef), leaves)
+    return _sorted(treedef).unflatten(leaves)
 
 
 def rebuilder(treedef: optree.PyTreeSpec) -> Callable[[Sequence[Any]], Any]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir.array import Array
 from ..ir.collector import collector_paused
-from ..ir.context import STATE, abstract_mesh_context, x64_enabled
+from ..ir.context import STATE, x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import UnexpectedTracerError
@@ -45,7 +45,7 @@ class Builder:
                  "eqns", "keep", "location", "meshes", "name", "parent")
 
     def __init__(self, name: str, parent: Any = None,
-                 capture_type: Callable[[ArrayType], ArrayType] = lambda t: t) -> None:
+                 capture_type: Callable[[ArrayType], ArrayType] | None = None) -> None:
         self.name = name
         self.capture_type = capture_type
         self.keep: list[Any] = []        # objects whose id is a key of const_vars
@@ -191,7 +191,8 @@ class Builder:
                 parent: Any = self.parent
                 outer = Tracer(parent, parent.atom(x))
             self.keep.append(x)
-            var = Var(self.capture_type(typeof(outer)))
+            t = typeof(outer)
+            var = Var(t if self.capture_type is None else self.capture_type(t))
             self.const_vars[id(x)] = var
             self.captured.append(outer)
             self.captured_vars.append(var)
@@ -331,7 +332,7 @@ def record_mesh(mesh: Mesh) -> None:
 
 def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,
                      arg_names: Sequence[str] = (), mesh: AbstractMesh | None = None,
-                     capture_type: Callable[[ArrayType], ArrayType] = lambda t: t,
+                     capture_type: Callable[[ArrayType], ArrayType] | None = None,
                      make: Callable[..., Builder] = Builder) -> tuple[Program, list[Tracer]]:
     """Trace `f(*tracers)`, which returns a flat sequence of values.
 
@@ -340,37 +341,49 @@ def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]
     `len(captured)` parameters of the program.
     """
     outer = STATE.interpreter
-    builder = make(name, outer, capture_type)
-    context = STATE.abstract_mesh if mesh is None else mesh
-    STATE.interpreter = builder
+    if type(outer) is Builder:       # the trace around it has paused the collector
+        return _trace(f, types, name, arg_names, mesh, make(name, outer, capture_type), outer)
+    with collector_paused():
+        return _trace(f, types, name, arg_names, mesh, make(name, outer, capture_type), outer)
+
+
+def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str,
+           arg_names: Sequence[str], mesh: AbstractMesh | None, builder: Builder, outer: Any
+           ) -> tuple[Program, list[Tracer]]:
+    state = STATE
+    saved = state.abstract_mesh
+    context = saved if mesh is None else mesh
+    state.interpreter, state.abstract_mesh = builder, context
     try:
-        with collector_paused(), abstract_mesh_context(context):
-            names = list(arg_names) + [None] * (len(types) - len(arg_names))
-            args = [builder.argument(t, n) for t, n in zip(types, names, strict=True)]
-            observers = STATE.on_equation
-            for observer in observers:
-                observer.begin(name, builder.args)
-            results = f(*args)
-            outvars = [builder.atom(r) for r in results]
-            for observer in observers:
-                observer.end()
+        given = len(arg_names)
+        builder.args = [Var(t, arg_names[i] if i < given else None) for i, t in enumerate(types)]
+        args = [Tracer(builder, v) for v in builder.args]
+        observers = state.on_equation
+        for observer in observers:
+            observer.begin(name, builder.args)
+        results = f(*args)
+        outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.atom(r)
+                   for r in results]
+        for observer in observers:
+            observer.end()
     finally:
-        STATE.interpreter = outer
-    if builder.parent is not None:
+        state.interpreter, state.abstract_mesh = outer, saved
+    parent = builder.parent
+    if parent is not None and builder.meshes:
         for m in builder.meshes:
-            if m not in builder.parent.meshes:
-                builder.parent.meshes.append(m)
+            if m not in parent.meshes:
+                parent.meshes.append(m)
     mesh_of_types = context
     if not mesh_of_types.axis_names:
         for v in [*builder.args, *(v for v, _ in builder.consts), *builder.captured_vars]:
             if v.aval.mesh.axis_names:
                 mesh_of_types = v.aval.mesh
                 break
-    program = builder.finish(outvars, mesh_of_types, arg_names=tuple(arg_names))
+    program = builder.finish(outvars, mesh_of_types, arg_names=arg_names)
     if leaks.watching():
         del args, results
         leaks.check(builder)
-    return program, builder.captured if builder.parent is not None else []
+    return program, builder.captured if parent is not None else []
 
 
 def canonical_value(x: Any) -> np.ndarray:

@@ -48,8 +48,10 @@ def trace_body(f: Callable[..., Any], in_tree: tree.PyTreeDef, types: Sequence[A
     def flat(*tracers: Any) -> list[Any]:
         leaves, out_tree = tree.flatten(f(*tree.unflatten(in_tree, tracers)))
         trees.append(out_tree)
+        if not varying:
+            return leaves
         axes = [varying] * len(leaves) if isinstance(varying, frozenset) else varying
-        return [vary(x, a) for x, a in zip(leaves, axes, strict=True)] if any(axes) else leaves
+        return [vary(x, a) for x, a in zip(leaves, axes, strict=True)]
 
     program, captured = trace_to_program(flat, types, name=function_name(f))
     return Body(program, captured, trees[-1])

@@ -19,6 +19,7 @@ from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype, lattice_result_type
 from ...ir.errors import ConcretizationTypeError
 from ...ir.ops.control import item_type, scan_p, while_p
+from ...ir.program import Atom, Program
 from ...ir.types import ArrayType, same_type
 from .. import tree
 from ..dtype_promotion import dtype_and_weak
@@ -72,19 +73,19 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpos
 
 
 def _scan_length(xs: Sequence[Any], length: Any) -> int:
-    bad = [x for x in xs if not getattr(x, "shape", ())]
-    if bad:
+    types = [typeof(x) for x in xs if getattr(x, "shape", ())]
+    if len(types) < len(xs):
+        bad = [x for x in xs if not getattr(x, "shape", ())]
         raise ValueError("scan got value with no leading axis to scan over: "
                          f"{', '.join(map(str, bad))}.")
-    types = [typeof(x) for x in xs]
-    if any(t.entries[0] for t in types):
-        i = next(i for i, t in enumerate(types) if t.entries[0])
-        axes = types[i].entries[0]
-        whole = (None, *(e if len(e) > 1 else e[0] if e else None for e in types[i].entries[1:]))
+    sharded = next((t for t in types if t.entries[0]), None)
+    if sharded is not None:
+        axes = sharded.entries[0]
+        whole = (None, *(e if len(e) > 1 else e[0] if e else None for e in sharded.entries[1:]))
         shown = ", ".join(map(repr, whole))
         fail(ValueError, "0th dimension of all xs should be replicated. Got "
              f"{', '.join(str(t.spec) for t in types)}", code="sharded-scan",
-             label=f"xs has type {types[i].str_short(True)}",
+             label=f"xs has type {sharded.str_short(True)}",
              notes=("iterations follow one another, so no two devices can have different ones",),
              help=(f"gather it over {', '.join(axes)} first: `reshard(xs, P({shown}))`",
                    "or move the sharding to another dimension"))
@@ -97,15 +98,15 @@ def _scan_length(xs: Sequence[Any], length: Any) -> int:
         length = int(length)
         if length < 0:
             raise ValueError(f"scan got a negative `length`, {length}.")
-        if any(n != length for n in lengths):
+        if lengths.count(length) < len(lengths):
             raise ValueError(f"scan got `length` argument of {length} which disagrees with "
                              f"leading axis sizes {lengths}.")
         return length
-    if len(set(lengths)) > 1:
-        raise ValueError("scan got values with different leading axis sizes: "
-                         f"{', '.join(map(str, lengths))}.")
     if not lengths:
         raise ValueError("scan got no values to scan over and `length` not provided.")
+    if lengths.count(lengths[0]) < len(lengths):
+        raise ValueError("scan got values with different leading axis sizes: "
+                         f"{', '.join(map(str, lengths))}.")
     return lengths[0]
 
 
@@ -123,21 +124,25 @@ def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs:
           ) -> tuple[list[Any], tree.PyTreeDef]:
     in_tree = _pair(init_tree, xs_tree)
     items = [item_type(typeof(x)) for x in xs]
-    body, carry_tree = _scan_body(f, in_tree, [typeof(x) for x in init], items)
+    taken = [typeof(x) for x in init]
+    body, carry_tree = _scan_body(f, in_tree, taken, items)
     count = carry_tree.num_leaves
     if count == len(init):
-        promoted = [_promoted(x, v.aval) for x, v in
-                    zip(init, body.program.outvars[:count], strict=True)]
-        if any(a is not b for a, b in zip(promoted, init, strict=True)):
-            init = promoted
-            body, carry_tree = _scan_body(f, in_tree, [typeof(x) for x in init], items)
+        promoted = _promoted(init, taken, body.program.outvars)
+        if promoted is not None:
+            init, taken = promoted, [typeof(x) for x in promoted]
+            body, carry_tree = _scan_body(f, in_tree, taken, items)
     program = body.program
-    check_carry("scan body", f, init_tree, [typeof(x) for x in init], carry_tree,
+    check_carry("scan body", f, init_tree, taken, carry_tree,
                 program.out_avals[:count], program, program.outvars[:count], init)
 
     # A carry that the body only hands on is a constant of the loop; an item that it only hands on
     # need not be stacked again.
     consts = len(body.captured)
+    if _hands_nothing_on(program):
+        results = scan_p.bind(*body.captured, *init, *xs, jaxpr=program, length=length,
+                              reverse=reverse, num_consts=consts, num_carry=count, unroll=unroll)
+        return results, body.out_tree
     found = forwarded(program)
     constant = [found[k] == consts + k for k in range(count)]
     first_item = consts + count
@@ -146,12 +151,17 @@ def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs:
     program = in_front(program, [False] * consts + constant + [False] * len(xs))
     fixed = [x for x, c in zip(init, constant, strict=True) if c]
     carried = [x for x, c in zip(init, constant, strict=True) if not c]
-    results = iter(scan_p.bind(*fixed, *body.captured, *carried, *xs, jaxpr=program, length=length,
-                               reverse=reverse, num_consts=len(fixed) + consts,
-                               num_carry=len(carried), unroll=unroll))
-    last = [x if c else next(results) for x, c in zip(init, constant, strict=True)]
-    stacked = [next(results) if i is None else xs[i] for i in items_kept]
+    rest = iter(scan_p.bind(*fixed, *body.captured, *carried, *xs, jaxpr=program, length=length,
+                            reverse=reverse, num_consts=len(fixed) + consts,
+                            num_carry=len(carried), unroll=unroll))
+    last = [x if c else next(rest) for x, c in zip(init, constant, strict=True)]
+    stacked = [next(rest) if i is None else xs[i] for i in items_kept]
     return [*last, *stacked], body.out_tree
+
+
+def _hands_nothing_on(program: Program) -> bool:
+    """Whether no result of a body is a parameter of it."""
+    return set(program.invars).isdisjoint(program.outvars)
 
 
 def _scan_body(f: Callable[..., Any], in_tree: tree.PyTreeDef, carry: Sequence[ArrayType],
@@ -170,14 +180,20 @@ def _pair(*trees: tree.PyTreeDef) -> tree.PyTreeDef:
     return optree.treespec_tuple(trees, namespace=tree.NAMESPACE)
 
 
-def _promoted(x: Any, wanted: ArrayType) -> Any:
-    """A weakly typed number of the initial carry in the dtype that the body gives it."""
-    t = typeof(x)
-    if not t.weak_type or same_type(t, wanted):
-        return x
-    dtype, _ = lattice_result_type(
-        [(t.dtype, True), (wanted.dtype, wanted.weak_type)], x64_enabled())
-    return convert_element_type(x, dtype)
+def _promoted(init: Sequence[Any], taken: Sequence[ArrayType], given: Sequence[Atom]
+              ) -> list[Any] | None:
+    """The initial carry with weakly typed numbers in the dtypes that the body gives back; None
+    where all have them."""
+    changed = None
+    for i, (t, v) in enumerate(zip(taken, given, strict=False)):
+        if t.weak_type and not same_type(t, v.aval):
+            dtype, _ = lattice_result_type(
+                [(t.dtype, True), (v.aval.dtype, v.aval.weak_type)], x64_enabled())
+            x = convert_element_type(init[i], dtype)
+            if x is not init[i]:
+                changed = changed or list(init)
+                changed[i] = x
+    return changed
 
 
 # -- while -----------------------------------------------------------------------------------------
@@ -210,34 +226,36 @@ def while_loop(cond_fun, body_fun, init_val):
 def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init: list[Any],
            init_tree: tree.PyTreeDef) -> tuple[list[Any], tree.PyTreeDef]:
     in_tree = _pair(init_tree)
+    taken = [typeof(x) for x in init]
 
     def traced(varying: frozenset[str] = NONE) -> tuple[Body, Body]:
-        types = [typeof(x) for x in init]
-        test = trace_body(cond_fun, in_tree, types)
-        body = trace_body(body_fun, in_tree, types, varying)
+        test = trace_body(cond_fun, in_tree, taken)
+        body = trace_body(body_fun, in_tree, taken, varying)
         _check_test(test)
         return test, body
 
     test, body = traced()
     if len(body.program.outvars) == len(init):
-        promoted = [_promoted(x, v.aval) for x, v in
-                    zip(init, body.program.outvars, strict=True)]
-        if any(a is not b for a, b in zip(promoted, init, strict=True)):
-            init = promoted
+        promoted = _promoted(init, taken, body.program.outvars)
+        if promoted is not None:
+            init, taken = promoted, [typeof(x) for x in promoted]
             test, body = traced()
-    check_carry("while_loop body", body_fun, init_tree, [typeof(x) for x in init], body.out_tree,
+    check_carry("while_loop body", body_fun, init_tree, taken, body.out_tree,
                 body.program.out_avals, body.program, body.program.outvars, init)
     # Devices on which the test is false first keep what they have: all that is carried varies.
-    while True:
-        axes = test.program.out_avals[0].varying
+    while axes := test.program.outvars[0].aval.varying:
         widened = [vary(x, axes) for x in init]
-        if all(a is b for a, b in zip(widened, init, strict=True)):
+        if all([a is b for a, b in zip(widened, init, strict=True)]):
             break
-        init = widened
+        init, taken = widened, [typeof(x) for x in widened]
         test, body = traced(axes)
 
     going, step = test.program, body.program
     tests, steps = len(test.captured), len(body.captured)
+    if _hands_nothing_on(step):
+        results = while_p.bind(*test.captured, *body.captured, *init, cond_jaxpr=going,
+                               body_jaxpr=step, cond_nconsts=tests, body_nconsts=steps)
+        return results, body.out_tree
     found = forwarded(step)
     read = needed(going)
     constant = [found[k] == steps + k and var not in read
@@ -256,7 +274,7 @@ def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init: lis
 
 def _check_test(test: Body) -> None:
     types = test.program.out_avals
-    if len(types) != 1 or test.out_tree != tree.structure(0):
+    if len(types) != 1 or not test.out_tree.is_leaf():
         fail(TypeError, "cond_fun must return a boolean scalar, but got pytree "
              f"{test.out_tree}.", code="loop-test", help="return one truth value")
     if types[0].shape or types[0].dtype != np.bool_:
