@@ -68,6 +68,11 @@ def vary(x: Any, axes: frozenset[str]) -> Any:
 
 # -- parameters and results ------------------------------------------------------------------------
 
+def hands_on(program: Program) -> bool:
+    """Whether a result of the program is a parameter of it."""
+    return not set(program.invars).isdisjoint(program.outvars)
+
+
 def forwarded(program: Program) -> list[int | None]:
     """For each result the parameter that it is, None where it is computed."""
     place = {v: i for i, v in enumerate(program.invars)}
@@ -115,6 +120,8 @@ def pruned(program: Program) -> Program:
 
 def with_common_captures(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
     """Programs of alternatives, all taking what any of them closes over, and these values."""
+    if not any([body.captured for body in bodies]):
+        return [body.program for body in bodies], []
     union: dict[Any, Any] = {}
     for body in bodies:
         for outer in body.captured:

@@ -14,14 +14,21 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import jit_disabled
-from ...ir.dtypes import issubdtype
 from ...ir.ops.control import cond_p
 from .. import tree
 from ..dtype_promotion import dtype_name, shape_of
+from ..scalars import LEVEL
 from ..sharding_functions import traced_or_run
 from ..tracer import typeof
 from . import elementwise
-from .bodies import Body, forwarded, trace_body, with_common_captures, with_results
+from .bodies import (
+    Body,
+    forwarded,
+    hands_on,
+    trace_body,
+    with_common_captures,
+    with_results,
+)
 from .carry import check_branches
 from .conversion import convert_element_type
 from .in_python import STAGED, known
@@ -49,8 +56,9 @@ def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
         dtype = dtype_name(pred)
     except TypeError:
         raise TypeError(f"Pred type must be either boolean or number, got {pred}.") from None
-    number = issubdtype(dtype, np.integer) or issubdtype(dtype, np.floating)
-    if dtype != np.bool_ and not number:
+    level = LEVEL.get(dtype)
+    number = level in (1, 2)             # integers and floats
+    if level != 0 and not number:
         raise TypeError(f"Pred type must be either boolean or number, got {dtype}.")
 
     if jit_disabled() and (value := known(pred)) is not STAGED:
@@ -82,7 +90,7 @@ def switch(index, branches, *operands, operand=_ABSENT):
         dtype = dtype_name(index)
     except TypeError:
         raise TypeError(f"Index type must be an integer, got {index}.") from None
-    if not issubdtype(dtype, np.integer):
+    if LEVEL.get(dtype) != 1:
         raise TypeError(f"Index type must be an integer, got {index} as {dtype}")
     branches = tuple(branches)
     if not branches:
@@ -124,7 +132,7 @@ def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
             trace_body(b, in_tree, types) for b in reversed(branches)][::-1]    # true_fun first
         _check(what, names, branches, bodies)
         deciding = typeof(place).varying
-        if any(deciding - t.varying for t in bodies[0].program.out_avals):
+        if deciding and any(deciding - t.varying for t in bodies[0].program.out_avals):
             bodies = [trace_body(b, in_tree, types, deciding) for b in branches]
         trees.append(bodies[0].out_tree)
         return _bind(place, bodies, list(values))
@@ -151,12 +159,14 @@ def _check(what: str, names: tuple[str, ...], branches: Sequence[Callable[..., A
 def _bind(place: Any, bodies: Sequence[Body], values: list[Any]) -> list[Any]:
     programs, captured = with_common_captures(bodies)
     operands = [*captured, *values]
+    if not all(map(hands_on, programs)):
+        return cond_p.bind(place, *operands, branches=tuple(programs))
     kept: list[int | None] = []              # results that are the same operand in every branch
     for places in zip(*map(forwarded, programs), strict=True):
         same = len(set(places)) == 1 and places[0] is not None
         kept.append(places[0] if same else None)
     programs = [with_results(p, [i is None for i in kept]) for p in programs]
-    if kept and all(i is not None for i in kept) and not any(p.effects for p in programs):
+    if all(i is not None for i in kept) and not any(p.effects for p in programs):
         return [operands[i] for i in kept if i is not None]
     results = iter(cond_p.bind(place, *operands, branches=tuple(programs)))
     return [next(results) if i is None else operands[i] for i in kept]

@@ -19,7 +19,7 @@ from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype, lattice_result_type
 from ...ir.errors import ConcretizationTypeError
 from ...ir.ops.control import item_type, scan_p, while_p
-from ...ir.program import Atom, Program
+from ...ir.program import Atom
 from ...ir.types import ArrayType, same_type
 from .. import tree
 from ..dtype_promotion import dtype_and_weak
@@ -30,6 +30,7 @@ from .bodies import (
     NONE,
     Body,
     forwarded,
+    hands_on,
     in_front,
     needed,
     pruned,
@@ -139,7 +140,7 @@ def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs:
     # A carry that the body only hands on is a constant of the loop; an item that it only hands on
     # need not be stacked again.
     consts = len(body.captured)
-    if _hands_nothing_on(program):
+    if not hands_on(program):
         results = scan_p.bind(*body.captured, *init, *xs, jaxpr=program, length=length,
                               reverse=reverse, num_consts=consts, num_carry=count, unroll=unroll)
         return results, body.out_tree
@@ -157,11 +158,6 @@ def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs:
     last = [x if c else next(rest) for x, c in zip(init, constant, strict=True)]
     stacked = [next(rest) if i is None else xs[i] for i in items_kept]
     return [*last, *stacked], body.out_tree
-
-
-def _hands_nothing_on(program: Program) -> bool:
-    """Whether no result of a body is a parameter of it."""
-    return set(program.invars).isdisjoint(program.outvars)
 
 
 def _scan_body(f: Callable[..., Any], in_tree: tree.PyTreeDef, carry: Sequence[ArrayType],
@@ -252,7 +248,7 @@ def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init: lis
 
     going, step = test.program, body.program
     tests, steps = len(test.captured), len(body.captured)
-    if _hands_nothing_on(step):
+    if not hands_on(step):
         results = while_p.bind(*test.captured, *body.captured, *init, cond_jaxpr=going,
                                body_jaxpr=step, cond_nconsts=tests, body_nconsts=steps)
         return results, body.out_tree
