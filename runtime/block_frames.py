@@ -28,17 +28,19 @@ class Group:
 
     values: the operands are the first. outputs: numbers of the results. scratch: the part
     of a row, and the dtype, that each buffer holds. acts: the steps, and where they come from.
+    cost: of all steps for one row, in cheap ones.
     """
 
-    __slots__ = ("acts", "in_place", "in_scratch", "outputs", "scratch", "values")
+    __slots__ = ("acts", "cost", "in_place", "in_scratch", "outputs", "scratch", "values")
 
     def __init__(self, values: list[Value], outputs: list[int],
-                 scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, Equation | None]]
-                 ) -> None:
+                 scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, Equation | None]],
+                 cost: int) -> None:
         self.values = values
         self.outputs = outputs
         self.scratch = scratch
         self.acts = acts
+        self.cost = cost
         buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
         self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
         self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
@@ -68,20 +70,23 @@ class Frame:
     def __init__(self, group: Group, given: Sequence[Any]) -> None:
         self.group = group
         values = group.values
-        rows = [x.rows for x in values if x.rows is not None]
-        fine = _refined(rows)
+        shapes = [x.rows for x in values if x.rows is not None]
+        fine = _refined(shapes)
         views = [_with_rows(x, v, fine) for x, v in zip(given, values, strict=False)]
         strides = [v.strides[:len(fine)] for v in views if v is not None]
         self.order = None
-        if all(not x.rest for x in values) and all(_plain(x) == fine for x in rows):
+        if all(not x.rest for x in values) and all(_plain(x) == fine for x in shapes):
             self.order = _order(fine, strides)
         self.fine = fine
         if self.order is not None:
             fine = tuple(fine[d] for d in self.order)
             strides = [tuple(s[d] for d in self.order) for s in strides]
         self.dims = dims = _merged(fine, strides)
-        self.shares = share_count(math.prod(dims) * max(math.prod(x.actual) for x in values))
+        rows = math.prod(dims)
+        self.shares = share_count(rows * group.cost)
         per = max(1, BLOCK // max(math.prod(x.actual) * x.dtype.itemsize for x in values))
+        if len(group.acts) == 1:            # nothing is kept in the cache from step to step
+            per = max(per, -(-rows // self.shares))
         cut = len(dims) - 1
         below = 1
         while cut > 0 and below * dims[cut] < per:

@@ -10,6 +10,7 @@ in row-major order may be added up in another order.)
 """
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -20,7 +21,8 @@ from ..ir.program import Equation
 from .block_frames import Frame, Group
 from .block_steps import act, copying
 from .block_values import Item, Value, assign_buffers, mask_for
-from .recording import REDUCE, REPEAT, RESHAPE, WHERE, Recording
+from .cores import CHEAP, DEAR
+from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Recording
 
 Shape = tuple[int, ...]
 _BUILDING = threading.Lock()
@@ -97,7 +99,7 @@ class Blocked:
         for j, o in enumerate(outputs):
             if own.get(o) != j:             # given by a view, or one row for all
                 acts.append((copying(o, len(values) + j), None))
-        return Group(values, outputs, scratch, acts)
+        return Group(values, outputs, scratch, acts, sum(_cost(item, values) for item in items))
 
     def _numbered(self) -> tuple[list[Value], list[Item], list[int]]:
         at: dict[int, int] = {}
@@ -144,3 +146,13 @@ class Blocked:
                     x.rest = x.actual = x.shape[place:]
                     self._stretch[v] = (*out.rows, *x.rest)
             out.actual = np.broadcast_shapes(*(x.actual for x in sources if x.shape))
+
+
+def _cost(item: Item, values: Sequence[Value]) -> int:
+    """What a step costs for one row, in cheap steps."""
+    if item.kind in VIEWS:
+        return 0
+    elements = max(math.prod(values[v].actual) for v in (*item.operands, item.result)
+                   if type(v) is int)
+    dear = item.kind == WHERE or (item.kind == CALL and item.function not in CHEAP)
+    return elements * DEAR if dear else elements

@@ -1,8 +1,8 @@
 """Threads for large evaluations: one per core, made when first needed.
 
 numpy lets other threads run while a call works on more than some thousand elements. Handing work
-over costs 0.1 ms, so it pays for a million elements and more. Matrix products have their own
-threads (those of BLAS).
+over costs 0.1 ms, so it pays for several million cheap steps and more. Matrix products have their
+own threads (those of BLAS).
 """
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-ENOUGH = 1 << 20                # elements from which several threads are faster than one
+ENOUGH = 1 << 22                # cheap steps from which several threads are faster than one
+DEAR = 4                        # what a step that is not cheap costs, in cheap ones
+CHEAP = frozenset({
+    np.absolute, np.add, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.conjugate, np.equal,
+    np.greater, np.greater_equal, np.invert, np.less, np.less_equal, np.logical_and, np.logical_not,
+    np.logical_or, np.maximum, np.minimum, np.multiply, np.negative, np.not_equal, np.positive,
+    np.square, np.subtract})
 
 _THREADS: list[ThreadPoolExecutor] = []
 _LOCK = threading.Lock()
@@ -29,9 +35,12 @@ def core_count() -> int:
 CORES = min(core_count(), 8)
 
 
-def share_count(elements: int) -> int:
-    """Among how many threads to share work on so many elements."""
-    return CORES if elements >= ENOUGH else 1
+def share_count(steps: int) -> int:
+    """Among how many threads to share work that costs as much as so many cheap steps.
+
+    A cheap step is an addition of two numbers.
+    """
+    return CORES if steps >= ENOUGH else 1
 
 
 def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
