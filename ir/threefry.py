@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from .keys import join_words, split_words
+from .pool import empty
 
 Shape = tuple[int, ...]
 Words = tuple[np.ndarray, np.ndarray]
@@ -31,10 +32,10 @@ def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2:
     operands = [np.asarray(x, _U32) for x in (key1, key2, count1, count2)]
     shape = np.broadcast_shapes(*(x.shape for x in operands))
     size = math.prod(shape)
-    out1, out2 = np.empty(size, _U32), np.empty(size, _U32)
+    out1, out2 = empty((size,), _U32), empty((size,), _U32)
     whole = [x.reshape(1) if x.size == 1 else np.broadcast_to(x, shape).reshape(-1)
              for x in operands]
-    buffer = np.empty(min(size, _PIECE), _U32)
+    buffer = empty((min(size, _PIECE),), _U32)
     for start in range(0, size, _PIECE):
         piece = slice(start, min(start + _PIECE, size))
         k1, k2, c1, c2 = (x if x.size == 1 else x[piece] for x in whole)

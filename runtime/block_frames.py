@@ -8,7 +8,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,9 @@ class Frame:
         self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
                         for o in group.outputs]
 
-    def run(self, given: Sequence[Any]) -> list[Any]:
+    def run(self, given: Sequence[Any], memory: Mapping[int, Any] = MappingProxyType({})
+            ) -> list[Any]:
+        """The results. memory: C-contiguous arrays for some of them, by number."""
         order = self.order
         at: Values = list(given)
         for i, shape, scalar in self.operands:
@@ -115,8 +118,11 @@ class Frame:
             at[i] = x if x.shape == shape else x.reshape(shape)
         results: list[Any] = []
         wholes: list[Any] = []
-        for shape, rows, dtype in self.results:
-            if order is not None:
+        for j, (shape, rows, dtype) in enumerate(self.results):
+            if j in memory and order is None:
+                x = memory[j]
+                results.append(x)
+            elif order is not None:
                 x = empty(tuple(self.fine[d] for d in order), dtype)
                 results.append(x.transpose(_inverse(order)).reshape(shape))
             else:
@@ -127,11 +133,15 @@ class Frame:
         if len(blocks) == 1:
             self._single(at, wholes)
         elif shares == 1:
-            self._several(at, wholes, blocks)
-        else:
+            self._several(at, wholes, blocks, self._memory())
+        else:                               # memory is taken here, or runs would need it by chance
             bounds = [len(blocks) * i // shares for i in range(shares + 1)]
-            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b])
+            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b], self._memory())
                          for a, b in itertools.pairwise(bounds)])
+        if order is not None:
+            for j, x in memory.items():
+                np.copyto(x, results[j])
+                results[j] = x
         return results
 
     def _memory(self) -> list[Any]:
@@ -149,13 +159,13 @@ class Frame:
             at[i] = memory[k]
         group.follow(at, self.dims)
 
-    def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple]) -> None:
+    def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple],
+                 memory: list[Any]) -> None:
         """Some of the blocks, one after the other."""
         group, inner, count = self.group, self.inner, len(self.group.values)
         in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
         at: Values = [*given, *[None] * (count - len(given)), *wholes]
         operands = [(i, given[i]) for i, _, scalar in self.operands if not scalar]
-        memory = self._memory()
         rows: Shape = ()
         for block in blocks:
             last = block[-1]

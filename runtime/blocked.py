@@ -39,7 +39,8 @@ class Member(NamedTuple):
 class Blocked:
     """The function of a group's operands that gives its results."""
 
-    __slots__ = ("_frames", "_group", "_members", "_operands", "_results", "_rows", "_stretch")
+    __slots__ = ("_frames", "_group", "_members", "_operands", "_results", "_rows", "_stretch",
+                 "_written")
 
     def __init__(self, members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
                  rows: int) -> None:
@@ -51,6 +52,13 @@ class Blocked:
         self._frames: dict[Any, Frame] = {}
         # Operands that are repeated along rows, and the shapes that they then have.
         self._stretch: dict[int, Shape] = {}
+        self._written: tuple[int, ...] = ()         # results whose memory is given
+
+    def writing(self, results: Sequence[int]) -> Blocked:
+        """The function that writes these results, by number, into arrays given last."""
+        other = Blocked(self._members, self._operands, self._results, self._rows)
+        other._written = tuple(results)
+        return other
 
     @property
     def equations(self) -> tuple[Equation, ...]:
@@ -63,8 +71,12 @@ class Blocked:
             with _BUILDING:
                 group = self._group = self._group or self._build()
         given: Sequence[Any] = arrays
+        memory: dict[int, Any] = {}
+        if self._written:
+            given = arrays[:len(self._operands)]
+            memory = dict(zip(self._written, arrays[len(given):], strict=True))
         if self._stretch:
-            given = list(arrays)
+            given = list(given)
             for i, shape in self._stretch.items():
                 given[i] = np.broadcast_to(given[i], shape)
         key = tuple([x.strides for x in given])
@@ -73,7 +85,7 @@ class Blocked:
             if len(self._frames) > 16:
                 self._frames.clear()
             frame = self._frames[key] = Frame(group, given)
-        return frame.run(given)
+        return frame.run(given, memory)
 
     # -- building ------------------------------------------------------------------------------
     def _build(self) -> Group:

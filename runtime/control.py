@@ -85,7 +85,8 @@ def plan_scan(p: Any, eqn: Equation) -> None:
             break
         layouts, first = grown, False
     outs = [r.layout for r in inner.results[nk:]]
-    body, check = inner.finish_loop([*layouts, *outs], nc), inner.guard
+    wanted = [nk + i for i, t in enumerate(outs) if not t.stack]    # rows that are one piece
+    body, check = inner.finish_loop([*layouts, *outs], nc, nk, wanted), inner.guard
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
     types = [v.aval for v in eqn.outvars[nk:]]
     shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
@@ -131,7 +132,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
             break
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
-    step = body.finish_loop(layouts, nb)
+    step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
     run = _differing_while if splits else _common_while
     function = run(ask, step, test.guard, body.guard, nt, nb, len(mask_slot),
                    atoms.sizes(mask),
@@ -159,7 +160,8 @@ def _common_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: 
         head = [*mask, *rest[nt:nt + nb]]
         step = None
         while test.step([*mask, *rest[:nt], *carry])[0]:
-            step = step or body.bound(head)
+            if step is None:
+                step, carry = body.bound(head), body.owning(carry)
             carry = step([*head, *carry])
         return list(carry)
 

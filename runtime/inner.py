@@ -69,13 +69,19 @@ class Inner:
         """The plan, giving its results in these layouts."""
         return self.planner.plan.finish(self._outputs(layouts))
 
-    def finish_loop(self, layouts: Sequence[Layout], fixed: int) -> Body:
-        """The plan of a body whose first `fixed` operands are the same in every iteration."""
+    def finish_loop(self, layouts: Sequence[Layout], fixed: int, carried: int,
+                    wanted: Sequence[int] = ()) -> Body:
+        """The plan of a body whose first `fixed` operands are the same in every iteration.
+
+        carried: how many operands follow that are results of the iteration before. wanted: results
+        that there is memory for, where they can be written into it.
+        """
         plan = self.planner.plan
         masks = 0 if self.planner.mask is None else 1
-        inputs = plan.inputs[masks:masks + fixed]
-        before, body = plan.finish_loop(self._outputs(layouts), inputs, _runs_again)
-        return Body(before, body, masks, masks + fixed)
+        first, last = masks, masks + fixed
+        made = plan.finish_loop(self._outputs(layouts), plan.inputs[first:last],
+                                plan.inputs[last:last + carried], wanted, _runs_again)
+        return Body(made.before, made.body, first, last, made.own, made.written)
 
     def _outputs(self, layouts: Sequence[Layout]) -> list[int]:
         q = self.planner

@@ -34,7 +34,8 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
     shapes: of the result arrays; a result that an evaluator leaves at size 1 along a device
     dimension is repeated. given: shapes of the operand arrays. Gives a list if the op has multiple
     results. Where the op is a numpy ufunc that keeps the promise by itself, it is that ufunc; where
-    the evaluator can decide things once from the shapes (`evaluate.prepared`), it does.
+    the evaluator can decide things once from the shapes (`evaluate.prepared`), it does. Where it
+    can write over its first operand (`evaluate.over`), the function has an attribute `over` for it.
     """
     evaluate = op.evaluate
     if evaluate is None:
@@ -84,6 +85,10 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
         if out.dtype is dtype and out.shape == shape:
             return out
         return as_declared(out, dtype, shape, op)
+
+    over = getattr(evaluate, "over", None)
+    if over is not None and given[0] == shape:
+        nary.over = functools.partial(over, lead, **params)  # type: ignore[attr-defined]
     return nary
 
 

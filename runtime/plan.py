@@ -11,15 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..ir.program import Equation
 from .blocked import Blocked
 from .calls import Call, Function
+from .destinations import into_memory, over_operands
 from .fusion import fused
 from .generated import Run, generate
+from .products import ordered
 from .recording import Kernel
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
@@ -77,12 +79,14 @@ class PlanBuilder:
         """The plan whose results are these slots. Calls whose results nobody reads stay."""
         return self._plan(self.calls, self.inputs, outputs)
 
-    def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int],
-                    again: Callable[[Call], bool]) -> tuple[Plan | None, Plan]:
+    def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
+                    wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
         """The plan of a loop's body, and before it one of what all iterations compute alike.
 
-        fixed: inputs that do not change. again: whether a call must run in every iteration all the
-        same. The first plan takes the fixed inputs; the second takes all, then the first's results.
+        fixed: inputs that do not change. carried: inputs that are the first outputs of the
+        iteration before. wanted: outputs, by number, that there is memory for. again: whether a
+        call must run in every iteration all the same. The first plan takes the fixed inputs; the
+        second takes all, then memory, then the first's results.
         """
         known = {*fixed, *(s for s, _ in self.constants)}
         before: list[Call] = []
@@ -93,15 +97,23 @@ class PlanBuilder:
                 known.update(call.outputs)
             else:
                 rest.append(call)
-        if not before:
-            return None, self.finish(outputs)
         read = {*outputs, *(s for call in rest for s in call.inputs)}
         passed = [s for call in before for s in call.outputs if s in read]
-        return (self._plan(before, fixed, passed),
-                self._plan(rest, [*self.inputs, *passed], outputs))
+        first = self._plan(before, fixed, passed) if before else None
+        rest = fused(ordered(rest, outputs), outputs)
+        slots = {outputs[i]: i for i in reversed(wanted)}
+        rest, memory = into_memory(rest, list(slots), self.new_slot)
+        own = dict(zip(carried, outputs, strict=False))
+        rest, used = over_operands(rest, outputs, {x: o for x, o in own.items() if o not in memory})
+        inputs = [*self.inputs, *memory.values(), *passed]
+        return LoopPlans(first, self._planned(rest, inputs, outputs),
+                         tuple(carried.index(x) for x in used), tuple(slots[s] for s in memory))
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
-        calls = fused(calls, outputs)
+        made, _ = over_operands(fused(ordered(calls, outputs), outputs), outputs, {})
+        return self._planned(made, inputs, outputs)
+
+    def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
         seen = {*outputs, *(s for s, _ in self.constants)}
         dead: list[tuple[int, ...]] = []
         for call in reversed(calls):
@@ -110,6 +122,18 @@ class PlanBuilder:
             dead.append(tuple(last))
         dead.reverse()
         return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots)
+
+
+class LoopPlans(NamedTuple):
+    """The plans of a loop's body: see `PlanBuilder.finish_loop`.
+
+    own: numbers of what is carried that `body` writes over. written: outputs that it writes into
+    memory that it is given, in the order in which it takes them.
+    """
+    before: Plan | None
+    body: Plan
+    own: tuple[int, ...]
+    written: tuple[int, ...]
 
 
 def _step(call: Call, dead: tuple[int, ...]) -> tuple:

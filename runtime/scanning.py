@@ -21,11 +21,16 @@ Arrays = list[Any]
 
 class Body(NamedTuple):
     """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
+
+    own: what is carried (by number) that `plan` writes over, and which is therefore copied before
+    the first iteration. written: results that it writes into memory, given behind the arguments.
     """
     before: Plan | None
     plan: Plan
     first: int
     last: int
+    own: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
 
     def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
         """The body as a function of all its arguments, when it is about to run."""
@@ -35,6 +40,16 @@ class Body(NamedTuple):
         plan = self.plan
         return lambda given: plan.step([*given, *made])
 
+    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
+        """What is carried into the first iteration."""
+        if not self.own:
+            return carry
+        out = list(carry)
+        for i in self.own:
+            out[i] = empty(out[i].shape, out[i].dtype)
+            np.copyto(out[i], carry[i])
+        return out
+
 
 def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
           reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]]
@@ -43,6 +58,9 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
 
     results: of what iterations give, shape and dtype of all together, and where the dimension is.
     """
+    written = [i - nk for i in body.written]
+    copied = [i for i in range(len(results)) if i not in written]
+
     def run(*arrays: Any) -> Arrays:
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
@@ -52,17 +70,20 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         if check is not None:
             check(arrays[0])
         step = body.bound(head)
+        carry = body.owning(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, results, strict=True)]
+        items.extend(places[i][::-1] if reverse else places[i] for i in written)
+        rest = [(places[i], nk + i) for i in copied]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         for i, here in zip(order, each, strict=False):
             out = step([*head, *carry, *here])
             carry = out[:nk]
-            for y, value in zip(places, out[nk:], strict=True):
-                y[i] = value
+            for y, number in rest:
+                y[i] = out[number]
         return [*carry, *ys]
 
     return run

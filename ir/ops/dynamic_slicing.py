@@ -280,16 +280,23 @@ def _update_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
 
 def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
                      *starts: np.ndarray) -> np.ndarray:
-    sizes = update.shape[lead:]
     devices = lead_sizes(lead, (x, update, *starts))
-    out = np.array(with_lead(x, lead, devices))
-    view, index = _window(lead, out, _clamped(starts, sizes, out.shape[lead:]), sizes, devices)
+    return _update_over(lead, np.array(with_lead(x, lead, devices)), update, *starts)
+
+
+def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+    """The same for an operand with all device dimensions, which is written over."""
+    sizes = update.shape[lead:]
+    view, index = _window(lead, x, _clamped(starts, sizes, x.shape[lead:]), sizes, x.shape[:lead])
     if not index:
         view[...] = update
-        return out
+        return x
     where, varying, rest = index
     view[where] = update.transpose(*range(lead), *(lead + d for d in (*varying, *rest)))
-    return out
+    return x
+
+
+_update_evaluate.over = _update_over  # type: ignore[attr-defined]
 
 
 def _update_localize(context: LocalizeContext) -> list[Any]:

@@ -59,7 +59,9 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
     """`contract` of arrays of these shapes and this dtype, decided once; None if it sums first.
 
     What row-major operands need to be matrices is known from their shapes; others go the long way.
-    The arrays may have dimensions of size 1 more.
+    The arrays may have dimensions of size 1 more. Attributes of the function, where it has them:
+    `into(a, b, out)` writes the result into an array, `permuted(order)` gives the function whose
+    result has its dimensions in that order.
     """
     if any(x not in b_labels and x not in out_labels for x in a_labels) or any(
             x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
@@ -71,6 +73,17 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return _element_products(a.reshape(a_shape), b.reshape(b_shape), of_a, of_b, dtype)
         return outer
+    if plan.permutation and not _plan(  # with the operands exchanged nothing is permuted
+            tuple(b_labels), tuple(a_labels), tuple(out_labels)).permutation:
+        swapped = prepared(b_shape, b_labels, a_shape, a_labels, out_labels, dtype)
+        if swapped is None:
+            return None
+
+        def flipped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return swapped(b, a)
+        if hasattr(swapped, "into"):
+            flipped.into = lambda a, b, out: swapped.into(b, a, out)  # type: ignore[attr-defined]
+        return flipped
     left = _row_major(a_shape, *plan.a_orders, plan.batch)
     right = _row_major(b_shape, *plan.b_orders, plan.batch)
     if left is None or right is None:
@@ -99,6 +112,27 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         if shape != whole:
             out = out.reshape(shape)
         return out.transpose(permutation) if permutation else out
+
+    if not permutation:
+        def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+            """The same, written into a C-contiguous array."""
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                out[...] = product(a, b)
+                return out
+            a, b = a.reshape(left_shape), b.reshape(right_shape)
+            np.matmul(a.swapaxes(-1, -2) if left_flip else a,
+                      b.swapaxes(-1, -2) if right_flip else b, out=out.reshape(whole))
+            return out
+        product.into = into  # type: ignore[attr-defined]
+
+    def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:
+        """The function that gives the dimensions in another order, where that costs nothing."""
+        out = tuple(out_labels[d] for d in order)
+        if all(_plan(tuple(x), tuple(y), out).permutation
+               for x, y in ((a_labels, b_labels), (b_labels, a_labels))):
+            return None
+        return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
+    product.permuted = permuted  # type: ignore[attr-defined]
     return product
 
 

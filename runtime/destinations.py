@@ -1,0 +1,125 @@
+"""Results that are written where they belong: into memory of a loop, or over an operand that dies.
+
+What an iteration of a scan gives is a row of a large array. A call that can write there does, and
+nothing is copied. A buffer that a loop carries and changes in part (`dynamic_update_slice`), or
+adds to, is the loop's own, and is changed where it is. Outside of loops, too, an op that changes a
+part of its operand does so in place where the operand was computed here and nobody else reads it.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .blocked import Blocked
+from .calls import Call
+from .recording import CALL, VIEWS, Recording
+
+# Their third argument may not be the result: numpy warns.
+_NAMED_ONLY = frozenset({np.maximum, np.minimum})
+
+
+def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable[[], int]
+                ) -> tuple[list[Call], dict[int, int]]:
+    """The calls, those that can writing what is wanted into memory that they are given.
+
+    wanted: slots. Gives also, by slot of a result, the slot that its memory is to be in.
+    """
+    out = list(calls)
+    memory: dict[int, int] = {}
+    open_slots = set(wanted)
+    for i, call in enumerate(calls):
+        here = [s for s in call.outputs if s in open_slots]
+        if not here:
+            continue
+        if isinstance(call.function, Blocked):
+            slots = [new_slot() for _ in here]
+            function = call.function.writing([call.outputs.index(s) for s in here])
+            out[i] = call._replace(function=function, inputs=(*call.inputs, *slots))
+            memory.update(zip(here, slots, strict=True))
+            continue
+        made = _writer(call)
+        if made is not None:
+            function, inputs = made
+            (s,), slot = here, new_slot()
+            out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None)
+            memory[s] = slot
+    return out, memory
+
+
+def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
+    """A function of these slots and of the memory for the result of a call."""
+    if call.several or call.kernel is None or not call.kernel.shapes[-1]:
+        return None
+    into = getattr(call.function, "into", None)
+    if into is not None:
+        return into, call.inputs
+    recording = call.kernel.recording
+    if recording is None or len(recording.steps) != 1:
+        return None
+    (step,) = recording.steps
+    if (step.kind != CALL or step.function in _NAMED_ONLY
+            or not all(type(v) is int for v in step.operands)):
+        return None
+    return step.function, tuple(call.inputs[v] for v in step.operands)
+
+
+def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int]
+                  ) -> tuple[list[Call], list[int]]:
+    """The calls, those that can writing their result over an operand that nobody else reads.
+
+    owned: parameters that may be written over, each by one result only. Gives also those that are.
+    """
+    out = list(calls)
+    used: list[int] = []
+    if not owned and not any(hasattr(c.function, "over") for c in calls):
+        return out, used
+    reads = Counter(s for c in calls for s in c.inputs)
+    given = Counter(outputs)
+    made: set[int] = set()                  # slots with arrays of their own
+    for i, call in enumerate(calls):
+        changed = _changed(call)
+        if changed is not None:
+            function, x, inputs = changed
+            mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
+                _fresh(c) for c in calls if call.outputs[0] in c.inputs)
+            if reads[x] == 1 and not given[x] and (
+                    mine or (x in made and hasattr(call.function, "over"))):
+                out[i] = call._replace(function=function, inputs=inputs, kernel=None)
+                if x in owned:
+                    used.append(x)
+        if _fresh(call):
+            made.update(call.outputs)
+    return out, used
+
+
+def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
+    """A function that writes a call's result over an operand, this operand, and its inputs."""
+    over = getattr(call.function, "over", None)
+    if over is not None:
+        return over, call.inputs[0], call.inputs
+    made = _writer(call)
+    if made is None or hasattr(call.function, "into"):
+        return None
+    assert call.kernel is not None
+    *shapes, shape = call.kernel.shapes
+    *dtypes, dtype = call.kernel.dtypes
+    x = next((s for s, given, kind in zip(call.inputs, shapes, dtypes, strict=True)
+              if given == shape and kind == dtype and call.inputs.count(s) == 1), None)
+    return None if x is None else (made[0], x, (*made[1], x))
+
+
+def _fresh(call: Call) -> bool:
+    """Are the results arrays of their own, of which no other value is a view?"""
+    if isinstance(call.function, Blocked) or hasattr(call.function, "over") or hasattr(
+            call.function, "into"):
+        return True
+    recording = None if call.kernel is None else call.kernel.recording
+    return recording is not None and _computes(recording)
+
+
+def _computes(recording: Recording) -> bool:
+    """Is the result that of a step that computes?"""
+    return any(s.result == recording.result and s.kind not in VIEWS for s in recording.steps)

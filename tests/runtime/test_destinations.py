@@ -1,0 +1,148 @@
+"""What a loop's body writes in place: results of iterations, buffers and sums that are carried."""
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.lax as lax
+import shardtrace.numpy as jnp
+from shardtrace.runtime.blocked import Blocked
+from shardtrace.runtime.calls import Call
+from shardtrace.runtime.destinations import into_memory, over_operands
+from shardtrace.runtime.products import ordered
+from shardtrace.runtime.recording import Kernel
+
+F32 = np.dtype(np.float32)
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def call(function, inputs, output, shape=(3, 4), kernel=True):
+    made = Kernel(function, [shape] * (len(inputs) + 1), [F32] * (len(inputs) + 1))
+    return Call(function, tuple(inputs), (output,), False, None, made if kernel else None)
+
+
+def test_a_ufunc_and_a_group_write_into_memory():
+    slots = iter(range(10, 20))
+    calls = [call(np.tanh, [0], 1), call(lambda x: x.transpose(1, 0), [1], 2, (4, 3))]
+    made, memory = into_memory(calls, [1, 2], lambda: next(slots))
+    assert memory == {1: 10} and made[0].inputs == (0, 10) and made[1] is calls[1]
+    out = np.empty_like(X)
+    assert made[0].function(X, out) is out
+    np.testing.assert_array_equal(out, np.tanh(X))
+
+
+def test_only_what_nobody_else_reads_is_written_over():
+    def over(*calls, outputs=(9,), owned=None):
+        made, used = over_operands(calls, outputs, owned or {})
+        return [m is not c for m, c in zip(made, calls, strict=True)], used
+
+    add = call(np.add, [0, 1], 9)
+    assert over(add, owned={0: 9}) == ([True], [0])
+    assert over(add) == ([False], [])                                   # an argument of others
+    assert over(add, owned={0: 8}) == ([False], [])                     # not what is carried on
+    assert over(add, outputs=(9, 0), owned={0: 9}) == ([False], [])     # read at the end
+    assert over(add, outputs=(9, 9), owned={0: 9}) == ([False], [])     # given twice
+    assert over(add, call(np.tanh, [0], 8), owned={0: 9}) == ([False, False], [])
+    view = call(lambda x: x.transpose(1, 0), [9], 8, (4, 3))
+    assert over(add, view, owned={0: 9}) == ([False, False], [])        # a view would outlive it
+    assert over(call(np.add, [0, 0], 9), owned={0: 9}) == ([False], [])
+    assert over(call(np.maximum, [0, 1], 9), owned={0: 9}) == ([False], [])
+
+    def update(x, y):
+        return x + y
+    update.over = lambda x, y: np.add(x, y, out=x)
+    fresh = call(np.tanh, [0], 1)
+    assert over(fresh, call(update, [1, 0], 9))[0] == [False, True]
+    assert over(call(update, [0, 1], 9))[0] == [False]
+    assert over(fresh, call(update, [1, 0], 9), call(np.tanh, [1], 8))[0] == [False] * 3
+
+
+def test_a_product_is_computed_in_the_order_that_is_wanted():
+    n, traced = 8, st.jit(lambda x, y: jnp.einsum("ki,kj->ij", x, y).T)
+    x, y = np.random.default_rng(0).normal(size=(2, n, n)).astype(np.float32)
+    np.testing.assert_allclose(traced(x, y), (x.T @ y).T, rtol=1e-5)
+
+    def product(a, b):
+        return a.T @ b
+    product.permuted = lambda order: (lambda a, b: b.T @ a)
+    flip = call(lambda x: x.transpose(1, 0), [2], 3, (n, n))
+    calls = [call(product, [0, 1], 2, (n, n)), flip]
+    (one,) = ordered(calls, [3])
+    assert one.inputs == (0, 1) and one.outputs == (3,)
+    np.testing.assert_allclose(one.function(x, y), y.T @ x)
+    assert len(ordered(calls, [2, 3])) == 2
+    product.permuted = lambda order: None
+    assert len(ordered(calls, [3])) == 2
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_results_of_iterations_and_what_is_carried(reverse):
+    """Values that are carried, given, or both; the arguments stay as they were."""
+    rng = np.random.default_rng(1)
+    xs, w = (rng.normal(size=s).astype(np.float32) for s in ((5, 3, 4), (4, 4)))
+
+    def body(carry, x):
+        h, total, last, buffer, i = carry
+        h = jnp.tanh(h @ w + x)
+        total = total + h * h
+        buffer = lax.dynamic_update_slice(buffer, h[:1], (i, 0))
+        return (h, total, last + x, buffer, i + 1), (h, last, x @ w, buffer[0], total * 2)
+
+    def expected():
+        h, total, last, buffer = X * 0, X.copy(), X.copy(), np.zeros((5, 4), np.float32)
+        ys = []
+        for i, x in enumerate(xs[::-1] if reverse else xs):
+            before, h = last, np.tanh(h @ w + x)
+            total, last = total + h * h, last + x
+            buffer[i] = h[0]
+            ys.append((h, before, x @ w, buffer[0].copy(), total * 2))
+        stacked = [np.stack(y) for y in zip(*ys[::-1] if reverse else ys, strict=True)]
+        return [h, total, last, buffer, np.int32(5), *stacked]
+
+    x = X.copy()
+    f = st.jit(lambda x, xs: lax.scan(
+        body, (x * 0, x, x, jnp.zeros((5, 4), np.float32), 0), xs, reverse=reverse))
+    for _ in range(5):                      # the plan is followed first, then written out
+        carry, ys = f(x, xs)
+        for got, want in zip((*carry, *ys), expected(), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(x, X)
+
+
+def test_a_buffer_of_a_while_loop_is_copied_once():
+    def f(x, n):
+        def body(carry):
+            i, buffer = carry
+            return i + 1, lax.dynamic_update_slice(buffer, buffer[0, :1][None] * 0 + i * 1., (i, 1))
+        return lax.while_loop(lambda c: c[0] < n, body, (0, x))[1]
+
+    def g(x, n):
+        def body(carry):
+            i, buffer = carry
+            row = jnp.full((1, 2), 1., np.float32) * i
+            return i + 1, lax.dynamic_update_slice(buffer, row, (i, 1))
+        return lax.while_loop(lambda c: c[0] < n, body, (0, x))[1]
+
+    for n in (0, 1, 3):
+        want = X.copy()
+        want[:n, 1] = np.arange(n)
+        np.testing.assert_array_equal(st.jit(f)(X, n), want)
+        want[:n, 2] = np.arange(n)
+        np.testing.assert_array_equal(st.jit(g)(X, n), want)
+    assert X[1, 1] == 5
+
+
+def test_large_groups_write_rows_of_a_scan():
+    xs = np.random.default_rng(2).normal(size=(3, 256, 256)).astype(np.float32)
+
+    def body(carry, x):
+        y = jnp.exp(-x * x)
+        z = y / y.sum(-1, keepdims=True)
+        return carry + z.sum(), (y, z, jnp.exp(-x.T * x.T) * 2)
+
+    total, (y, z, t) = st.jit(lambda xs: lax.scan(body, np.float32(0), xs))(xs)
+    want = np.exp(-xs * xs)
+    np.testing.assert_allclose(y, want, rtol=1e-5)
+    np.testing.assert_allclose(z, want / want.sum(-1, keepdims=True), rtol=1e-5)
+    np.testing.assert_allclose(t, want.transpose(0, 2, 1) * 2, rtol=1e-5)
+    np.testing.assert_allclose(total, 3 * 256, rtol=1e-4)
+    assert Blocked([], [], [], 1).writing([0])._written == (0,)
