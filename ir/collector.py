@@ -10,7 +10,6 @@ import gc
 import threading
 
 _FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
-_MANY = 50_000                   # objects of a stage that is looked through for itself
 
 
 class _Pauses:
@@ -29,16 +28,11 @@ _pauses = _Pauses()
 def _age_young_objects() -> None:
     """Make what a bulk stage has made old at once: it will stay alive, mostly, and looking through
     all of it as young objects costs a fifth of the stage. Once so many have been aged that what
-    is garbage among them could matter, all objects are looked through. So a long stage, of which
-    there are few, is looked through for itself, in time that grows as it does.
+    is garbage among them could matter, all objects are looked through.
     """
-    young = gc.get_count()[0]
-    if young > _MANY:
-        gc.collect(0)                  # now, or whatever runs next would pay for it
-        return
     if gc.get_freeze_count():
         return                         # somebody keeps objects out of the collector's sight
-    _pauses.aged += young
+    _pauses.aged += gc.get_count()[0]
     if _pauses.aged < _FULL_COLLECTION:
         gc.freeze()
         gc.unfreeze()                  # puts them into the oldest generation, unlooked at

@@ -17,7 +17,8 @@ from .factors import project
 from .fixed_point import Solution
 from .graph import Graph, Node
 
-KEY = "origins"     # of Program.memo
+KEY = "origins"                         # of Program.memo
+WHEN_ASKED = "origins, when asked for"  # the same: what finds them
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,20 @@ class Origins:
         return t not in graph.asked and not graph.pending[t]
 
 
+def origins_of(program: Program) -> Origins | None:
+    """What a RESOLVED program remembers; None if it does not come from propagation."""
+    found: Origins | None = program.memo.get(KEY)
+    if found is None and WHEN_ASKED in program.memo:
+        found = program.memo[KEY] = program.memo[WHEN_ASKED]()
+    return found
+
+
 def origin_path(program: Program, var: Var, dim: int, axis: str) -> tuple[Step, ...]:
     """Why `var` of a resolved program has `axis` on dimension `dim`: steps back to an annotation.
 
     Empty where the value does not have the axis, or the program did not come from propagation.
     """
-    origins: Origins | None = program.memo.get(KEY)
+    origins = origins_of(program)
     tensor = origins.tensors.get(var, -1) if origins else -1
     if origins is None or tensor < 0:
         return ()
@@ -109,7 +118,7 @@ def vetoes(program: Program, var: Var) -> tuple[Veto, ...]:
     which it has not, each with the first thing that forbids it. Empty for programs that did not
     come from propagation.
     """
-    origins: Origins | None = program.memo.get(KEY)
+    origins = origins_of(program)
     tensor = origins.tensors.get(var, -1) if origins else -1
     if origins is None or tensor < 0:
         return ()

@@ -29,6 +29,7 @@ from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .arrange import arrange
 from .collectives import collectives
+from .decided import decide, is_decided
 from .inline import inline
 from .localize import localize
 from .loop_sums import move_sums
@@ -66,7 +67,8 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: arrange(evened(inline(p))),
          "calls are replaced by what they call"),
     Pass("propagate", "resolved",
-         lambda p, job: propagate(p, job.mesh, job.in_shardings, job.out_shardings),
+         lambda p, job: (decide if is_decided(p, job.mesh) else propagate)(
+             p, job.mesh, job.in_shardings, job.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
     Pass("insert-reshards", "resharded", lambda p, job: reshard(p, job.optimize),
          "operands are brought to what each equation can run with, where that moves least"),

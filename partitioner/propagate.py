@@ -18,9 +18,8 @@ from ..ir.diagnostic import fail
 from ..ir.errors import IndivisibleError
 from ..ir.location import UNKNOWN
 from ..ir.mesh import AbstractMesh
-from ..ir.program import Program
+from ..ir.program import Program, Var
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
-from ..ir.types import Entries
 from .fixed_point import Solution, run
 from .graph import Graph, Root
 from .step import Layout
@@ -32,15 +31,14 @@ _MOST_CUTS = 4         # times that axes are cut further
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
           out_shardings: Sequence[PartitionSpec | None]) -> Solution:
     """Build the graph of a program, constrain its ends and run it to the fixed point."""
+    check_ends(program, mesh, in_shardings, out_shardings)
     graph = Graph(mesh)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)
         if t >= 0 and spec is not None:
             entries = spec.padded(var.aval.ndim).entries
-            name = _name(program.arg_names, i)
-            _check_divides(mesh, var.aval.shape, entries, f"argument {name}", spec)
-            graph.constrain(t, entries, Root(f"argument `{name}`"))
+            graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`"))
             graph.pending[t] = spec.unreduced
     results = []
     for i, (atom, spec) in enumerate(zip(program.outvars, out_shardings, strict=True)):
@@ -52,7 +50,6 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         if spec is not None:
             entries = spec.padded(atom.aval.ndim).entries
             name = _name(program.result_names, i)
-            _check_divides(mesh, atom.aval.shape, entries, f"result {name}", spec)
             graph.constrain(t, entries, Root(f"out_shardings of result `{name}`"))
             graph.pending[t] = spec.unreduced
         graph.uses[source] += 1
@@ -110,15 +107,26 @@ def _name(names: Sequence[str], i: int) -> str:
     return names[i] if i < len(names) and names[i] else f"[{i}]"
 
 
-def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, what: str,
-                   spec: PartitionSpec) -> None:
-    for d, (n, axes) in enumerate(zip(shape, entries, strict=True)):
+def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
+               out_shardings: Sequence[PartitionSpec | None]) -> None:
+    """Raise IndivisibleError where a spec that is given or asked for does not divide."""
+    for what, names, atoms, specs in (
+            ("argument", program.arg_names, program.invars, in_shardings),
+            ("result", program.result_names, program.outvars, out_shardings)):
+        for i, (atom, spec) in enumerate(zip(atoms, specs, strict=True)):
+            if spec is not None and isinstance(atom, Var) and atom.aval.shape:
+                _check_divides(mesh, atom.aval.shape, what, names, i, spec)
+
+
+def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names: Sequence[str],
+                   i: int, spec: PartitionSpec) -> None:
+    for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries, strict=True)):
         if axes is UNCONSTRAINED:
             continue
         parts = math.prod(map(mesh.axis_size, axes))
         if n % parts:
             fail(IndivisibleError,
-                 f"{what} of shape {shape} with spec {spec} has dimension {d} of size {n}, which "
-                 f"is partitioned {parts} times; the size should be divisible by it",
-                 code="indivisible",
+                 f"{what} {_name(names, i)} of shape {shape} with spec {spec} has dimension {d} "
+                 f"of size {n}, which is partitioned {parts} times; the size should be divisible "
+                 "by it", code="indivisible",
                  help=f"pad the dimension to {-(-n // parts) * parts}, or leave it whole")

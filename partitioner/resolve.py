@@ -60,6 +60,17 @@ def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason:
                     reason)
 
 
+CAPTURED = "the uses of this captured array want blocks of it"
+
+
+def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
+    """Why result i leaves in another layout than it is computed in."""
+    if spec is None:
+        return "the type of this result is decided"
+    name = program.result_names[i] if i < len(program.result_names) else i
+    return f"result {name} is asked for as {spec}"
+
+
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None]) -> Program:
@@ -126,10 +137,7 @@ class _Resolver:
             else:
                 pending = aval.sharding.spec.unreduced if spec is None else spec.unreduced
                 targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
-        reasons = [f"result {program.result_names[i] if i < len(program.result_names) else i} "
-                   f"is asked for as {spec}" if spec is not None else
-                   "the type of this result is decided"
-                   for i, spec in enumerate(out_shardings)]
+        reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
         new.memo[KEY] = Origins(self.solution, self.tensors, self.named, frozenset(self.pinned))
         return new
@@ -158,8 +166,7 @@ class _Resolver:
             laid_out = self.type_of(var, mesh)
             self.env[var] = whole
             if laid_out is not whole.aval:
-                self.env[var] = self.reshard(eqns, whole, laid_out, UNKNOWN,
-                                             "the uses of this captured array want blocks of it")
+                self.env[var] = self.reshard(eqns, whole, laid_out, UNKNOWN, CAPTURED)
         for eqn in program.eqns:
             self.equation(eqn, mesh, eqns)
         outvars = []

@@ -10,7 +10,7 @@ import re
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal, Var
 from ..partitioner.graph import Node
-from ..partitioner.origins import KEY, Origins
+from ..partitioner.origins import origins_of
 from ..partitioner.pipeline import Partitioned
 from ..partitioner.regions import has_region, region_of
 from .causes import equations, where
@@ -22,8 +22,7 @@ class Values:
     def __init__(self, partitioned: Partitioned) -> None:
         self.resolved = partitioned.resolved
         self.resharded = partitioned.resharded
-        origins = self.resolved.memo.get(KEY)
-        self.origins: Origins | None = origins if isinstance(origins, Origins) else None
+        self.origins = origins_of(self.resolved)
         self.argument_of = {v: i for i, v in enumerate(self.resolved.invars)}
         self.of_tensor: dict[int, Var] = {}
         for v, t in (self.origins.tensors.items() if self.origins else ()):
