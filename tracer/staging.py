@@ -198,6 +198,13 @@ class Builder:
             self.captured_vars.append(var)
         return var
 
+    def stands_for(self, var: Var) -> Atom | None:
+        """The variable of the enclosing trace that a parameter stands for; None for others."""
+        if var not in self.captured_vars:
+            return None
+        outer = self.captured[self.captured_vars.index(var)]
+        return outer.variable if isinstance(outer, Tracer) else None
+
     def _constant(self, x: Any, aval: ArrayType, value: Any = None) -> Var:
         if self.parent is not None:
             return self._capture(x)

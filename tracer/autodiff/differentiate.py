@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,19 +104,28 @@ def pushed(point: Point, tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]
             [found.get(a) if isinstance(a, Var) else None for a in wanted])
 
 
-@contextmanager
-def named_meshes(meshes: Sequence[Mesh]):
-    """Let constants that a derivative makes outside of jit live on these meshes."""
-    saved = STATE.eager_meshes
-    interpreter = STATE.interpreter
-    if isinstance(interpreter, Builder):
-        interpreter.meshes.extend(m for m in meshes if m not in interpreter.meshes)
-    else:
-        STATE.eager_meshes = (*saved, *(m for m in meshes if m not in saved))
-    try:
-        yield
-    finally:
-        STATE.eager_meshes = saved
+class named_meshes:
+    """Let constants that a derivative makes outside of jit live on these meshes, within the block.
+    """
+
+    __slots__ = ("meshes", "saved")
+
+    def __init__(self, meshes: Sequence[Mesh]) -> None:
+        self.meshes = meshes
+
+    def __enter__(self) -> None:
+        state, meshes = STATE, self.meshes
+        saved = self.saved = state.eager_meshes
+        if not meshes:
+            return
+        interpreter = state.interpreter
+        if isinstance(interpreter, Builder):
+            interpreter.meshes.extend(m for m in meshes if m not in interpreter.meshes)
+        else:
+            state.eager_meshes = (*saved, *(m for m in meshes if m not in saved))
+
+    def __exit__(self, *exc: object) -> None:
+        STATE.eager_meshes = self.saved
 
 
 # -- values at the border --------------------------------------------------------------------------

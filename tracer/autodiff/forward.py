@@ -18,11 +18,12 @@ from ...ir.context import STATE, interpreter_context
 from ...ir.dtypes import float0
 from ...ir.location import Location
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
-from ...ir.ops.derivatives import add_any, full_like, has_tangent, push_forward
+from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging import Builder, collector_paused
 from ..tracer import Tracer, typeof
+from .remembered import Remembered, remembered
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
 from .rules import CALLS
 
@@ -50,28 +51,25 @@ def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
             for x, t in zip(outs, tangents, strict=True)]
 
 
-def _push_repeated(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any], repeat: Any,
-                   location: Location) -> tuple[list[Any], list[Any]] | None:
-    """As `push`, for an op whose derivative is a sum of terms: the equation itself is repeated,
-    not inferred again. None for other ops, and where it cannot be."""
-    op = eqn.op
-    rule = op.jvp
-    if type(rule) is not tuple or op.name in CALLS:
-        return None
-    results = repeat(eqn, env, location)
-    if results is None:
-        return None
-    out, total = results[0], None
-    operands = [Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
-    for partial, g in zip(rule, tangents, strict=True):
-        if g is None or partial is None:
-            continue
-        term = partial(g, out, *operands, **eqn.params)
-        if term is not None:
-            total = term if total is None else add_any(total, term)
-    if total is not None and not has_tangent(out.aval.dtype):
-        total = None
-    return results, [total]
+def _push_remembered(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
+                     rules: Remembered, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
+    """As `push`, which is called once for equations of one kind."""
+    operands = [operand(a, env) for a in eqn.invars]
+    given = [*operands, *tangents]
+    place = rules.place(eqn, given)
+    if place is None:
+        return push(eqn.op, operands, tangents, eqn.params)
+    table, key = place
+    steps, count = table.get(key), len(eqn.outvars)
+    if steps is not None:
+        found = steps.repeat(rules.builders, given, location)
+        return found[:count], found[count:]
+    marks = rules.marks()
+    outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)
+    steps = rules.noted(marks, given, [*outs, *out_tangents])
+    if steps is not None:
+        table[key] = steps
+    return outs, out_tangents
 
 
 def zero_tangent(x: Any) -> Any:
@@ -118,6 +116,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
     live = {id(e) for e in live_equations(eqns, program.outvars)}
     here: Any = STATE.interpreter
     repeat = here.repeat if type(here) in (Builder, Forward) else None
+    rules = remembered("push", here.recorders if type(here) is Forward else here)
     with Replay("jvp", *builders) as at:
         at.name_meshes(program)
         for i, eqn in enumerate(eqns):
@@ -138,10 +137,9 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
                 continue
             location = at(eqn)
             given = list(map(known.get, eqn.invars))
-            pushed = None
-            if repeat is not None:
-                pushed = _push_repeated(eqn, env, given, repeat, location)
-            if pushed is None:
+            if rules is not None:
+                pushed = _push_remembered(eqn, env, given, rules, location)
+            else:
                 pushed = push(eqn.op, [operand(a, env) for a in eqn.invars], given, eqn.params)
             for v, x, t in zip(eqn.outvars, *pushed, strict=True):
                 env[v] = x
@@ -241,6 +239,13 @@ class LinearBuilder(Builder):
         return var
 
 
+    def stands_for(self, var: Var) -> Atom | None:
+        if var not in self.residual_vars:
+            return None
+        known = self.residuals[self.residual_vars.index(var)]
+        return known.variable if isinstance(known, Tracer) else None
+
+
 class Forward:
     """The interpreter that computes what is known and leaves the rest to `linear`."""
 
@@ -253,6 +258,11 @@ class Forward:
     def builders(self) -> tuple[Any, ...]:
         """What records here, for locations."""
         return self.outer, self.linear
+
+    @property
+    def recorders(self) -> Any:
+        """The two builders that record all that is computed here; None if values are computed."""
+        return (self.outer, self.linear) if type(self.outer) is Builder else None
 
     def is_unknown(self, x: Any) -> bool:
         return isinstance(x, Tracer) and x.builder is self.linear

@@ -253,13 +253,13 @@ def by_argnums(fun: Callable[..., Any], argnums: int | tuple[int, ...], args: Se
         raise ValueError(f"argnums={argnums} is out of range for {count} positional arguments")
     places = [n % count for n in wanted]
 
-    @functools.wraps(fun, updated=())
     def partial(*moving: Any) -> Any:
         full = list(args)
         for place, x in zip(places, moving, strict=True):
             full[place] = x
         return fun(*full, **kwargs)
 
+    partial.__name__ = function_name(fun)
     return partial, [args[n] for n in places]
 
 
