@@ -8,6 +8,7 @@ from ..ir.tiling import canonical_tiling
 from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
 from ..partitioner.layouts import forget_layouts
+from ..runtime.blocked import forget_routines
 from ..runtime.placement import spec_on
 from ..runtime.workspace import kind_of
 from .eager import EagerInterpreter
@@ -44,3 +45,4 @@ def clear_caches() -> None:
         cache.cache_clear()
     POOL.clear()
     forget_layouts()
+    forget_routines()

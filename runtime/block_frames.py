@@ -9,7 +9,6 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,14 +27,14 @@ class Group:
     """A group that is ready to be evaluated.
 
     values: the operands are the first. outputs: numbers of the results. scratch: the part
-    of a row, and the dtype, that each buffer holds. acts: the steps, and where they come from.
+    of a row, and the dtype, that each buffer holds. acts: the steps, and of which call they are.
     cost: of all steps for one row, in cheap ones.
     """
 
     __slots__ = ("acts", "cost", "in_place", "in_scratch", "outputs", "scratch", "values")
 
     def __init__(self, values: list[Value], outputs: list[int],
-                 scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, Equation | None]],
+                 scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, int | None]],
                  cost: int) -> None:
         self.values = values
         self.outputs = outputs
@@ -46,13 +45,17 @@ class Group:
         self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
         self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
 
-    def follow(self, at: Values, rows: Shape) -> None:
-        """Do all steps on one block. at: by value the array of the block, then of the results."""
-        eqn: Equation | None = None
+    def follow(self, at: Values, rows: Shape, eqns: Sequence[Equation | None]) -> None:
+        """Do all steps on one block. at: by value the array of the block, then of the results.
+
+        eqns: of each call, for who reads an error.
+        """
+        call: int | None = None
         try:
-            for act, eqn in self.acts:      # noqa: B007
+            for act, call in self.acts:      # noqa: B007
                 act(at, rows)
         except Exception as error:
+            eqn = None if call is None else eqns[call]
             if eqn is not None:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
             raise
@@ -104,8 +107,8 @@ class Frame:
         self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
                         for o in group.outputs]
 
-    def run(self, given: Sequence[Any], memory: Mapping[int, Any] = MappingProxyType({})
-            ) -> list[Any]:
+    def run(self, given: Sequence[Any], eqns: Sequence[Equation | None],
+            memory: Mapping[int, Any]) -> list[Any]:
         """The results. memory: C-contiguous arrays for some of them, by number."""
         order = self.order
         at: Values = list(given)
@@ -131,12 +134,13 @@ class Frame:
             wholes.append(x if x.shape == rows else x.reshape(rows))
         blocks, shares = self.blocks, min(self.shares, len(self.blocks))
         if len(blocks) == 1:
-            self._single(at, wholes)
+            self._single(at, wholes, eqns)
         elif shares == 1:
-            self._several(at, wholes, blocks, self._memory())
+            self._several(at, wholes, blocks, self._memory(), eqns)
         else:                               # memory is taken here, or runs would need it by chance
             bounds = [len(blocks) * i // shares for i in range(shares + 1)]
-            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b], self._memory())
+            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b], self._memory(),
+                                           eqns)
                          for a, b in itertools.pairwise(bounds)])
         if order is not None:
             for j, x in memory.items():
@@ -148,7 +152,7 @@ class Frame:
         rows = (self.size, *self.inner)
         return [empty(rows + rest, dtype) for rest, dtype in self.group.scratch]
 
-    def _single(self, given: Values, wholes: list[Any]) -> None:
+    def _single(self, given: Values, wholes: list[Any], eqns: Sequence[Equation | None]) -> None:
         """All rows at once."""
         group = self.group
         at: Values = [*given, *[None] * (len(group.values) - len(given)), *wholes]
@@ -157,10 +161,10 @@ class Frame:
         memory = self._memory()
         for i, k in group.in_scratch:
             at[i] = memory[k]
-        group.follow(at, self.dims)
+        group.follow(at, self.dims, eqns)
 
     def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple],
-                 memory: list[Any]) -> None:
+                 memory: list[Any], eqns: Sequence[Equation | None]) -> None:
         """Some of the blocks, one after the other."""
         group, inner, count = self.group, self.inner, len(self.group.values)
         in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
@@ -180,7 +184,7 @@ class Frame:
             at[count:] = outs
             for i, j in in_place:
                 at[i] = outs[j]
-            follow(at, rows)
+            follow(at, rows, eqns)
 
 
 def _with_rows(x: Any, v: Value, fine: Shape) -> Any:

@@ -11,20 +11,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ir.program import Equation
 from .recording import CALL, VIEWS, WHERE
 
 Shape = tuple[int, ...]
 
 
 class Item(NamedTuple):
-    """A step of the group. operands: numbers of values, or constants wrapped by the recording."""
+    """A step of the group. operands: numbers of values, or constants wrapped by the recording.
+
+    call: which call of the group it is part of.
+    """
     kind: str
     function: Any
     operands: tuple[Any, ...]
     result: int
     axes: tuple[int, ...]           # of a reduction, counted from behind
-    eqn: Equation | None
+    call: int
 
 
 class Value:

@@ -7,30 +7,36 @@ during a call, so that all cores take part (runtime/block_frames.py).
 The steps are the numpy calls of the ops' own evaluators (runtime/recording.py) on the same
 numbers, hence with the same results to the last bit. (Only the sum of an operand that does not lie
 in row-major order may be added up in another order.)
+
+Groups of the same calls, joined alike, have one *routine*, whatever equations they come from: the
+leaves of an optimizer and the layers of a network are made ready once.
 """
 from __future__ import annotations
 
+import copy
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..ir.program import Equation
 from .block_frames import Frame, Group
-from .block_steps import act, copying
+from .block_steps import Act, act, copying
 from .block_values import Item, Value, assign_buffers, mask_for
 from .cores import CHEAP, DEAR
-from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Recording
+from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Kernel
 
 Shape = tuple[int, ...]
+MOST_ROUTINES = 4096
+NOTHING: Mapping[int, Any] = {}
 _BUILDING = threading.Lock()
 
 
 class Member(NamedTuple):
     """A call of a group: what it does, and the slots that it reads and writes."""
-    recording: Recording
+    kernel: Kernel
     inputs: tuple[int, ...]
     output: int
     eqn: Equation | None
@@ -39,45 +45,39 @@ class Member(NamedTuple):
 class Blocked:
     """The function of a group's operands that gives its results."""
 
-    __slots__ = ("_frames", "_group", "_members", "_operands", "_results", "_rows", "_stretch",
-                 "_written")
+    __slots__ = ("_eqns", "_frames", "_routine", "_written")
 
     def __init__(self, members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
                  rows: int) -> None:
-        self._members = members
-        self._operands = operands
-        self._results = results
-        self._rows = rows
-        self._group: Group | None = None
-        self._frames: dict[Any, Frame] = {}
-        # Operands that are repeated along rows, and the shapes that they then have.
-        self._stretch: dict[int, Shape] = {}
+        self._eqns = [m.eqn for m in members]
+        self._routine = routine = _routine(members, operands, results, rows)
+        self._frames = routine.frames
         self._written: tuple[int, ...] = ()         # results whose memory is given
 
     def writing(self, results: Sequence[int]) -> Blocked:
         """The function that writes these results, by number, into arrays given last."""
-        other = Blocked(self._members, self._operands, self._results, self._rows)
+        other = copy.copy(self)
         other._written = tuple(results)
         return other
 
     @property
     def equations(self) -> tuple[Equation, ...]:
         """The equations that the group computes."""
-        return tuple(dict.fromkeys(m.eqn for m in self._members if m.eqn is not None))
+        return tuple(dict.fromkeys([e for e in self._eqns if e is not None]))
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        group = self._group
+        routine = self._routine
+        group = routine.group
         if group is None:
-            with _BUILDING:
-                group = self._group = self._group or self._build()
+            group = routine.ready()
         given: Sequence[Any] = arrays
-        memory: dict[int, Any] = {}
+        memory = NOTHING
         if self._written:
-            given = arrays[:len(self._operands)]
-            memory = dict(zip(self._written, arrays[len(given):], strict=True))
-        if self._stretch:
+            given = arrays[:routine.count]
+            memory = dict(zip(self._written, arrays[routine.count:], strict=True))
+        if routine.stretch:
             given = list(given)
-            for i, shape in self._stretch.items():
+            for i, shape in routine.stretch.items():
                 given[i] = np.broadcast_to(given[i], shape)
         key = tuple([x.strides for x in given])
         frame = self._frames.get(key)
@@ -85,16 +85,41 @@ class Blocked:
             if len(self._frames) > 16:
                 self._frames.clear()
             frame = self._frames[key] = Frame(group, given)
-        return frame.run(given, memory)
+        return frame.run(given, self._eqns, memory)
 
-    # -- building ------------------------------------------------------------------------------
+
+class Routine:
+    """What groups of the same calls share.
+
+    count: of operands. group: made when one of them runs. frames: by the strides of operands. stretch: the operands
+    that are repeated along rows, and the shapes that they then have.
+    """
+
+    __slots__ = ("_calls", "_results", "_rows", "count", "frames", "group", "stretch")
+
+    def __init__(self, calls: Sequence[tuple[Kernel, tuple[int, ...]]], count: int,
+                 results: Sequence[int], rows: int) -> None:
+        # Slots are numbered: the operands, then what each call computes.
+        self._calls = calls
+        self.count = count
+        self._results = results
+        self._rows = rows
+        self.group: Group | None = None
+        self.frames: dict[Any, Frame] = {}
+        self.stretch: dict[int, Shape] = {}
+
+    def ready(self) -> Group:
+        with _BUILDING:
+            if self.group is None:
+                self.group = self._build()
+            return self.group
+
     def _build(self) -> Group:
         """Number the values, give them buffers, and make the functions of the steps."""
         values, items, outputs = self._numbered()
-        count = len(self._operands)
-        for item in items:
-            self._infer(values, item, count)
+        count = self.count
         for i, item in enumerate(items):
+            self._infer(values, item)
             for v in item.operands:
                 if type(v) is int:
                     values[v].root.last = i
@@ -107,41 +132,40 @@ class Blocked:
             values[o].root.last = len(items)
         masks = {i: mask_for(values, item, i) for i, item in enumerate(items) if item.kind == WHERE}
         scratch = assign_buffers(values, items, own, count, masks)
-        acts = [(act(item, values, masks.get(i)), item.eqn) for i, item in enumerate(items)]
+        acts: list[tuple[Act, int | None]] = [
+            (act(item, values, masks.get(i)), item.call) for i, item in enumerate(items)]
         for j, o in enumerate(outputs):
             if own.get(o) != j:             # given by a view, or one row for all
                 acts.append((copying(o, len(values) + j), None))
-        return Group(values, outputs, scratch, acts, sum(_cost(item, values) for item in items))
+        return Group(values, outputs, scratch, acts, sum([_cost(item, values) for item in items]))
 
     def _numbered(self) -> tuple[list[Value], list[Item], list[int]]:
-        at: dict[int, int] = {}
-        values: list[Value] = []
+        rows = self._rows
+        at: list[int] = list(range(self.count))    # of operands and calls: the value
+        values: list[Any] = [None] * self.count
         items: list[Item] = []
-        for m in self._members:
-            for s in m.inputs:
-                if s in self._operands and s not in at:
-                    at[s] = self._operands.index(s)
-        shapes: dict[int, tuple[Shape, np.dtype]] = {}
-        for m in self._members:
-            for s, value in zip(m.inputs, m.recording.values, strict=False):
-                if s in at:
-                    shapes[at[s]] = value
-        for i in range(len(self._operands)):
-            values.append(Value(*shapes[i], self._rows))
-        for m in self._members:
-            local: list[int] = [at[s] for s in m.inputs]
-            for shape, dtype in m.recording.values[m.recording.operands:]:
+        for call, (kernel, inputs) in enumerate(self._calls):
+            recording = kernel.recording
+            assert recording is not None
+            known = recording.values
+            local: list[int] = [at[i] for i in inputs]
+            for i, v in enumerate(local):
+                if values[v] is None:
+                    values[v] = Value(*known[i], rows)
+            for shape, dtype in known[recording.operands:]:
                 local.append(len(values))
-                values.append(Value(shape, dtype, self._rows))
-            for step in m.recording.steps:
-                source = [local[v] if type(v) is int else v for v in step.operands]
-                rank = len(m.recording.values[step.operands[0]][0]) if step.axes else 0
-                items.append(Item(step.kind, step.function, tuple(source), local[step.result],
-                                   tuple(a - rank for a in step.axes), m.eqn))
-            at[m.output] = local[m.recording.result]
+                values.append(Value(shape, dtype, rows))
+            for step in recording.steps:
+                source = tuple([local[v] if type(v) is int else v for v in step.operands])
+                axes = step.axes
+                if axes:
+                    rank = len(known[step.operands[0]][0])
+                    axes = tuple([a - rank for a in axes])
+                items.append(Item(step.kind, step.function, source, local[step.result], axes, call))
+            at.append(local[recording.result])
         return values, items, [at[s] for s in self._results]
 
-    def _infer(self, values: list[Value], item: Item, count: int) -> None:
+    def _infer(self, values: list[Value], item: Item) -> None:
         """The part of a row that is really computed, and whose buffer it is."""
         out = values[item.result]
         sources = [values[v] for v in item.operands if type(v) is int]
@@ -150,21 +174,47 @@ class Blocked:
         elif item.kind == RESHAPE:
             out.root = sources[0].root
         elif item.kind != REDUCE:
-            for v, x in zip((v for v in item.operands if type(v) is int), sources, strict=True):
+            for x in sources:
                 if x.rows is None and x.shape:              # repeated along rows
-                    assert v < count and out.rows is not None
+                    v = values.index(x)
+                    assert v < self.count and out.rows is not None
                     place = len(out.rows)
                     x.rows = out.rows
                     x.rest = x.actual = x.shape[place:]
-                    self._stretch[v] = (*out.rows, *x.rest)
-            out.actual = np.broadcast_shapes(*(x.actual for x in sources if x.shape))
+                    self.stretch[v] = (*out.rows, *x.rest)
+            parts = {x.actual for x in sources if x.shape}
+            out.actual = parts.pop() if len(parts) == 1 else np.broadcast_shapes(*parts)
 
 
 def _cost(item: Item, values: Sequence[Value]) -> int:
     """What a step costs for one row, in cheap steps."""
     if item.kind in VIEWS:
         return 0
-    elements = max(math.prod(values[v].actual) for v in (*item.operands, item.result)
-                   if type(v) is int)
+    elements = max([math.prod(values[v].actual) for v in (*item.operands, item.result)
+                    if type(v) is int])
     dear = item.kind == WHERE or (item.kind == CALL and item.function not in CHEAP)
     return elements * DEAR if dear else elements
+
+
+_ROUTINES: dict[Any, Routine] = {}
+
+
+def _routine(members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
+             rows: int) -> Routine:
+    """The routine of a group; slots are told apart by their order only."""
+    at = {s: i for i, s in enumerate(operands)}
+    calls = []
+    for kernel, inputs, output, _ in members:
+        calls.append((kernel, tuple([at[s] for s in inputs])))
+        at[output] = len(at)
+    key = (tuple(calls), len(operands), tuple([at[s] for s in results]), rows)
+    found = _ROUTINES.get(key)
+    if found is None:
+        if len(_ROUTINES) >= MOST_ROUTINES:
+            _ROUTINES.clear()
+        found = _ROUTINES[key] = Routine(*key)
+    return found
+
+
+def forget_routines() -> None:
+    _ROUTINES.clear()

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from .blocked import Blocked, Member
 from .calls import Call
-from .recording import LARGE, REDUCE, REPEAT, RESHAPE, Kernel, Recording
+from .recording import REDUCE, REPEAT, RESHAPE, Kernel, Recording
 
 Shape = tuple[int, ...]
+LARGE = 1 << 15                 # elements of a value from which blocked evaluation pays
 LONGEST_ROW = 1 << 18           # elements; a row must fit into a block
 MOST = 256                      # calls of a group
 ALONE = 8                       # times LARGE, for a single call to be evaluated in blocks
@@ -49,6 +51,32 @@ def natural_rows(recording: Recording) -> int:
             (source,) = step.operands
             rows = math.gcd(rows, math.prod(recording.values[source][0][:min(step.axes)]))
     return rows
+
+
+class Cut:
+    """Into which rows a call can be cut, and what else groups ask of it. most: rows."""
+
+    __slots__ = ("_fits", "is_view", "most", "recording", "reduces")
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.most = natural_rows(recording)
+        self.is_view = recording.is_view
+        self.reduces = any([step.kind == REDUCE for step in recording.steps])
+        self._fits: dict[int, bool] = {}
+
+    def fits(self, rows: int) -> bool:
+        found = self._fits.get(rows)
+        if found is None:
+            found = self._fits[rows] = fits(self.recording, rows)
+        return found
+
+
+def _cut(kernel: Kernel) -> Cut | None:
+    """None where the calls that a kernel consists of are not known."""
+    if kernel.cut is None and kernel.recording is not None:
+        kernel.cut = Cut(kernel.recording)
+    return kernel.cut
 
 
 def fits(recording: Recording, rows: int) -> bool:
@@ -105,23 +133,18 @@ class _Group:
         self.outputs.update(call.outputs)
 
     def agrees(self, rows: int) -> bool:
-        return rows == self.rows or all(fits(_recording(c), rows) for _, c in self.calls)
+        return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
 
 
-def _kernel(call: Call) -> Kernel:
-    assert call.kernel is not None
-    return call.kernel
-
-
-def _recording(call: Call) -> Recording:
-    found = _kernel(call).recording
-    assert found is not None
-    return found
+def _known(call: Call) -> Cut:
+    """Of a call that is in a group."""
+    assert call.kernel is not None and call.kernel.cut is not None
+    return call.kernel.cut
 
 
 def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     """The calls with groups in place of what they hold; `outputs` are read at the end."""
-    if not any(c.kernel is not None and c.kernel.is_large for c in calls):
+    if not any([c.kernel is not None and c.kernel.elements >= LARGE for c in calls]):
         return list(calls)
     return _Fusion(calls, outputs).result()
 
@@ -134,37 +157,45 @@ class _Fusion:
         self.readers: dict[int, int] = {}           # slot to number of reads, results included
         self.last: dict[int, int] = {}              # slot to the place of its last read
         self.bytes: dict[int, int] = {}
-        self.computed = {s for call in calls for s in call.outputs}
-        for place, call in enumerate(calls):
-            for s in call.inputs:
-                self.readers[s] = self.readers.get(s, 0) + 1
-                self.last[s] = place
-            if call.kernel is not None:
-                for s, shape, dtype in zip((*call.inputs, *call.outputs), call.kernel.shapes,
-                                           call.kernel.dtypes, strict=True):
-                    self.bytes[s] = math.prod(shape) * dtype.itemsize
+        self.computed: set[int] = set()
+        readers, last, size = self.readers, self.last, self.bytes
+        for place, (_, inputs, written, _, _, kernel) in enumerate(calls):
+            for s in inputs:
+                readers[s] = readers.get(s, 0) + 1
+                last[s] = place
+            self.computed.update(written)
+            if kernel is not None:
+                size.update(zip(inputs, kernel.sizes, strict=False))
+                size[written[0]] = kernel.sizes[-1]
         for s in outputs:
-            self.readers[s] = self.readers.get(s, 0) + 1
-            self.last[s] = len(calls)
+            readers[s] = readers.get(s, 0) + 1
+            last[s] = len(calls)
         self.open: list[_Group] = []
         self.made: dict[int, _Group] = {}           # slot to the open group that computes it
         self.out: list[Call] = []
 
     def result(self) -> list[Call]:
+        large = LARGE
         for place, call in enumerate(self.calls):
-            sources = self._sources(call.inputs)
-            late = [g for g in sources if not g.late.isdisjoint(call.inputs)]
-            if late:
-                self._close_all(late)
-                sources = [g for g in sources if g not in late]
+            sources = self._sources(call.inputs) if self.made else []
+            if sources:
+                late = [g for g in sources if g.late and not g.late.isdisjoint(call.inputs)]
+                if late:
+                    self._close_all(late)
+                    sources = [g for g in sources if g not in late]
             kernel = call.kernel
-            if kernel is not None and (sources or kernel.is_large) and kernel.recording is not None:
-                if self._join(place, call, kernel.recording, sources):
-                    continue
-                if len(sources) == 1 and self._wait(call, kernel.recording, sources[0]):
-                    continue
-            self._close_all(sources)
-            if self.open and call.eqn is not None and (kernel is None or kernel.is_large):
+            if kernel is not None and (sources or kernel.elements >= large):
+                cut = kernel.cut or _cut(kernel)
+                if cut is not None:
+                    if self._join(place, call, cut, kernel.elements >= large, sources):
+                        continue
+                    if cut.reduces and len(sources) == 1:
+                        self._wait(call, sources[0])
+                        continue
+            if sources:
+                self._close_all(sources)
+            if self.open and call.eqn is not None and (
+                    kernel is None or kernel.elements >= large):
                 self._close_costly(place)
             self.out.append(call)
         self._close_all(list(self.open))
@@ -180,58 +211,54 @@ class _Fusion:
         return found
 
     # -- joining -------------------------------------------------------------------------------
-    def _wait(self, call: Call, recording: Recording, g: _Group) -> bool:
+    def _wait(self, call: Call, g: _Group) -> None:
         """Let a reduction over rows stand behind the group that it reads, which may go on."""
-        if not any(step.kind == REDUCE for step in recording.steps):
-            return False
         g.after.append(call)
         g.late.update(call.outputs)
         self.made.update(dict.fromkeys(call.outputs, g))
-        return True
 
-    def _join(self, place: int, call: Call, recording: Recording, sources: list[_Group]) -> bool:
+    def _join(self, place: int, call: Call, cut: Cut, is_large: bool, sources: list[_Group]
+              ) -> bool:
         """Put the call into an open group or a new one, if it can be cut into rows."""
-        assert call.kernel is not None
-        own = natural_rows(recording)
         home = None
-        for g in (*sources, *self._neighbours(call, sources)):
-            rows = self._common(g, own, recording)
+        for g in sources or self._neighbours(call):
+            rows = self._common(g, cut)
             if rows:
                 home = g
                 home.rows = rows
                 break
         if home is None:
-            if (not call.kernel.is_large or recording.is_view or own < 2
-                    or not fits(recording, own)):
+            if not is_large or cut.is_view or cut.most < 2 or not cut.fits(cut.most):
                 return False
             self._close_all(sources)
-            home = _Group(own)
+            home = _Group(cut.most)
             self.open.append(home)
-        else:
+        elif len(sources) > 1:
             for other in sources:
                 if other is not home and not self._merge(home, other):
                     self._close_all([other])
         home.add(place, call)
-        self.made.update(dict.fromkeys(call.outputs, home))
+        self.made[call.outputs[0]] = home
         return True
 
     @staticmethod
-    def _common(g: _Group, own: int, recording: Recording) -> int:
+    def _common(g: _Group, cut: Cut) -> int:
         """The number of rows for the group with the call; 0 if they do not agree."""
         if len(g.calls) >= MOST:
             return 0
-        if fits(recording, g.rows):
+        if cut.fits(g.rows):
             return g.rows
-        if 2 <= own < g.rows and fits(recording, own) and g.agrees(own):
+        own = cut.most
+        if 2 <= own < g.rows and cut.fits(own) and g.agrees(own):
             return own
         return 0
 
-    def _neighbours(self, call: Call, sources: list[_Group]) -> list[_Group]:
+    def _neighbours(self, call: Call) -> list[_Group]:
         """Open groups that read a large slot that the call reads, too."""
-        if sources:
+        if not self.open:
             return []
         large = [s for s in call.inputs if self.bytes.get(s, 0) >= 4 * LARGE]
-        return [g for g in self.open if any(s in g.reads for s in large)]
+        return [g for g in self.open if not g.reads.isdisjoint(large)]
 
     def _merge(self, home: _Group, other: _Group) -> bool:
         rows = min(home.rows, other.rows)
@@ -278,30 +305,47 @@ class _Fusion:
     def _emit(self, g: _Group) -> None:
         """Append the call of a group, and as calls of their own the views of it that others read.
         """
-        calls = [c for _, c in sorted(g.calls, key=lambda item: item[0])]
+        g.calls.sort(key=itemgetter(0))
+        calls = [c for _, c in g.calls]
         needed = set(self._needed(g))
         inside: list[Call] = []
         views: list[Call] = []
         for call in reversed(calls):
             (slot,) = call.outputs
-            if slot in needed and _recording(call).is_view:
+            if slot in needed and _known(call).is_view:
                 views.append(call)
                 needed.update(call.inputs)
-        viewed = {c.outputs[0] for c in views}
-        wanted = needed - viewed
+        wanted = needed - {c.outputs[0] for c in views} if views else needed
+        results: list[int] = []
+        read = set(wanted)
         for call in reversed(calls):
-            if call.outputs[0] in wanted:
+            slot = call.outputs[0]
+            if slot in read:
                 inside.append(call)
-                wanted.update(call.inputs)
+                read.update(call.inputs)
+                if slot in wanted:
+                    results.append(slot)
         inside.reverse()
-        results = [c.outputs[0] for c in inside if c.outputs[0] in needed - viewed]
-        if len(inside) == 1 and _kernel(inside[0]).elements < ALONE * LARGE:
+        results.reverse()
+        if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
             self.out.extend(inside)
         elif results:
-            members = [Member(_recording(c), c.inputs, c.outputs[0], c.eqn) for c in inside]
-            made = {c.outputs[0] for c in inside}
-            operands = [s for s in dict.fromkeys(s for c in inside for s in c.inputs)
-                        if s not in made]
-            function: Any = Blocked(members, operands, results, g.rows)
-            self.out.append(Call(function, tuple(operands), tuple(results), True, None))
+            members = []
+            operands: dict[int, None] = {}
+            made: set[int] = set()
+            for _, inputs, (slot,), _, eqn, kernel in inside:
+                assert kernel is not None
+                members.append(Member(kernel, inputs, slot, eqn))
+                for s in inputs:
+                    if s not in made:
+                        operands[s] = None
+                made.add(slot)
+            slots = tuple(operands)
+            function: Any = Blocked(members, slots, results, g.rows)
+            self.out.append(Call(function, slots, tuple(results), True, None))
         self.out.extend(reversed(views))
+
+
+def _elements(call: Call) -> int:
+    assert call.kernel is not None
+    return call.kernel.elements

@@ -18,7 +18,6 @@ import numpy as np
 
 Shape = tuple[int, ...]
 Function = Callable[..., Any]
-LARGE = 1 << 15                 # elements of a value from which blocked evaluation pays
 
 CALL, REDUCE, WHERE, CAST = "call", "reduce", "where", "cast"
 RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
@@ -66,23 +65,22 @@ class Kernel:
     """How a call computes its one result, for those who would do it in blocks.
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
-    of the largest.
+    of the largest. sizes: in bytes. cut: what runtime/fusion.py knows of it, once it has asked.
     """
 
-    __slots__ = ("_known", "_recording", "dtypes", "elements", "function", "shapes")
+    __slots__ = ("_known", "_recording", "cut", "dtypes", "elements", "function", "shapes", "sizes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
         self.function = function
         self.shapes = tuple(shapes)
         self.dtypes = tuple(dtypes)
-        self.elements = max(map(math.prod, self.shapes))
+        counts = [math.prod(shape) for shape in self.shapes]
+        self.elements = max(counts)
+        self.sizes = tuple([n * t.itemsize for n, t in zip(counts, self.dtypes, strict=True)])
+        self.cut: Any = None
         self._known = False
         self._recording: Recording | None = None
-
-    @property
-    def is_large(self) -> bool:
-        return self.elements >= LARGE
 
     @property
     def recording(self) -> Recording | None:

@@ -26,11 +26,13 @@ F32 = np.dtype(np.float32)
 
 def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
-    for module, name, value in ((recording, "LARGE", 1), (fusion, "ALONE", 1), (fusion, "LARGE", 1),
+    for module, name, value in ((fusion, "ALONE", 1), (fusion, "LARGE", 1),
                                 (block_frames, "BLOCK", 200), (cores, "ENOUGH", 64),
                                 (cores, "CORES", 2), (pool, "SMALLEST", 64)):
         patch.setattr(module, name, value)
+    st.clear_caches()           # what was made ready for other sizes
     yield
+    st.clear_caches()
 
 
 @pytest.fixture
@@ -217,7 +219,7 @@ def test_operands_in_other_orders_and_strides(tiny):
 def test_results_in_the_operands_order_when_all_lie_so():
     x = np.asfortranarray(data(256, 300))
     kernel = recording.Kernel(lambda a: np.tanh(a) * np.float32(2), (x.shape, x.shape), (F32, F32))
-    member = blocked.Member(kernel.recording, (0,), 1, None)
+    member = blocked.Member(kernel, (0,), 1, None)
     (out,) = Blocked([member], [0], [1], x.size)(x)
     assert out.flags.f_contiguous
     np.testing.assert_array_equal(out, np.tanh(x) * np.float32(2))
@@ -244,6 +246,39 @@ def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
     with pytest.raises(FloatingPointError, match="broken") as info:
         st.jit(lambda x: jnp.tanh(x) + 1)(data(32, 32))
     assert any("while running `tanh`" in note for note in info.value.__notes__)
+
+
+def test_equal_groups_are_made_ready_once_and_name_their_own_equations(tiny, monkeypatch):
+    broken, act = [], block_steps._ufunc
+
+    def breakable(*args):
+        step = act(*args)
+
+        def watched(at, rows):
+            if broken:
+                raise FloatingPointError("broken")
+            step(at, rows)
+        made.append(args)
+        return watched
+    made = []
+    monkeypatch.setattr(block_steps, "_ufunc", breakable)
+
+    def f(leaves):
+        return [jnp.tanh(x) * 2 + 1 for x in leaves]
+    leaves = [data(32, 32, seed=i) for i in range(5)]
+    for x, y in zip(leaves, st.jit(f)(leaves), strict=True):
+        np.testing.assert_array_equal(y, np.tanh(x) * np.float32(2) + np.float32(1))
+    assert len(made) == 3
+
+    def g(leaves):
+        return [jnp.tanh(x) * 2 + 1 for x in leaves]
+    compiled = st.jit(g).lower(leaves).compile()
+    broken.append(True)
+    with pytest.raises(FloatingPointError) as info:
+        compiled(leaves)
+    assert len(made) == 3
+    (note,) = info.value.__notes__
+    assert note == f"while running `tanh` of {compiled.program.eqns[0].location}"
 
 
 def test_both_executors_agree_on_groups(tiny):
