@@ -19,7 +19,7 @@ from .axes import MeshAtoms
 from .layout import Atoms, Layout, Shape, array_shape, split_shape
 from .numerics import evaluator
 from .recording import Kernel
-from .workspace import Value
+from .workspace import Kind, Value, kind_of
 
 NONE: frozenset[str] = frozenset()
 Folds = Mapping[str, frozenset[str]]
@@ -36,14 +36,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Decision:
-    """operands: their forms. function: of their arrays. layouts, uniform: of the results.
+    """operands: their forms; None where all are given as they are. function: of their arrays.
 
-    kernel: of a function with one result, how it may be evaluated in blocks.
+    results: of each the layout, uniform dimensions, and kind. kernel: of a function with one
+    result, how it may be evaluated in blocks.
     """
-    operands: tuple[Form, ...]
+    operands: tuple[Form, ...] | None
     function: Callable[..., Any]
-    layouts: tuple[Layout, ...]
-    uniform: tuple[tuple[bool, ...], ...]
+    results: tuple[tuple[Layout, tuple[bool, ...], Kind], ...]
     kernel: Kernel | None
 
 
@@ -60,8 +60,9 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
     operands are folded already, and hence the results.
     """
     known = use.tables.get(atoms.owner) or use.table(atoms.owner)
-    key = (tuple([x.kind for x in operands]), tuple(types),
-           tuple(sorted(folds.items())) if folds else (), done)
+    key: tuple = (*[x.kind for x in operands], *types)
+    if folds or done:
+        key = (key, tuple(sorted(folds.items())), done)
     found = known.get(key)
     if found is None:
         found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
@@ -93,10 +94,9 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     stack = atoms.sort(set().union(*own))
     # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
     pad = types[0].ndim if stack and op.rule == "... -> ..." else 0
-    forms = tuple(Form(tuple(a for a in stack if a in mine), split, stack,
-                       0 if x.aval.ndim else pad)
-                  for x, mine, split in zip(operands, own, ins, strict=True))
-    layouts = tuple(Layout(stack, split, done) for split in outs)
+    forms = [Form(tuple(a for a in stack if a in mine), split, stack, 0 if x.aval.ndim else pad)
+             for x, mine, split in zip(operands, own, ins, strict=True)]
+    layouts = [Layout(stack, split, done) for split in outs]
     size = atoms.size
     if orders and op.resize is not None:
         params = op.resize(
@@ -116,7 +116,19 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if len(types) == 1 and not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted),
                         [storage_dtype(t.dtype) for t in (*(x.aval for x in operands), *types)])
-    return Decision(forms, function, layouts, tuple(uniform), kernel)
+    return _decision(forms, operands, function, types, layouts, uniform, kernel)
+
+
+def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callable[..., Any],
+              types: Sequence[ArrayType], layouts: Sequence[Layout],
+              uniform: Sequence[tuple[bool, ...]], kernel: Kernel | None) -> Decision:
+    as_given = all([f.lead == x.layout.stack and f.split == x.layout.split and not f.pad
+                    for f, x in zip(forms, operands, strict=True)])
+    results = []
+    for t, layout, same in zip(types, layouts, uniform, strict=True):
+        same = same or (False,) * t.ndim
+        results.append((layout, same, kind_of(t, layout, same)))
+    return Decision(None if as_given else tuple(forms), function, tuple(results), kernel)
 
 
 def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
@@ -156,8 +168,8 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
     function = evaluator(op, len(stack), params, [x.aval for x in operands], types, [whole], given)
     kernel = Kernel(function, (*given, whole),
                     [storage_dtype(t.dtype) for t in (*[x.aval for x in operands], aval)])
-    return Decision(tuple([array if x.aval.shape else scalar for x in operands]), function,
-                    (Layout(stack, split, done),), ((False,) * aval.ndim,), kernel)
+    return _decision([array if x.aval.shape else scalar for x in operands], operands, function,
+                     types, (Layout(stack, split, done),), ((),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],

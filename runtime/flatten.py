@@ -12,9 +12,13 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 
 class FlatProgram:
-    """invars and results of the program, all its equations in order, and all its constants."""
+    """invars and results of the program, all its equations in order, and all its constants.
 
-    __slots__ = ("consts", "eqns", "invars", "outvars", "program")
+    ops: of its equations. combines: whether any is a collective. (Programs that equations hold are
+    not looked into.)
+    """
+
+    __slots__ = ("combines", "consts", "eqns", "invars", "ops", "outvars", "program")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -27,6 +31,8 @@ class FlatProgram:
             self.consts.extend(program.consts)
             self.eqns.extend(program.eqns)
             self.outvars = program.outvars
+        self.ops = {eqn.op for eqn in self.eqns}
+        self.combines = any([op.collective is not None for op in self.ops])
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` on these arguments; its results."""

@@ -10,7 +10,8 @@ Plans follow the data, not the types: what a program forgets to exchange stays d
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,21 +19,23 @@ import numpy as np
 from ..ir.collector import collector_paused
 from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
+from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
 from . import callbacks, collectives, control, inplace
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
-from .folding import collective_atoms, every_equation, folds, linear_set, variation
+from .folding import Folds, collective_atoms, every_equation, folds, linear_set, variation
 from .inner import Inner
-from .layout import Layout, array_shape, whole
+from .layout import Layout, Shape, array_shape, whole
 from .plan import Plan
 from .storage import Stored, settled
 from .workspace import Value, Workspace
 
 Run = Callable[[Sequence[Stored]], list[Stored]]
 NONE: frozenset[str] = frozenset()
+NO_FOLDS: Folds = {}
 
 # Ops whose result is their operand, with other claims about it.
 IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
@@ -46,7 +49,7 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Run:
     whole values whose types are `local.global_in` and `local.global_out`.
     """
     flat = FlatProgram(local)
-    usual = tuple(_usual_lead(t, mesh) for t in _global_types(local.global_in, local.invars))
+    usual = tuple([_usual_lead(t, mesh) for t in _global_types(local.global_in, local.invars)])
     executables: dict[tuple, Executable] = {usual: Executable(flat, mesh, usual)}
 
     def run(arguments: Sequence[Stored]) -> list[Stored]:
@@ -77,6 +80,9 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
     used = {name for lead in leads for name in lead}
     for t in (*program.global_in, *program.global_out):
         used.update(t.sharding.spec.axes(), t.sharding.spec.unreduced)
+    if not any([op.collective is not None or op.effect or op.subprograms or op.name == "axis_index"
+                for op in flat.ops]):
+        return used
     for eqn in every_equation(flat.eqns):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
@@ -95,10 +101,15 @@ class Executable:
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
                  leads: Sequence[tuple[str, ...]]) -> None:
         atoms = MeshAtoms(mesh, used_axes(flat, leads))
-        self.expected = [
-            (tuple(mesh.axis_size(a) for a in lead) + t.shape, storage_dtype(t.dtype))
-            for lead, t in zip(leads, _global_types(flat.program.global_in, flat.invars),
-                               strict=True)]
+        self.expected: list[tuple[Shape, np.dtype]] = []
+        known: dict[tuple, tuple[Shape, np.dtype]] = {}
+        for key in zip(leads, _global_types(flat.program.global_in, flat.invars), strict=True):
+            found = known.get(key)
+            if found is None:
+                lead, t = key
+                found = known[key] = (tuple([mesh.axis_size(a) for a in lead]) + t.shape,
+                                      storage_dtype(t.dtype))
+            self.expected.append(found)
         self.plan: Plan
         with collector_paused():
             self.plan, self.leads = Planner(flat, atoms).make(leads)
@@ -124,19 +135,39 @@ class Planner(Workspace):
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple[Any, bytes], Value] = {}
-        self.folds: dict[Var, dict[str, frozenset[str]]] = {}
+        self.folds: dict[Var, Folds] = {}
         self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
         flat = self.flat
         program = flat.program
+        alike: dict[tuple, Value] = {}          # arguments that are used as they come
         for var, t, lead in zip(flat.invars, _global_types(program.global_in, flat.invars), leads,
                                 strict=True):
-            self.at[var] = self.argument(var.aval, t, lead)
+            key = var.aval, t, lead
+            x = alike.get(key)
+            if x is not None:
+                self.at[var] = Value(x.aval, x.layout, self.plan.input(), x.uniform, x.kind)
+                continue
+            calls = len(self.plan.calls)
+            x = self.at[var] = self.argument(*key)
+            if len(self.plan.calls) == calls:
+                alike[key] = x
         self.follow()
-        results = [self.result(a, t) for a, t in
-                   zip(flat.outvars, _global_types(program.global_out, flat.outvars), strict=True)]
+        given: dict[tuple, tuple[str, ...]] = {}    # leading axes of results that are as they were
+        results = []
+        for atom, t in zip(flat.outvars, _global_types(program.global_out, flat.outvars),
+                           strict=True):
+            x = self.value_of(atom)
+            lead = given.get((x.kind, t))
+            if lead is None:
+                slot, lead = self.result(atom, t)
+                if slot == x.slot:
+                    given[x.kind, t] = lead
+                results.append((slot, lead))
+            else:
+                results.append((x.slot, lead))
         return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
 
     def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
@@ -147,12 +178,18 @@ class Planner(Workspace):
         flat = self.flat
         for var, value in flat.consts:
             self.at[var] = self.constant(value, var.aval)
-        known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
-        varies = variation(flat.eqns, known, self.atoms)
-        self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums, self.mask is None)
+        if any(sums) or flat.combines:
+            known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
+            varies = variation(flat.eqns, known, self.atoms)
+            self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
+                               self.mask is None)
+        planned: dict[Any, Callable[[Equation], None]] = {}
         for eqn in flat.eqns:
             self.eqn = eqn
-            self.equation(eqn)
+            way = planned.get(eqn.op)
+            if way is None:
+                way = planned[eqn.op] = self.way(eqn.op)
+            way(eqn)
         self.eqn = None
 
     def nested(self, flat: FlatProgram) -> Planner:
@@ -214,33 +251,38 @@ class Planner(Workspace):
         return slot, stack
 
     # -- equations -----------------------------------------------------------------------------
-    def equation(self, eqn: Equation) -> None:
-        op = eqn.op
+    def way(self, op: Op) -> Callable[[Equation], None]:
+        """What plans equations of this op."""
         if op.name in IDENTITIES:
-            x = self.value_of(eqn.invars[0])
-            self.bind(eqn.outvars[0], x.layout, x.slot, x.uniform)
-            self.at[eqn.outvars[0]].forms = x.forms
-        elif op.name in STRATEGIES:
-            STRATEGIES[op.name](self, eqn)
-        elif op.effect:
-            callbacks.plan_callback(self, eqn)
-        elif op.collective is not None:
-            collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
-        elif op.evaluate is None:
-            raise TypeError(f"`{op.name}` of {eqn.location} cannot be executed: it has no "
-                            "evaluator, and the simulated executor has no strategy for it")
-        else:
-            self.local(eqn)
+            return self.identity
+        if op.name in STRATEGIES:
+            return functools.partial(STRATEGIES[op.name], self)
+        if op.effect:
+            return functools.partial(callbacks.plan_callback, self)
+        if op.collective is not None:
+            return self.collective
+        return self.local
+
+    def identity(self, eqn: Equation) -> None:
+        (out,) = eqn.outvars
+        self.at[out] = self.value_of(eqn.invars[0]).again(out.aval)
+
+    def collective(self, eqn: Equation) -> None:
+        collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
-        op = eqn.op
+        if eqn.op.evaluate is None:
+            raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
+                            "evaluator, and the simulated executor has no strategy for it")
         at = self.at
-        operands = [at[a] if a in at else self.value_of(a)  # type: ignore[index]
-                    for a in eqn.invars]
-        types = [v.aval for v in eqn.outvars]
-        allowed = inplace.folds_of([self.folds.get(v, {}) for v in eqn.outvars]
-                                   ) if self.folds else {}
+        operands: list[Value] = [at[a] if a in at else self.value_of(a)  # type: ignore[index]
+                                 for a in eqn.invars]
+        outs = eqn.outvars
+        types = [v.aval for v in outs]
+        allowed: Mapping[str, frozenset[str]] = NO_FOLDS
+        if self.folds:
+            allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
         done = NONE
         for x in operands:
             if x.layout.folded:
@@ -248,19 +290,24 @@ class Planner(Workspace):
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.fold_group(eqn, operands, members, done)
-        sums = allowed.get("sum", NONE) - done
-        if sums:
-            operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
+        if allowed:
+            sums = allowed.get("sum", NONE) - done
+            if sums:
+                operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
         made = decide(eqn.use, operands, types, self.atoms, allowed, done)
-        slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
-                 for x, f in zip(operands, made.operands, strict=True)]
-        if op.multiple_results:
-            results = self.plan.call_several(made.function, slots, len(types), eqn)
+        if made.operands is None:
+            slots = [x.slot for x in operands]
         else:
-            results = [self.plan.call(made.function, slots, eqn, made.kernel)]
-        for var, layout, slot, same in zip(eqn.outvars, made.layouts, results, made.uniform,
-                                           strict=True):
-            self.bind(var, layout, slot, same)
+            slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
+                     for x, f in zip(operands, made.operands, strict=True)]
+        if eqn.op.multiple_results:
+            results = self.plan.call_several(made.function, slots, len(types), eqn)
+            for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
+                at[var] = Value(var.aval, layout, slot, same, kind)
+            return
+        slot = self.plan.call(made.function, slots, eqn, made.kernel)
+        ((layout, same, kind),) = made.results
+        at[outs[0]] = Value(types[0], layout, slot, same, kind)
 
     def fold_group(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                    axes: frozenset[str]) -> list[Value]:

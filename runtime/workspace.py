@@ -42,24 +42,37 @@ class Value:
     elements along it are the same, so that it can be lengthened for nothing.
     """
 
-    __slots__ = ("aval", "forms", "kind_", "layout", "slot", "uniform")
+    __slots__ = ("_forms", "_kind", "aval", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
-                 uniform: tuple[bool, ...] = ()) -> None:
+                 uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
         self.aval = aval
         self.layout = layout
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
-        self.forms: dict[Any, Any] = {}
-        self.kind_: Kind | None = None
+        self._forms: dict[Any, Any] | None = None
+        self._kind = kind
 
     @property
     def kind(self) -> Kind:
         """Its type, layout and uniform dimensions, as one thing to compare and hash."""
-        kind = self.kind_
+        kind = self._kind
         if kind is None:
-            kind = self.kind_ = kind_of(self.aval, self.layout, self.uniform)
+            kind = self._kind = kind_of(self.aval, self.layout, self.uniform)
         return kind
+
+    @property
+    def forms(self) -> dict[Any, Any]:
+        """Other forms, by what asked for them."""
+        if self._forms is None:
+            self._forms = {}
+        return self._forms
+
+    def again(self, aval: ArrayType) -> Value:
+        """The same arrays as a value of another type, of the same local shape."""
+        new = Value(aval, self.layout, self.slot, self.uniform)
+        new._forms = self.forms
+        return new
 
     @property
     def dims(self) -> Dims:
