@@ -9,6 +9,7 @@ from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
 from ..partitioner.layouts import forget_layouts
 from ..runtime.blocked import forget_routines
+from ..runtime.generated import forget_sources
 from ..runtime.placement import spec_on
 from ..runtime.workspace import kind_of
 from .eager import EagerInterpreter
@@ -46,3 +47,4 @@ def clear_caches() -> None:
     POOL.clear()
     forget_layouts()
     forget_routines()
+    forget_sources()

@@ -1,6 +1,8 @@
 """Plans that run often are functions: the same results, errors and lifetimes as call by call."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.ops.gemm import contract, prepared
-from shardtrace.runtime import plan
+from shardtrace.runtime import generated, plan
 from shardtrace.runtime.generated import repeated
 
 F32 = np.dtype(np.float32)
@@ -51,6 +53,35 @@ def test_an_error_in_a_written_plan_names_its_equation(monkeypatch):
     with pytest.raises(Exception, match="no") as info:
         np.asarray(st.jit(f)(data(4)))
     assert any("while running `pure_callback`" in note for note in info.value.__notes__)
+
+
+def test_equal_plans_are_compiled_once_and_name_their_own_equations(monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    compiled, compile_source = [], generated._compiled
+    monkeypatch.setattr(generated, "_code", functools.lru_cache(
+        lambda source: compiled.append(source) or compile_source(source)))
+    there = []
+
+    def fails(x):
+        if there:
+            raise ZeroDivisionError("no")
+        return x
+
+    def program(x):
+        return st.pure_callback(fails, st.ShapeDtypeStruct((4,), np.float32), x * 2) + 1
+
+    def other(x):
+        return st.pure_callback(fails, st.ShapeDtypeStruct((4,), np.float32), x * 2) + 1
+    functions = [st.jit(program), st.jit(other)]
+    for f in functions:
+        np.testing.assert_array_equal(f(data(4)), data(4) * 2 + 1)
+    assert len(compiled) == 1
+    there.append(True)
+    for f in functions:
+        with pytest.raises(Exception, match="no") as info:
+            np.asarray(f(data(4)))
+        location = f.trace(data(4)).jaxpr.eqns[1].location
+        assert f"while running `pure_callback` of {location}" in info.value.__notes__
 
 
 def test_repeating_is_broadcasting():
