@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -36,8 +36,8 @@ from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
 from ..runtime.perdevice import compile_per_device
 from ..runtime.placement import Placed, Placement, resolve, spec_on
-from ..runtime.simulated import compile_simulated
-from ..runtime.storage import LocalBlocks, Stored, on_mesh
+from ..runtime.simulated import Simulated, compile_simulated
+from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, on_mesh
 from ..tracer.staging import canonical_value
 from ..tracer.tracer import Tracer, typeof
 from .checked_values import bad_value, report, watched
@@ -64,7 +64,9 @@ def placed_sharding(x: Any) -> Sharding | None:
     return None
 
 
-_KEY, _STORAGE = attrgetter("_key"), attrgetter("_storage")
+
+
+_KEY = attrgetter("_key")
 
 
 def leaf_key(x: Any) -> Any:
@@ -77,25 +79,9 @@ def leaf_key(x: Any) -> Any:
 def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
     """The same of all arguments: compared by identity where they are arrays."""
     try:
-        keys = tuple(map(_KEY, leaves))
+        return tuple(map(_KEY, leaves))
     except AttributeError:             # numbers and numpy arrays among them
-        keys = (None,)
-    return tuple(map(leaf_key, leaves)) if None in keys else keys
-
-
-def stored_values(leaves: Sequence[Any], mesh: Mesh | None) -> list[Any]:
-    """The values of all arguments, as `stored_value` gives each."""
-    try:
-        found = list(map(_STORAGE, leaves))
-    except AttributeError:
-        found = None
-    if found is not None:
-        for s in found:
-            if type(s) is not Stored or s[1]:      # deleted, stacked, or of several processes
-                break
-        else:
-            return found
-    return [stored_value(x, mesh) for x in leaves]
+        return tuple(map(leaf_key, leaves))
 
 
 def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
@@ -114,6 +100,12 @@ def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
     if isinstance(x, Tracer):
         x.builder._leaked(x)
     return Stored(canonical_value(x), ())
+
+
+def _host_memory(leaves: Sequence[Any], values: Sequence[Any]) -> set[int]:
+    """Whose memory those arguments lie in that are numpy arrays of the caller."""
+    return {memory_of(v.data) for x, v in zip(leaves, values, strict=True)
+            if isinstance(x, np.ndarray)}
 
 
 class Executable:
@@ -296,11 +288,16 @@ class Executable:
     def __call__(self, leaves: Sequence[Any]) -> list[ArrayImpl]:
         if transfer_guarded():
             guard_arguments(leaves)
-        values = stored_values(leaves, self.placement.mesh)
+        mesh = self.placement.mesh
+        values = [stored_value(x, mesh) for x in leaves]
         coordinator = current_coordinator()
         results = None if coordinator is None else run_together(self, coordinator, leaves, values)
         if results is None:
             results = self.run_whole(values)
+        theirs = _host_memory(leaves, values)
+        if theirs:
+            results = [x._replace(data=apart(x.data, theirs)) if type(x) is Stored else x
+                       for x in results]
         described = self._described
         if described is None:
             described = self._described = self._describe()
@@ -317,6 +314,26 @@ class Executable:
                 report(self.partitioned.stages["traced"], leaves, kind, kinds)
         return out
 
+
+    def on_data(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]
+                                                         ] | None:
+        """What a call is for arguments like `leaves`, as a function of their data, if all that
+        there is to do is run. Each argument, and each result, must be one array for all devices;
+        None where results are not, or nothing ran yet.
+        """
+        run = self._run
+        if type(run) is not Simulated or not run.usual.is_whole or any(self.layouts):
+            return None
+        described = self._with_forwarded(self._describe(), leaves)
+        arrays, committed = run.usual.arrays, self.committed
+        places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
+        if not places:
+            return lambda data: made_arrays(described, arrays(data), committed)
+
+        def with_host_arrays(data: Sequence[np.ndarray]) -> list[ArrayImpl]:
+            theirs = {memory_of(data[i]) for i in places}
+            return made_arrays(described, [apart(x, theirs) for x in arrays(data)], committed)
+        return with_host_arrays
 
     def _describe(self) -> list[Description]:
         """Of each result, its type, sharding, and key as an argument of the next computation."""

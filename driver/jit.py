@@ -55,6 +55,7 @@ from .asked_shardings import (
     is_sharding,
     resolved,
 )
+from .calls import MISS, QuickCalls
 from .executable import DEFAULT_OPTIONS, Executable, leaf_keys, placed_sharding
 from .seen import WATCH
 from .stages import Lowered, Traced
@@ -93,10 +94,15 @@ class Jitted:
         self._partition_options = DEFAULT_OPTIONS
         self._traces = _traces_of(f, arguments)
         self._executables: dict[Any, Any] = {}
+        self._quick = QuickCalls(arguments)
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._quick(args, kwargs)
+        return self._call(args, kwargs) if result is MISS else result
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if jit_disabled():
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
@@ -114,6 +120,7 @@ class Jitted:
             found = self._executables.get(key)
         except TypeError:
             found = key = None      # a leaf that is no array: the traced call reports it
+        known = found is not None
         if found is None:
             self._check_values(leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
@@ -125,8 +132,17 @@ class Jitted:
                 self._executables[key] = found
         executable, rebuild = found
         results = executable(leaves)
-        if self.arguments.donate_nums or self.arguments.donate_names:
-            self._donate(traced_args, traced_kwargs, leaves, results)
+        gone, unusable = self._donated(traced_args, traced_kwargs, leaves, results)
+        for i in gone:
+            leaves[i].delete()
+        if unusable:
+            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
+                          "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.",
+                          stacklevel=3)
+        elif known and self._device is None:
+            run = executable.on_data(leaves)
+            if run is not None:
+                self._quick.learn(args, kwargs, leaves, run, gone, rebuild)
         return rebuild(results)
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
@@ -333,30 +349,34 @@ class Jitted:
         if kwargs and self._in_shardings is not None:
             raise ValueError("pjit does not support kwargs when in_shardings is specified.")
 
-    def _donate(self, args: Any, kwargs: Any, leaves: Sequence[Any], results: Sequence[Any]
-                ) -> None:
+    def _donated(self, args: Any, kwargs: Any, leaves: Sequence[Any], results: Sequence[Any]
+                 ) -> tuple[list[int], list[str]]:
+        """Which leaves give their buffers to results, and the types of those that nobody can use.
+        """
+        gone: list[int] = []
+        if not self.arguments.donate_nums and not self.arguments.donate_names:
+            return gone, []
         spare = [(r.aval.shape, r.aval.dtype) for r in results]
-        others: list[ArrayImpl] = []
-        for x, given in zip(leaves, self.arguments.donated(args, kwargs), strict=True):
-            if not given or not isinstance(x, ArrayImpl):
+        others: list[int] = []
+        given = self.arguments.donated(args, kwargs)
+        for i, (x, donated) in enumerate(zip(leaves, given, strict=True)):
+            if not donated or not isinstance(x, ArrayImpl):
                 continue
             if (x.aval.shape, x.aval.dtype) in spare:
                 spare.remove((x.aval.shape, x.aval.dtype))
-                x.delete()
+                gone.append(i)
             else:
-                others.append(x)
+                others.append(i)
         sizes = [math.prod(shape) for shape, _ in spare]      # a result of another shape, then
         unusable = []
-        for x in others:
-            if x.aval.size in sizes:
-                sizes.remove(x.aval.size)
-                x.delete()
+        for i in others:
+            size = leaves[i].aval.size
+            if size in sizes:
+                sizes.remove(size)
+                gone.append(i)
             else:
-                unusable.append(str(x.aval))
-        if unusable:
-            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
-                          "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.",
-                          stacklevel=3)
+                unusable.append(str(leaves[i].aval))
+        return gone, unusable
 
     # -- ahead of time -------------------------------------------------------------------------
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -384,6 +404,7 @@ class Jitted:
     def clear_cache(self) -> None:
         self._traces.clear()
         self._executables.clear()
+        self._quick.clear()
 
     def _cache_size(self) -> int:
         return len(self._executables)

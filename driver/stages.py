@@ -17,6 +17,7 @@ from ..ir.types import ArrayType
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..tracer import tree
 from ..tracer.tracer import typeof
+from .calls import MISS, QuickCalls
 from .executable import Executable, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh
 
@@ -140,6 +141,7 @@ class Compiled(_Placed):
     def __init__(self, executable: Executable, traced: Traced) -> None:
         super().__init__(executable, traced)
         self.program = executable.partitioned.local
+        self._quick = QuickCalls()
 
     def as_text(self) -> str:
         """The per-device program, which `parse_program` reads."""
@@ -217,8 +219,16 @@ class Compiled(_Placed):
             for t, layout, s in zip(avals, layouts, executable.shardings, strict=True)])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._quick(args, kwargs)
+        if result is not MISS:
+            return result
         leaves = self._leaves(args, kwargs)
-        return tree.unflatten(self.out_tree, self._executable(leaves))
+        executable, rebuild = self._executable, tree.rebuilder(self.out_tree)
+        results = executable(leaves)
+        run = executable.on_data(leaves)
+        if run is not None:
+            self._quick.learn(args, kwargs, leaves, run, (), rebuild)
+        return rebuild(results)
 
     def _leaves(self, args: Any, kwargs: Any) -> Sequence[Any]:
         """The leaves of a call's arguments, which are those that this was compiled for."""

@@ -190,6 +190,8 @@ class Config:
             self._key, values["shardtrace_executor"], values["jax_default_device"]))
         object.__setattr__(self, "_guarded", any(
             v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
+        object.__setattr__(self, "_usual", not self._guarded and not any(
+            values[n] for n in ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")))
 
     def _check(self, name: str, value: Any) -> None:
         """Raise ValueError for a value that is not to choose from; warn about a flag of older
@@ -268,6 +270,16 @@ def call_settings() -> tuple[Any, ...]:
     if not STATE.overrides:
         return config._call_key
     return trace_settings(), config.shardtrace_executor, config.jax_default_device
+
+
+def usual_context() -> dict[str, Any] | None:
+    """What `STATE` holds in this thread, if all that a call of a jitted function has to do is run:
+    nothing is traced or timed, and no setting asks to look at what runs, or to refuse it."""
+    state = STATE.__dict__
+    if (state["interpreter"] is None and not state["overrides"] and state["phases"] is None
+            and config._usual):
+        return state
+    return None
 
 
 def jit_disabled() -> bool:

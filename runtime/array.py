@@ -61,6 +61,7 @@ class ArrayKey:
 
 
 _KEYS: InternTable[ArrayKey] = InternTable()
+Described = tuple[ArrayType, Sharding, ArrayKey]
 
 
 def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None = None) -> ArrayKey:
@@ -91,8 +92,10 @@ class ArrayImpl(HostView):
     (P('x',), P('x',))
     """
 
-    __slots__ = ("_committed", "_key", "_layout", "_npy_value", "_shards", "_sharding", "_storage",
-                 "aval")
+    # Unset where they do not apply: `_key` until it is asked for, `_whole` where the data is not
+    # one array without leading dimensions (it is in `_other` then, or was given up).
+    __slots__ = ("_committed", "_key", "_layout", "_npy_value", "_other", "_shards", "_sharding",
+                 "_whole", "aval")
 
     def __init__(self, aval: ArrayType, sharding: Sharding,
                  storage: Storage | list[ArrayImpl], committed: bool) -> None:
@@ -103,22 +106,26 @@ class ArrayImpl(HostView):
                 d: (a.value, a.dtype) for d, a in zip(owners, storage, strict=True)})
         self.aval = aval
         self._sharding = sharding
-        self._storage: Storage | None = storage  # type: ignore[assignment]
+        if type(storage) is Stored and not storage.lead:
+            self._whole: np.ndarray = storage.data
+        else:
+            self._other: Storage | None = storage  # type: ignore[assignment]
         self._committed = committed
         self._layout: Layout | None = None     # None: row-major
         self._npy_value: np.ndarray | None = None
         self._shards: tuple[ProcessIdentity, list[Shard]] | None = None    # as that process sees it
-        self._key: ArrayKey | None = None
+        self._key: ArrayKey
         remember(self)
 
     @property
     def key(self) -> ArrayKey:
         """What a cached executable depends on, of this array."""
-        key = self._key
-        if key is None:
-            key = self._key = array_key(
+        try:
+            return self._key
+        except AttributeError:
+            self._key = key = array_key(
                 self.aval, self._sharding if self._committed else None, self._layout)
-        return key
+            return key
 
     # -- placement -----------------------------------------------------------------------------
     @property
@@ -132,10 +139,20 @@ class ArrayImpl(HostView):
         return self._committed
 
     @property
+    def _storage(self) -> Storage | None:
+        """The data; None if the array was deleted."""
+        try:
+            return Stored(self._whole)
+        except AttributeError:
+            return self._other
+
+    @property
     def storage(self) -> Storage:
         """The data. Raises RuntimeError if the array was deleted."""
-        self._check_if_deleted()
-        return self._storage  # type: ignore[return-value]
+        storage = self._storage
+        if storage is None:
+            self._check_if_deleted()
+        return storage  # type: ignore[return-value]
 
     def devices(self) -> set[Device]:
         """All devices that hold a part. Raises RuntimeError if deleted."""
@@ -156,7 +173,7 @@ class ArrayImpl(HostView):
     @property
     def format(self) -> Format:
         """In which order elements lie in memory, with the sharding."""
-        if self._storage is None:
+        if self.is_deleted():
             return Format(None, self._sharding)
         return Format(self._layout or default_layout(self.aval.ndim), self._sharding)
 
@@ -223,7 +240,7 @@ class ArrayImpl(HostView):
 
     @property
     def _arrays(self) -> list[ArrayImpl] | None:
-        return None if self._storage is None else [s.data for s in self.addressable_shards]
+        return None if self.is_deleted() else [s.data for s in self.addressable_shards]
 
     def _block(self, device: Device) -> ArrayImpl:
         sharding = SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind)
@@ -256,9 +273,9 @@ class ArrayImpl(HostView):
         self._check_if_deleted()
         host = self._npy_value
         if host is None:
-            storage = self._storage
-            if isinstance(storage, Stored) and not storage.lead and self.is_readable:
-                return storage.data
+            whole = getattr(self, "_whole", None)
+            if whole is not None and self.is_readable:
+                return whole
             host = self._npy_value = self._gather()
         return host
 
@@ -302,7 +319,7 @@ class ArrayImpl(HostView):
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes of all blocks on all devices, other processes' included."""
-        if self._storage is None:
+        if self.is_deleted():
             raise JaxRuntimeError(
                 "INVALID_ARGUMENT: GetOnDeviceSizeInBytes() called on deleted or donated buffer")
         sharding = self._sharding
@@ -312,11 +329,13 @@ class ArrayImpl(HostView):
     # -- life ----------------------------------------------------------------------------------
     def delete(self) -> None:
         """Give the data up; everything that needs it raises from now on."""
-        self._storage = self._npy_value = self._shards = None
+        self._other = self._npy_value = self._shards = None
+        if hasattr(self, "_whole"):
+            del self._whole
 
     def is_deleted(self) -> bool:
         """Whether the data was given up, by `delete` or by donating it."""
-        return self._storage is None
+        return not hasattr(self, "_whole") and self._other is None
 
     def is_ready(self) -> bool:
         """True: values are there when an operation returns. Raises RuntimeError if deleted."""
@@ -325,7 +344,7 @@ class ArrayImpl(HostView):
 
     def block_until_ready(self) -> ArrayImpl:
         """Itself: values are there when an operation returns."""
-        if self._storage is None:
+        if self.is_deleted():
             raise JaxRuntimeError(
                 "INVALID_ARGUMENT: BlockHostUntilReady() called on deleted or donated buffer")
         return self
@@ -335,7 +354,7 @@ class ArrayImpl(HostView):
         self._check_if_deleted()
 
     def _check_if_deleted(self) -> None:
-        if self._storage is None:
+        if not hasattr(self, "_whole") and self._other is None:
             raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
 
     def clone(self) -> ArrayImpl:
@@ -410,18 +429,26 @@ export_buffers(ArrayImpl)
 
 # -- making arrays ---------------------------------------------------------------------------------
 
-def results(described: Sequence[tuple[ArrayType, Sharding, ArrayKey]], stored: Sequence[Storage],
+def results(described: Sequence[Described], stored: Sequence[Any],
             committed: bool) -> list[ArrayImpl]:
-    """Arrays of these types, shardings and keys, row-major: what a computation gives."""
+    """Arrays of these types, shardings and keys, row-major: what a computation gives.
+
+    stored: of each the storage, or its data alone where that is one array for all devices.
+    """
     new, out = object.__new__, []
-    for (aval, sharding, key), storage in zip(described, stored, strict=True):
+    for (aval, sharding, key), data in zip(described, stored, strict=True):
         x = new(ArrayImpl)
         x.aval = aval
         x._sharding = sharding
-        x._storage = storage
         x._committed = committed
         x._key = key
         x._layout = x._npy_value = x._shards = None
+        if type(data) is np.ndarray:
+            x._whole = data
+        elif type(data) is Stored and not data[1]:
+            x._whole = data[0]
+        else:
+            x._other = data
         out.append(x)
     remember_all(out)
     return out
@@ -455,7 +482,7 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
     False
     """
     devices(platform)      # raises
-    return [x for x in remembered() if x._storage is not None]
+    return [x for x in remembered() if not x.is_deleted()]
 
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:

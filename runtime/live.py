@@ -12,9 +12,10 @@ from typing import Any
 
 from ..ir.process import ProcessIdentity, process_identity
 
-_Entry = tuple["weakref.ref[Any]", ProcessIdentity]
+_Known = dict[int, "weakref.ref[Any]"]
 
-_known: dict[int, _Entry] = {}     # by id: an array that has gone leaves its place to the next
+# By process and id: an array that has gone leaves its place to the next of its id.
+_known: dict[ProcessIdentity, _Known] = {}
 
 
 class _Sweep:
@@ -31,28 +32,28 @@ def remember(x: Any) -> None:
 
 def remember_all(arrays: Sequence[Any]) -> None:
     """List these arrays from now on."""
-    me, known, reference = process_identity(), _known, weakref.ref
-    for x in arrays:
-        key = id(x)
-        if key in known:               # of an array that has gone: the new one comes last
-            known.pop(key, None)
-        known[key] = (reference(x), me)
+    me = process_identity()
+    known = _known.get(me)
+    if known is None:
+        known = _known.setdefault(me, {})
+    known.update(zip(map(id, arrays), map(weakref.ref, arrays), strict=True))
     if len(known) > _Sweep.at:
-        _sweep()
+        _sweep(known)
 
 
-def _sweep() -> None:
+def _sweep(known: _Known) -> None:
     with _Sweep.lock:
-        for key, entry in list(_known.items()):
-            if entry[0]() is None:
-                entry = _known.pop(key, entry)
-                if entry[0]() is not None:         # another thread's, made in the meantime
-                    _known.setdefault(key, entry)
-        _Sweep.at = max(4096, 2 * len(_known))
+        for key, entry in list(known.items()):
+            if entry() is None:
+                entry = known.pop(key, entry)
+                if entry() is not None:         # another thread's, made in the meantime
+                    known.setdefault(key, entry)
+        _Sweep.at = max(4096, 2 * max(map(len, list(_known.values()))))
 
 
 def remembered() -> list[Any]:
-    """All arrays that the calling process has made, in the order in which they were made."""
+    """All arrays that the calling process has made."""
     me = process_identity()
-    found = [(owner, r()) for r, owner in list(_known.values())]
-    return [x for owner, x in found if x is not None and (owner is me or me.count == 1)]
+    lists = list(_known.items()) if me.count == 1 else [(me, _known.get(me, {}))]
+    found = [reference() for _, known in lists for reference in list(known.values())]
+    return [x for x in found if x is not None]

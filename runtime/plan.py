@@ -19,6 +19,7 @@ from ..ir.program import Equation
 from .blocked import Blocked
 from .calls import Call, Function
 from .destinations import into_memory, over_operands
+from .float_errors import silently
 from .fusion import fused
 from .generated import Run, generate
 from .products import ordered
@@ -173,8 +174,7 @@ class Plan:
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The result arrays for these argument arrays. An error names the equation at work."""
-        with np.errstate(all="ignore"):
-            return self.step(arguments)
+        return silently(self.step, arguments)
 
     def step(self, arguments: Sequence[Any]) -> list[Any]:
         """`run` inside of another run, or where errors of floats are ignored already."""

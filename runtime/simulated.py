@@ -33,7 +33,6 @@ from .plan import Plan
 from .storage import Stored, settled
 from .workspace import Value, Workspace
 
-Run = Callable[[Sequence[Stored]], list[Stored]]
 NONE: frozenset[str] = frozenset()
 NO_FOLDS: Folds = {}
 
@@ -42,24 +41,34 @@ IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "res
                         "sharding_constraint", "vary_unreduced_cast_p"})
 
 
-def compile_simulated(local: Program, mesh: AbstractMesh) -> Run:
+def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     """A function from the stored arguments of a LOCAL program to its stored results.
 
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
     """
-    flat = FlatProgram(local)
-    usual = tuple([_usual_lead(t, mesh) for t in _global_types(local.global_in, local.invars)])
-    executables: dict[tuple, Executable] = {usual: Executable(flat, mesh, usual)}
+    return Simulated(FlatProgram(local), mesh)
 
-    def run(arguments: Sequence[Stored]) -> list[Stored]:
+
+class Simulated:
+    """A program that is planned for the leading axes that its arguments usually have, and for
+    others when such arguments come."""
+
+    __slots__ = ("_executables", "_flat", "_mesh", "usual")
+
+    def __init__(self, flat: FlatProgram, mesh: AbstractMesh) -> None:
+        leads = tuple([_usual_lead(t, mesh) for t in
+                       _global_types(flat.program.global_in, flat.invars)])
+        self._flat, self._mesh = flat, mesh
+        self.usual = Executable(flat, mesh, leads)
+        self._executables = {leads: self.usual}
+
+    def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
         leads = tuple([x.lead for x in arguments])
-        executable = executables.get(leads)
+        executable = self._executables.get(leads)
         if executable is None:
-            executable = executables[leads] = Executable(flat, mesh, leads)
+            executable = self._executables[leads] = Executable(self._flat, self._mesh, leads)
         return executable([x.data for x in arguments])
-
-    return run
 
 
 def _global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> list[ArrayType]:
@@ -94,9 +103,12 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
 
 
 class Executable:
-    """The plan of a program for arguments with given leading axes."""
+    """The plan of a program for arguments with given leading axes.
 
-    __slots__ = ("expected", "leads", "plan")
+    is_whole: whether neither arguments nor results have any, so that their arrays say it all.
+    """
+
+    __slots__ = ("expected", "is_whole", "leads", "plan")
 
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
                  leads: Sequence[tuple[str, ...]]) -> None:
@@ -113,14 +125,18 @@ class Executable:
         self.plan: Plan
         with collector_paused():
             self.plan, self.leads = Planner(flat, atoms).make(leads)
+        self.is_whole = not any(leads) and not any(self.leads)
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
         for x, (shape, dtype) in zip(arguments, self.expected, strict=True):
             if x.shape != shape or x.dtype != dtype:
                 raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
                                  f"program was compiled for {shape} and {dtype}")
-        results = self.plan.run(arguments)
-        return [Stored(settled(x), lead) for x, lead in zip(results, self.leads, strict=True)]
+        return list(map(Stored, self.arrays(arguments), self.leads))
+
+    def arrays(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The same, for arrays that are known to be what was expected, without leading axes."""
+        return list(map(settled, self.plan.run(arguments)))
 
 
 class Planner(Workspace):

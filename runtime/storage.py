@@ -10,7 +10,7 @@ Where other processes hold a part of an array, this process has `LocalBlocks` in
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,18 @@ def settled(x: Any) -> np.ndarray:
     if type(base) is np.ndarray and base.nbytes > 4 * x.nbytes + _SMALL:
         x = x.copy()
     return frozen(x)
+
+
+def memory_of(x: Any) -> int:
+    """Says whose memory an array lies in: equal for an array and its views."""
+    while type(x.base) is np.ndarray:
+        x = x.base
+    return id(x)
+
+
+def apart(x: np.ndarray, others: Set[int]) -> np.ndarray:
+    """x in memory that is none of `others`, which somebody may write to."""
+    return frozen(x.copy()) if memory_of(x) in others else x
 
 
 @functools.lru_cache(maxsize=1024)

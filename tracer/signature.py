@@ -20,7 +20,6 @@ from ..ir.types import ArrayType
 from . import tree
 
 
-
 def as_tuple(value: Any) -> tuple[Any, ...]:
     if value is None:
         return ()
