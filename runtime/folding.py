@@ -22,7 +22,7 @@ from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, axis_names
-from .flatten import FlatProgram
+from .lean import lean_program
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
@@ -189,9 +189,7 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
     sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
         program = params["jaxpr"]
-        flat = program.memo.get("flat")
-        if flat is None:
-            flat = program.memo["flat"] = FlatProgram(program)
+        flat = lean_program(program)
         known = {v: NONE for v, _ in flat.consts}
         for i, (v, x) in enumerate(zip(flat.invars, eqn.invars, strict=True)):
             known[v] = varies[x] if isinstance(x, Var) else NONE

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..ir.program import Equation, Program
 from .calls import Call
-from .flatten import FlatProgram
 from .folding import every_equation
 from .layout import Atoms, Layout
+from .lean import lean_program
 from .masks import MASK, guard
 from .plan import Plan
 from .scanning import Body
@@ -31,9 +31,7 @@ class Inner:
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
                  layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
                  trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        flat = program.memo.get("flat")
-        if flat is None:
-            flat = program.memo["flat"] = FlatProgram(program)
+        flat = lean_program(program)
         self.planner = q = p.nested(flat)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate

@@ -29,6 +29,7 @@ from .flatten import FlatProgram
 from .folding import Folds, collective_atoms, every_equation, folds, linear_set, variation
 from .inner import Inner
 from .layout import Layout, Shape, array_shape, whole
+from .lean import lean_program
 from .plan import Plan
 from .storage import Stored, settled
 from .workspace import Value, Workspace
@@ -47,7 +48,7 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
     """
-    return Simulated(FlatProgram(local), mesh)
+    return Simulated(lean_program(local), mesh)
 
 
 class Simulated:
