@@ -91,8 +91,8 @@ class Blocked:
 class Routine:
     """What groups of the same calls share.
 
-    count: of operands. group: made when one of them runs. frames: by the strides of operands. stretch: the operands
-    that are repeated along rows, and the shapes that they then have.
+    count: of operands. group: made when one of them runs. frames: by the strides of operands.
+    stretch: the operands that are repeated along rows, and the shapes that they then have.
     """
 
     __slots__ = ("_calls", "_results", "_rows", "count", "frames", "group", "stretch")
