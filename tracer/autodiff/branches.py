@@ -19,7 +19,7 @@ from ..tracer import typeof
 from .forward import Mask, jvp_program, matching
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register
-from .split import Split, split_program
+from .split import Split, split_program, unknown_results
 from .transpose import is_linear, transpose_program
 
 Params = dict[str, Any]
@@ -80,7 +80,7 @@ def _cut(branches: tuple[Program, ...], unknown: Mask
     found = branches[0].memo.get(key)
     if found is not None:
         return found[0]
-    out_unknown = _either([split_program(b, unknown).out_unknown for b in branches])
+    out_unknown = _either([unknown_results(b, unknown) for b in branches])
     splits = [split_program(b, unknown, out_unknown, forward=False) for b in branches]
     kept = sorted({i for s in splits for kind, i in s.residuals if kind == "operand"})
     room: list[ArrayType] = []             # types of the residuals

@@ -2,10 +2,13 @@
 
 The fixed point over a loop's carries needs this of the body for one set of operands after another;
 making the derivative or the split of the body each time would cost a trace each. What is told here
-of an op that holds programs of its own (other than calls) is nothing: the answers are lower bounds,
-from which loops go on with what the programs themselves say (`loops.grown`).
+of an op that holds programs of its own is told of these, where their derivatives are as they are
+for calls, loops and branches; of others it is nothing: the answers are lower bounds, from which
+loops go on with what the programs themselves say (`loops.grown`).
 """
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Equation, Program, Var
@@ -21,6 +24,10 @@ _WITH_RULES = ("custom_jvp_call", "custom_vjp_call")
 
 def reached_results(program: Program, mask: Mask) -> Mask:
     """Results that depend on the operands that `mask` names."""
+    key = ("reached", mask)
+    answer = program.memo.get(key)
+    if answer is not None:
+        return answer
     found = _named(program, mask)
     for eqn in live_equations(program.eqns, program.outvars):
         if found.isdisjoint(eqn.invars):
@@ -28,29 +35,32 @@ def reached_results(program: Program, mask: Mask) -> Mask:
         if not eqn.op.subprograms:
             found.update(eqn.outvars)
         else:
-            inner = _called(eqn)
-            if inner is not None:
-                outs = reached_results(inner, _given(eqn, found))
-                found.update(v for v, m in zip(eqn.outvars, outs, strict=True) if m)
-    return tuple([a in found for a in program.outvars])
+            outs = _held(eqn, _given(eqn, found), reached_results)
+            found.update([v for v, m in zip(eqn.outvars, outs, strict=True) if m])
+    answer = program.memo[key] = tuple([a in found for a in program.outvars])
+    return answer
 
 
 def moving_results(program: Program, mask: Mask) -> Mask:
     """Results that have a tangent where the operands that `mask` names have one."""
+    key = ("moving", mask)
+    answer = program.memo.get(key)
+    if answer is not None:
+        return answer
     found = _named(program, mask)
     for eqn in program.eqns:
         rule = eqn.op.jvp
         if found.isdisjoint(eqn.invars) or rule == "zero":
             continue
         if eqn.op.subprograms and eqn.op.name not in _WITH_RULES:
-            inner = _called(eqn)
-            if inner is not None:
-                outs = moving_results(inner, _given(eqn, found))
-                found.update(v for v, m in zip(eqn.outvars, outs, strict=True) if m)
+            outs = _held(eqn, _given(eqn, found), moving_results)
+            found.update([v for v, m in zip(eqn.outvars, outs, strict=True)
+                          if m and has_tangent(v.aval.dtype)])
         elif type(rule) is not tuple or any(
                 [a in found and p is not None for a, p in zip(eqn.invars, rule, strict=True)]):
-            found.update(v for v in eqn.outvars if has_tangent(v.aval.dtype))
-    return tuple([a in found for a in program.outvars])
+            found.update([v for v in eqn.outvars if has_tangent(v.aval.dtype)])
+    answer = program.memo[key] = tuple([a in found for a in program.outvars])
+    return answer
 
 
 def _named(program: Program, mask: Mask) -> set[Var]:
@@ -61,7 +71,40 @@ def _given(eqn: Equation, found: set[Var]) -> Mask:
     return tuple([a in found for a in eqn.invars])
 
 
-def _called(eqn: Equation) -> Program | None:
-    name = _CALLED.get(eqn.op.name)
-    inner = None if name is None else eqn.params[name]
-    return inner if inner is not None and len(inner.invars) == len(eqn.invars) else None
+def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> Mask:
+    """What is told of an equation by the programs that it holds."""
+    name, params = eqn.op.name, eqn.params
+    if name in _CALLED:
+        inner = params[_CALLED[name]]
+        return told(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
+    if name == "scan":
+        return _iterated(params["jaxpr"], given, params["num_consts"], params["num_carry"], told)
+    if name == "cond":
+        if given[0] and told is reached_results:
+            return (True,) * len(eqn.outvars)
+        return tuple([any(m) for m in zip(*[told(b, given[1:]) for b in params["branches"]],
+                                          strict=True)])
+    if name == "while":
+        tests = params["cond_nconsts"]
+        carried = _iterated(params["body_jaxpr"], given[tests:], params["body_nconsts"],
+                            len(eqn.outvars), told)
+        if told is reached_results and told(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
+            return (True,) * len(eqn.outvars)
+        return carried
+    return _nothing(eqn)
+
+
+def _nothing(eqn: Equation) -> Mask:
+    return (False,) * len(eqn.outvars)
+
+
+def _iterated(body: Program, given: Mask, first: int, carries: int,
+              told: Callable[[Program, Mask], Mask]) -> Mask:
+    """What is told of a loop: for its carries, what holds in every iteration."""
+    while True:
+        results = told(body, given)
+        carried = tuple([a or b for a, b in zip(given[first:first + carries], results[:carries],
+                                                strict=True)])
+        if carried == given[first:first + carries]:
+            return (*carried, *results[carries:])
+        given = (*given[:first], *carried, *given[first + carries:])

@@ -47,6 +47,14 @@ def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward:
     return found
 
 
+def unknown_results(program: Program, unknown: Mask) -> Mask:
+    """Which results of the cut are unknown, without cutting where that can be told by looking."""
+    parts = _parts(program, unknown)
+    if parts is None:
+        return split_program(program, unknown).out_unknown
+    return tuple([a in parts[0] for a in program.outvars])
+
+
 def _parts(program: Program, unknown: Mask
            ) -> tuple[set[Any], list[Equation], list[Equation]] | None:
     """What depends on unknown operands; the equations that do not, and those that do.

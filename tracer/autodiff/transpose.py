@@ -158,6 +158,11 @@ def transpose_program(program: Program, linear: Mask, given: Mask,
     types = [v.aval for v, m in zip(program.invars, linear, strict=True) if m]
     forced = (instantiate,) * len(types) if isinstance(instantiate, bool) else instantiate
     out_mask: list[bool] = []
+    if any(forced):
+        plain = program.memo.get(("transpose", linear, given, False, weak))
+        if plain is not None and all(
+                [m or not f for m, f in zip(plain[1], forced, strict=True)]):
+            return plain                 # it has all the cotangents that are asked for
 
     def run(*args: Any) -> list[Any]:
         values = iter(args)
