@@ -13,7 +13,8 @@ Function = Callable[..., Any]
 class Call(NamedTuple):
     """One call while a plan is made: slots read and written, and the equation it comes from.
 
-    kernel: how its one result is computed, and whether it may be computed in blocks.
+    kernel: how its one result is computed, and whether it may be computed in blocks. changes:
+    whether it writes to operands.
     """
     function: Function
     inputs: tuple[int, ...]
@@ -21,3 +22,4 @@ class Call(NamedTuple):
     several: bool                   # the function returns a list, even of one
     eqn: Equation | None
     kernel: Kernel | None = None
+    changes: bool = False

@@ -37,14 +37,15 @@ def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable
         if isinstance(call.function, Blocked):
             slots = [new_slot() for _ in here]
             function = call.function.writing([call.outputs.index(s) for s in here])
-            out[i] = call._replace(function=function, inputs=(*call.inputs, *slots))
+            out[i] = call._replace(function=function, inputs=(*call.inputs, *slots), changes=True)
             memory.update(zip(here, slots, strict=True))
             continue
         made = _writer(call)
         if made is not None:
             function, inputs = made
             (s,), slot = here, new_slot()
-            out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None)
+            out[i] = call._replace(function=function, inputs=(*inputs, slot), kernel=None,
+                                   changes=True)
             memory[s] = slot
     return out, memory
 
@@ -87,7 +88,8 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
                 _fresh(c) for c in calls if call.outputs[0] in c.inputs)
             if reads[x] == 1 and not given[x] and (
                     mine or (x in made and hasattr(call.function, "over"))):
-                out[i] = call._replace(function=function, inputs=inputs, kernel=None)
+                out[i] = call._replace(function=function, inputs=inputs, kernel=None,
+                                       changes=True)
                 if x in owned:
                     used.append(x)
         if _fresh(call):

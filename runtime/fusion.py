@@ -159,7 +159,7 @@ class _Fusion:
         self.bytes: dict[int, int] = {}
         self.computed: set[int] = set()
         readers, last, size = self.readers, self.last, self.bytes
-        for place, (_, inputs, written, _, _, kernel) in enumerate(calls):
+        for place, (_, inputs, written, _, _, kernel, _) in enumerate(calls):
             for s in inputs:
                 readers[s] = readers.get(s, 0) + 1
                 last[s] = place
@@ -333,7 +333,7 @@ class _Fusion:
             members = []
             operands: dict[int, None] = {}
             made: set[int] = set()
-            for _, inputs, (slot,), _, eqn, kernel in inside:
+            for _, inputs, (slot,), _, eqn, kernel, _ in inside:
                 assert kernel is not None
                 members.append(Member(kernel, inputs, slot, eqn))
                 for s in inputs:

@@ -26,9 +26,12 @@ import numpy as np
 
 from ..ir.program import Equation
 from .calls import Call
+from .ownership import folded, in_place, is_new
 from .recording import CALL, CAST, INDEX, REDUCE, REPEAT, RESHAPE, TRANSPOSE, Recording, constant
+from .storage import settled
 
 Run = Callable[[Sequence[Any]], list[Any]]
+BY_NAME = frozenset({np.maximum, np.minimum})     # numpy warns of an `out` that has no name
 
 
 def repeated(x: Any, shape: tuple[int, ...]) -> Any:
@@ -70,9 +73,13 @@ class _Writer:
 
 
 def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],
-             outputs: Sequence[int], constants: dict[int, Any]) -> Run:
-    """The function of a plan. dead: for each call the slots that nobody reads after it."""
+             outputs: Sequence[int], constants: dict[int, Any], kept: bool) -> Run:
+    """The function of a plan. dead: for each call the slots that nobody reads after it. kept:
+    whether results are made what somebody may keep (storage.settled).
+    """
     w = _Writer()
+    constants = folded(calls, constants)
+    reused = in_place(calls, dead, outputs, constants)
 
     def slot(s: int) -> str:
         return w.name(constants[s], "k") if s in constants else f"v{s}"
@@ -80,6 +87,8 @@ def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Seq
     if inputs:
         w.line(", ".join(f"v{s}" for s in inputs) + ", = arguments")
     for call, ends in zip(calls, dead, strict=True):
+        if call.outputs and call.outputs[0] in constants:
+            continue
         operands = [slot(s) for s in call.inputs]
         recording = None if call.kernel is None else call.kernel.recording
         if call.several:
@@ -90,11 +99,20 @@ def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Seq
             function = w.name(call.function, "f")
             w.line(f"v{call.outputs[0]} = {function}({', '.join(operands)})", call.eqn)
         else:
-            _inline(w, recording, operands, f"v{call.outputs[0]}", call.eqn)
+            target = call.outputs[0]
+            spare = reused.get(target)
+            _inline(w, recording, operands, f"v{target}", call.eqn,
+                    None if spare is None else f"v{spare}")
         gone = [f"v{s}" for s in ends if s not in constants]
         if gone:
             w.lines[-1] += "; " + " = ".join(gone) + " = None"
-    w.line(f"return [{', '.join(slot(s) for s in outputs)}]")
+    results = [slot(s) for s in outputs]
+    if kept:
+        own = {call.outputs[0] for call in calls if is_new(call)}.difference(constants)
+        w.lines.extend(f"{slot(s)}.setflags(False)" for s in dict.fromkeys(outputs) if s in own)
+        keep = w.name(settled, "f")
+        results = [slot(s) if s in own else f"{keep}({slot(s)})" for s in outputs]
+    w.line(f"return [{', '.join(results)}]")
     body = "\n".join("        " + text for text in w.lines)
     source = (f"def run(arguments):\n    try:\n{body}\n    except Exception as error:\n"
               "        note(error, run.__code__)\n        raise\n")
@@ -127,12 +145,14 @@ def forget_sources() -> None:
 
 
 def _inline(w: _Writer, recording: Recording, operands: Sequence[str], target: str,
-            eqn: Equation | None) -> None:
-    """The numpy calls of an op, one a line."""
+            eqn: Equation | None, spare: str | None) -> None:
+    """The numpy calls of an op, one a line. spare: whose memory the only one may write to."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
+        if spare is not None:
+            args.append(f"out={spare}" if step.function in BY_NAME else spare)
         w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)

@@ -24,10 +24,13 @@ from .fusion import fused
 from .generated import Run, generate
 from .products import ordered
 from .recording import Kernel
+from .steps import stepwise
+from .storage import settled
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
-FEW = 2                 # runs before a small plan becomes a function
-PER_RUN = 2000          # calls for which one run more is waited
+# As a step it saves little less, and takes 3 us.
+FEW = 2                 # runs before a plan becomes a function
+LONG = 2000             # calls from which on it is one of steps
 
 
 class _Timed(threading.local):
@@ -76,9 +79,12 @@ class PlanBuilder:
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
 
-    def finish(self, outputs: Sequence[int]) -> Plan:
-        """The plan whose results are these slots. Calls whose results nobody reads stay."""
-        return self._plan(self.calls, self.inputs, outputs)
+    def finish(self, outputs: Sequence[int], kept: bool = False) -> Plan:
+        """The plan whose results are these slots. Calls whose results nobody reads stay.
+
+        kept: whether somebody may keep the results, so that they are read-only (storage.settled).
+        """
+        return self._plan(self.calls, self.inputs, outputs, kept)
 
     def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
                     wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
@@ -110,11 +116,13 @@ class PlanBuilder:
         return LoopPlans(first, self._planned(rest, inputs, outputs),
                          tuple(carried.index(x) for x in used), tuple(slots[s] for s in memory))
 
-    def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
+    def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
+              kept: bool = False) -> Plan:
         made, _ = over_operands(fused(ordered(calls, outputs), outputs), outputs, {})
-        return self._planned(made, inputs, outputs)
+        return self._planned(made, inputs, outputs, kept)
 
-    def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
+    def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
+                 kept: bool = False) -> Plan:
         seen = {*outputs, *(s for s, _ in self.constants)}
         dead: list[tuple[int, ...]] = []
         for call in reversed(calls):
@@ -122,7 +130,8 @@ class PlanBuilder:
             seen.update(last)
             dead.append(tuple(last))
         dead.reverse()
-        return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots)
+        return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots,
+                    kept)
 
 
 class LoopPlans(NamedTuple):
@@ -152,25 +161,28 @@ def _step(call: Call, dead: tuple[int, ...]) -> tuple:
 class Plan:
     """A finished plan; `run` may be called by several threads at once.
 
-    It is followed call by call at first, and written out as a function when it runs often.
+    It is followed call by call at first. When it runs often, it is written out as a function, or
+    made a list of steps if it is long.
     """
 
-    __slots__ = ("_function", "_left", "calls", "constants", "dead", "inputs", "outputs", "steps",
-                 "template")
+    __slots__ = ("_function", "_left", "calls", "constants", "dead", "inputs", "kept", "outputs",
+                 "steps", "template")
 
     def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
-                 outputs: tuple[int, ...], constants: dict[int, Any], slots: int) -> None:
+                 outputs: tuple[int, ...], constants: dict[int, Any], slots: int,
+                 kept: bool) -> None:
         self.calls = calls
         self.dead = dead
         self.inputs = inputs
         self.outputs = outputs
         self.constants = constants
+        self.kept = kept
         self.template: list[Any] = [None] * slots
         for slot, value in constants.items():
             self.template[slot] = value
         self.steps = [_step(call, ends) for call, ends in zip(calls, dead, strict=True)]
         self._function: Run | None = None
-        self._left = FEW + len(calls) // PER_RUN
+        self._left = FEW
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The result arrays for these argument arrays. An error names the equation at work."""
@@ -185,8 +197,9 @@ class Plan:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
-            self._function = generate(self.calls, self.dead, self.inputs, self.outputs,
-                                      self.constants)
+            write = generate if len(self.calls) < LONG else stepwise
+            self._function = write(self.calls, self.dead, self.inputs, self.outputs,
+                                   self.constants, self.kept)
             return self._function(arguments)
         return self._follow(arguments)
 
@@ -215,7 +228,8 @@ class Plan:
             if eqn is not None:
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
             raise
-        return [values[slot] for slot in self.outputs]
+        results = [values[slot] for slot in self.outputs]
+        return list(map(settled, results)) if self.kept else results
 
 
 def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
@@ -249,4 +263,5 @@ def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
         if eqn is not None:
             error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
         raise
-    return [values[slot] for slot in plan.outputs]
+    results = [values[slot] for slot in plan.outputs]
+    return list(map(settled, results)) if plan.kept else results

@@ -31,7 +31,7 @@ from .inner import Inner
 from .layout import Layout, Shape, array_shape, whole
 from .lean import lean_program
 from .plan import Plan
-from .storage import Stored, settled
+from .storage import Stored
 from .workspace import Value, Workspace
 
 NONE: frozenset[str] = frozenset()
@@ -137,7 +137,7 @@ class Executable:
 
     def arrays(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The same, for arrays that are known to be what was expected, without leading axes."""
-        return list(map(settled, self.plan.run(arguments)))
+        return self.plan.run(arguments)
 
 
 class Planner(Workspace):
@@ -185,7 +185,8 @@ class Planner(Workspace):
                 results.append((slot, lead))
             else:
                 results.append((x.slot, lead))
-        return self.plan.finish([slot for slot, _ in results]), [lead for _, lead in results]
+        plan = self.plan.finish([slot for slot, _ in results], kept=True)
+        return plan, [lead for _, lead in results]
 
     def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
         """Append the calls of all equations; the parameters have their values already.

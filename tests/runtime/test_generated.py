@@ -29,20 +29,68 @@ def programs():
             lambda x: lax.logistic(x) + jnp.concatenate([x, x])[:6]]
 
 
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
 @pytest.mark.parametrize("i", range(len(programs())))
-def test_a_written_plan_gives_what_the_followed_one_gives(i, monkeypatch):
+def test_a_written_plan_gives_what_the_followed_one_gives(i, long, monkeypatch):
     x = data(6, 4)
     monkeypatch.setattr(plan, "FEW", 10**6)
     followed = st.tree.leaves(st.jit(programs()[i])(x))
     monkeypatch.setattr(plan, "FEW", 0)
-    written = st.tree.leaves(st.jit(programs()[i])(x))
-    for a, b in zip(followed, written, strict=True):
-        assert a.aval == b.aval
-        np.testing.assert_array_equal(a, b)
+    monkeypatch.setattr(plan, "LONG", long)
+    f = st.jit(programs()[i])
+    for _ in range(2):
+        for a, b in zip(followed, st.tree.leaves(f(x)), strict=True):
+            assert a.aval == b.aval
+            np.testing.assert_array_equal(a, b)
+            assert not np.asarray(b).flags.writeable
 
 
-def test_an_error_in_a_written_plan_names_its_equation(monkeypatch):
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
+def test_what_is_computed_of_constants_alone_stays_as_it_is(long, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 0)
+    monkeypatch.setattr(plan, "LONG", long)
+    c, x = data(32, 32), data(32, 32)
+
+    def f(x):
+        y = (c + 1) * x             # c + 1 is computed once, and not written over
+        z = jnp.maximum(y, c * 2) - x
+        return z * 3, jnp.minimum(c + 2, 0.5), y.reshape(-1)[:3]
+    jitted = st.jit(f)
+    with np.errstate(all="ignore"):
+        y = (c + 1) * x
+    for _ in range(3):
+        a, b, d = jitted(x)
+        np.testing.assert_allclose(a, (np.maximum(y, c * 2) - x) * 3, rtol=1e-6)
+        np.testing.assert_allclose(b, np.minimum(c + 2, 0.5), rtol=1e-6)
+        np.testing.assert_allclose(d, y.reshape(-1)[:3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
+def test_arguments_and_what_others_hold_are_not_written_over(long, monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    monkeypatch.setattr(plan, "LONG", long)
+    held = []
+
+    def f(x):
+        y = x + 1
+        st.debug.callback(lambda v: held.append(np.asarray(v)), y)
+        z = y * 2
+        return z.T - 1, (x * 3 + 4) * 5
+    jitted, x = st.jit(f), data(32, 32)
+    before = x.copy()
+    for _ in range(3):
+        a, b = jitted(x)
+        np.testing.assert_allclose(a, ((x + 1) * 2).T - 1, rtol=1e-5)
+        np.testing.assert_allclose(b, (x * 3 + 4) * 5, rtol=1e-5)
+    np.testing.assert_array_equal(x, before)
+    for v in held:
+        np.testing.assert_array_equal(v, x + 1)
+
+
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
+def test_an_error_in_a_written_plan_names_its_equation(long, monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    monkeypatch.setattr(plan, "LONG", long)
 
     def fails(x):
         raise ZeroDivisionError("no")
