@@ -20,7 +20,7 @@ from .inner import Inner
 from .layout import Atoms, Layout, array_shape
 from .masks import Guard, mask_dims, outer_mask, selected
 from .plan import Plan
-from .scanning import Arrays, Body, scan_runner
+from .scanning import Arrays, Body, scan_runner, while_runner
 
 
 def plain(layout: Layout) -> Layout:
@@ -133,11 +133,11 @@ def plan_while(p: Any, eqn: Equation) -> None:
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
     step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
-    run = _differing_while if splits else _common_while
-    function = run(ask, step, test.guard, body.guard, nt, nb, len(mask_slot),
-                   atoms.sizes(mask),
-                   [mask_dims(mask, t, v.aval.ndim, atoms)
-                    for t, v in zip(layouts, eqn.outvars, strict=True)])
+    function = _differing_while(
+        ask, step, test.guard, body.guard, nt, nb, len(mask_slot), atoms.sizes(mask),
+        [mask_dims(mask, t, v.aval.ndim, atoms)
+         for t, v in zip(layouts, eqn.outvars, strict=True)]) if splits else while_runner(
+        ask, step, test.guard, body.guard, nt, nb, len(mask_slot))
     if mask_slot and mask != outer:
         mask_slot = [p.view(p.mask, mask, ())]
     slots = [*mask_slot, *(x.slot for x in operands[:nt + nb]),
@@ -148,26 +148,6 @@ def plan_while(p: Any, eqn: Equation) -> None:
         p.bind(var, layout, slot)
 
 
-def _common_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
-                  nt: int, nb: int, masks: int, sizes: Any, shapes: Any) -> Callable[..., Arrays]:
-    """All devices go on, or none."""
-    def run(*arrays: Any) -> Arrays:
-        mask, rest = arrays[:masks], arrays[masks:]
-        for check in (test_guard, body_guard):
-            if check is not None:
-                check(mask[0])
-        carry: Sequence[Any] = rest[nt + nb:]
-        head = [*mask, *rest[nt:nt + nb]]
-        step = None
-        while test.step([*mask, *rest[:nt], *carry])[0]:
-            if step is None:
-                step, carry = body.bound(head), body.owning(carry)
-            carry = step([*head, *carry])
-        return list(carry)
-
-    return run
-
-
 def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
                      nt: int, nb: int, masks: int, sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
@@ -176,7 +156,7 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
         rest = arrays[masks:]
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
         carry: Arrays = list(rest[nt + nb:])
-        step = None
+        made: Any = None
         while True:
             if test_guard is not None:
                 test_guard(active)
@@ -185,8 +165,10 @@ def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guar
                 return carry
             if body_guard is not None:
                 body_guard(active)
-            step = step or body.bound([active, *rest[nt:nt + nb]])
-            new = step([active, *rest[nt:nt + nb], *carry])
+            head = [active, *rest[nt:nt + nb]]
+            if made is None:
+                made = body.made(head)
+            new = body.plan.step([*head, *carry, *made])
             carry = selected(active, new, carry, shapes)
 
     return run

@@ -45,14 +45,15 @@ def repeated(x: Any, shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(x, shape)
 
 
-class _Writer:
+class Writer:
     """Lines of source, and the objects that they name."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.names: dict[str, Any] = {}
+        self.indent = " " * 8                       # within `def` and `try`
         self._of: dict[int, str] = {}
-        self.eqns: dict[int, Equation] = {}         # by line number
+        self._eqns: dict[int, Equation] = {}        # by line number
         self._fresh = 0
 
     def name(self, value: Any, letter: str = "c") -> str:
@@ -63,13 +64,79 @@ class _Writer:
         return found
 
     def line(self, text: str, eqn: Equation | None = None) -> None:
-        self.lines.append(text)
+        self.lines.append(self.indent + text)
         if eqn is not None:
-            self.eqns[len(self.lines) + 2] = eqn
+            self._eqns[len(self.lines) + 2] = eqn
 
     def fresh(self) -> str:
         self._fresh += 1
         return f"t{self._fresh}"
+
+    def function(self, parameters: str) -> Any:
+        """The function of the lines. An error names the equation of its line."""
+        source = "\n".join((f"def run({parameters}):", "    try:", *self.lines,
+                            "    except Exception as error:", "        note(error, run.__code__)",
+                            "        raise", ""))
+        eqns = self._eqns
+
+        def note(error: Exception, code: CodeType) -> None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code is not code:
+                trace = trace.tb_next
+            eqn = None if trace is None else eqns.get(trace.tb_lineno)
+            if eqn is not None:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+
+        names = {**self.names, "note": note}
+        exec(_code(source) if len(source) < LONGEST_KEPT else _compiled(source), names)
+        return names["run"]
+
+
+class Lines:
+    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them."""
+
+    def __init__(self, writer: Writer, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
+                 outputs: Sequence[int], constants: dict[int, Any], letter: str = "v",
+                 fixed: Sequence[int] = ()) -> None:
+        self.writer, self.letter = writer, letter
+        self.calls, self.dead = calls, dead
+        self.constants = folded(calls, constants)
+        self.fixed = {*self.constants, *fixed}
+        self.reused = in_place(calls, dead, outputs, self.constants)
+
+    def slot(self, s: int) -> str:
+        """What the value in a slot is called."""
+        if s in self.constants:
+            return self.writer.name(self.constants[s], "k")
+        return f"{self.letter}{s}"
+
+    def unpack(self, slots: Sequence[int]) -> str:
+        """The targets of an assignment of several values."""
+        return "".join(f"{self.letter}{s}, " for s in slots)
+
+    def write(self) -> None:
+        w = self.writer
+        for call, ends in zip(self.calls, self.dead, strict=True):
+            if call.outputs and call.outputs[0] in self.constants:
+                continue
+            operands = [self.slot(s) for s in call.inputs]
+            recording = None if call.kernel is None or call.several else call.kernel.recording
+            if recording is not None:
+                target = call.outputs[0]
+                spare = self.reused.get(target)
+                _inline(w, recording, operands, self.slot(target), call.eqn,
+                        None if spare is None else self.slot(spare))
+            else:
+                targets = self.unpack(call.outputs) or "_" if call.several else (
+                    self.slot(call.outputs[0]))
+                w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
+                       call.eqn)
+            self.drop([s for s in ends if s not in self.fixed])
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Behind the last line: nobody reads these any more."""
+        if slots:
+            self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
 
 
 def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],
@@ -77,58 +144,22 @@ def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Seq
     """The function of a plan. dead: for each call the slots that nobody reads after it. kept:
     whether results are made what somebody may keep (storage.settled).
     """
-    w = _Writer()
-    constants = folded(calls, constants)
-    reused = in_place(calls, dead, outputs, constants)
-
-    def slot(s: int) -> str:
-        return w.name(constants[s], "k") if s in constants else f"v{s}"
-
+    w = Writer()
+    lines = Lines(w, calls, dead, outputs, constants)
     if inputs:
-        w.line(", ".join(f"v{s}" for s in inputs) + ", = arguments")
-    for call, ends in zip(calls, dead, strict=True):
-        if call.outputs and call.outputs[0] in constants:
-            continue
-        operands = [slot(s) for s in call.inputs]
-        recording = None if call.kernel is None else call.kernel.recording
-        if call.several:
-            targets = "".join(f"v{s}, " for s in call.outputs)
-            function = w.name(call.function, "f")
-            w.line(f"{targets or '_'} = {function}({', '.join(operands)})", call.eqn)
-        elif recording is None:
-            function = w.name(call.function, "f")
-            w.line(f"v{call.outputs[0]} = {function}({', '.join(operands)})", call.eqn)
-        else:
-            target = call.outputs[0]
-            spare = reused.get(target)
-            _inline(w, recording, operands, f"v{target}", call.eqn,
-                    None if spare is None else f"v{spare}")
-        gone = [f"v{s}" for s in ends if s not in constants]
-        if gone:
-            w.lines[-1] += "; " + " = ".join(gone) + " = None"
-    results = [slot(s) for s in outputs]
+        w.line(lines.unpack(inputs) + "= arguments")
+    lines.write()
+    results = list(map(lines.slot, outputs))
     if kept:
-        own = {call.outputs[0] for call in calls if is_new(call)}.difference(constants)
-        w.lines.extend(f"{slot(s)}.setflags(False)" for s in dict.fromkeys(outputs) if s in own)
+        own = {call.outputs[0] for call in calls if is_new(call)}.difference(lines.constants)
+        for s in dict.fromkeys(outputs):
+            if s in own:
+                w.line(f"{lines.slot(s)}.setflags(False)")
         keep = w.name(settled, "f")
-        results = [slot(s) if s in own else f"{keep}({slot(s)})" for s in outputs]
+        results = [x if s in own else f"{keep}({x})" for s, x in
+                   zip(outputs, results, strict=True)]
     w.line(f"return [{', '.join(results)}]")
-    body = "\n".join("        " + text for text in w.lines)
-    source = (f"def run(arguments):\n    try:\n{body}\n    except Exception as error:\n"
-              "        note(error, run.__code__)\n        raise\n")
-    eqns = w.eqns
-
-    def note(error: Exception, code: CodeType) -> None:
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code is not code:
-            trace = trace.tb_next
-        eqn = None if trace is None else eqns.get(trace.tb_lineno)
-        if eqn is not None:
-            error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
-
-    names = {**w.names, "note": note}
-    exec(_code(source) if len(source) < LONGEST_KEPT else _compiled(source), names)
-    return names["run"]
+    return w.function("arguments")
 
 
 def _compiled(source: str) -> CodeType:
@@ -144,7 +175,7 @@ def forget_sources() -> None:
     _code.cache_clear()
 
 
-def _inline(w: _Writer, recording: Recording, operands: Sequence[str], target: str,
+def _inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
             eqn: Equation | None, spare: str | None) -> None:
     """The numpy calls of an op, one a line. spare: whose memory the only one may write to."""
     at: dict[int, str] = dict(enumerate(operands))
@@ -158,7 +189,7 @@ def _inline(w: _Writer, recording: Recording, operands: Sequence[str], target: s
         w.line(f"{target} = {at[recording.result]}", eqn)
 
 
-def _expression(w: _Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
+def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
     shape, dtype = recording.values[step.result]
     listed = ", ".join(args)
     if step.kind == CALL:

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ir.pool import empty
+from . import plan as plans
+from .loop_source import scan_function, while_function
 from .masks import Guard
-from .plan import Plan
+from .plan import TIMED, Plan
 
 Arrays = list[Any]
 
@@ -32,13 +34,9 @@ class Body(NamedTuple):
     own: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
 
-    def bound(self, arguments: Sequence[Any]) -> Callable[[Sequence[Any]], Arrays]:
-        """The body as a function of all its arguments, when it is about to run."""
-        if self.before is None:
-            return self.plan.step
-        made = self.before.step(arguments[self.first:self.last])
-        plan = self.plan
-        return lambda given: plan.step([*given, *made])
+    def made(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """What `before` gives, when the body is about to run."""
+        return () if self.before is None else self.before.step(arguments[self.first:self.last])
 
     def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
         """What is carried into the first iteration."""
@@ -60,8 +58,12 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     """
     written = [i - nk for i in body.written]
     copied = [i for i in range(len(results)) if i not in written]
+    taken = len(depths) + len(written)
+    iterations = 0
+    loop: Callable[..., Arrays] | None = None
 
     def run(*arrays: Any) -> Arrays:
+        nonlocal iterations, loop
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
         ys = [empty(shape, dtype) for shape, dtype, _ in results]
@@ -69,7 +71,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
             return [*carry, *ys]
         if check is not None:
             check(arrays[0])
-        step = body.bound(head)
+        made = body.made(head)
         carry = body.owning(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
@@ -79,12 +81,50 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         rest = [(places[i], nk + i) for i in copied]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
+        iterations += length
+        if iterations > plans.FEW and TIMED.recorder is None:
+            if loop is None:
+                loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied])
+            if loop is not None:
+                carry = loop(head, made, carry, order, each, [y for y, _ in rest])
+                return [*carry, *ys]
+        step = body.plan.step
         for i, here in zip(order, each, strict=False):
-            out = step([*head, *carry, *here])
+            out = step([*head, *carry, *here, *made])
             carry = out[:nk]
             for y, number in rest:
                 y[i] = out[number]
         return [*carry, *ys]
+
+    return run
+
+
+def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
+                 nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
+    """The function of mask, constants of test and body, and carry: all devices go on, or none."""
+    iterations = 0
+    loop: Callable[..., Arrays] | None = None
+
+    def run(*arrays: Any) -> Arrays:
+        nonlocal iterations, loop
+        mask, rest = arrays[:masks], arrays[masks:]
+        for check in (test_guard, body_guard):
+            if check is not None:
+                check(mask[0])
+        carry: Sequence[Any] = rest[nt + nb:]
+        asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
+        made: Sequence[Any] | None = None
+        while test.step([*asked, *carry])[0]:
+            if made is None:
+                made, carry = body.made(head), body.owning(carry)
+            iterations += 1
+            if iterations > plans.FEW and TIMED.recorder is None:
+                if loop is None:
+                    loop = while_function(test, body.plan, len(asked), len(head), len(carry))
+                if loop is not None:
+                    return loop(asked, head, made, carry)
+            carry = body.plan.step([*head, *carry, *made])
+        return list(carry)
 
     return run
 
