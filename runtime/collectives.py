@@ -7,12 +7,15 @@ without a strategy here go through the exchange that the op declares, on a stack
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..ir.keys import storage_dtype
+from ..ir.ops.rows_exchange import SLAB, slabs
+from ..ir.pool import empty
 from ..ir.program import Equation
 from .folding import EXTREMES, GATHERS, SCATTERS, SUMS, collective_atoms
 from .layout import Layout, array_shape, rearrangement
@@ -52,6 +55,8 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
         _permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
         _retile(p, eqn, x, group)
+    elif name == "exchange_rows":
+        _rows(p, eqn, x, group)
     else:
         _exchange(p, eqn, x, group)
 
@@ -216,6 +221,44 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.folded), slot)
 
 
+def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """Rows are copied from where they are to where they belong, the group in place there."""
+    atoms, params = p.atoms, eqn.params
+    (out,) = eqn.outvars
+    d, size = params["dimension"], atoms.count(group)
+    found = slabs(size, params["parts"], params["wanted"])
+    if len(found) > max(64, math.prod(x.aval.shape) * size // SLAB):
+        _exchange(p, eqn, x, group)
+        return
+    held = tuple(a for a in group if a in x.layout.atoms)
+    layout = Layout(*_moved(x, group, d), x.layout.folded)
+    shape = array_shape(layout, out.aval.shape, atoms.size)
+    read, source_order = _axes_first(p, x, x.layout, held)
+    write, target_order = _axes_first(p, Value(out.aval, layout, x.slot), layout, group)
+    front = (slice(None),) * (len(read) - len(held) - x.aval.ndim + d)
+    place = {a: i for i, a in enumerate(group)}
+    moves = []
+    for member, begin, end, owner, start in found:
+        to, source = (tuple(map(int, np.unravel_index(i, atoms.sizes(group))))
+                      for i in (member, owner))
+        moves.append(((*to, *front, slice(begin, end)),
+                      (*(source[place[a]] for a in held), *front,
+                       slice(start, start + end - begin))))
+    complete = sum(end - begin for _, begin, end, _, _ in found) == size * out.aval.shape[d]
+
+    def exchange(array: Any) -> Any:
+        result = empty(shape, array.dtype)
+        if not complete:
+            result[...] = np.zeros((), array.dtype)
+        source = array.reshape(read).transpose(source_order)
+        target = result.reshape(write).transpose(target_order)
+        for to, there in moves:
+            target[to] = source[there]
+        return result
+
+    p.bind(out, layout, p.call(exchange, x.slot))
+
+
 def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
              perm: tuple[tuple[int, int], ...]) -> None:
     """Blocks change places. The result differs over the axes along which what arrives differs.
@@ -255,10 +298,11 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
     read, source_order = _axes_first(p, x, x.layout, held)
     write, target_order = _axes_first(p, x, layout, differs)
     moves = _runs(pairs)
-    make = np.empty if complete else np.zeros
 
     def permute(array: Any) -> Any:
-        result = make(shape, array.dtype)
+        result = empty(shape, array.dtype)
+        if not complete:
+            result[...] = 0
         source = array.reshape(read).transpose(source_order)
         target = result.reshape(write).transpose(target_order)
         for s, d in moves:

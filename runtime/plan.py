@@ -22,7 +22,7 @@ from .destinations import into_memory, over_operands
 from .float_errors import silently
 from .fusion import fused
 from .generated import Run, generate
-from .products import ordered
+from .products import in_one_piece, ordered
 from .recording import Kernel
 from .steps import stepwise
 from .storage import settled
@@ -106,6 +106,9 @@ class PlanBuilder:
                 rest.append(call)
         read = {*outputs, *(s for call in rest for s in call.inputs)}
         passed = [s for call in before for s in call.outputs if s in read]
+        copies, rest = in_one_piece(passed, rest, self.new_slot)
+        before.extend(copies)
+        passed.extend(s for call in copies for s in call.outputs)
         first = self._plan(before, fixed, passed) if before else None
         rest = fused(ordered(rest, outputs), outputs)
         slots = {outputs[i]: i for i in reversed(wanted)}

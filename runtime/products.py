@@ -1,12 +1,15 @@
-"""Products whose result is wanted in another order of dimensions are computed in that order.
+"""How products get their operands and give their results.
 
 A gradient is often a product and its transpose. With the operands exchanged the product gives it at
-once, and in row-major order, in which all that follows reads it faster.
+once, and in row-major order, in which all that follows reads it faster. What the products of all
+iterations of a loop read is copied into one piece before the loop.
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from .calls import Call
 from .recording import TRANSPOSE, Kernel
@@ -37,3 +40,23 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             out[at] = product._replace(function=function, outputs=call.outputs, kernel=kernel)
             out[i] = None
     return [c for c in out if c is not None]
+
+
+def in_one_piece(passed: Sequence[int], calls: Sequence[Call], new_slot: Callable[[], int]
+                 ) -> tuple[list[Call], list[Call]]:
+    """Calls that copy, where they do not lie so yet, values that products read; and the others.
+
+    passed: slots of values, computed before, that some of the calls read.
+    """
+    known = set(passed)
+    copies: dict[int, Call] = {}
+    out: list[Call] = []
+    for call in calls:
+        if hasattr(call.function, "permuted") and not known.isdisjoint(call.inputs):
+            for s in call.inputs:
+                if s in known and s not in copies:
+                    copies[s] = Call(np.ascontiguousarray, (s,), (new_slot(),), False, call.eqn)
+            call = call._replace(inputs=tuple(
+                copies[s].outputs[0] if s in copies else s for s in call.inputs))
+        out.append(call)
+    return list(copies.values()), out

@@ -51,11 +51,11 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     return [ManualState(axis_set(m.varying.union(axes), t.mesh), m.unreduced, m.reduced)]
 
 
-_SLAB = 1 << 14            # elements for which a copy of their own costs little
+SLAB = 1 << 14             # elements for which a copy of their own costs little
 
 
 @functools.lru_cache(1024)
-def _slabs(size: int, parts: tuple[int, ...], wanted: tuple) -> list[tuple[int, ...]]:
+def slabs(size: int, parts: tuple[int, ...], wanted: tuple) -> list[tuple[int, ...]]:
     """(member, begin, end, owner, start): rows that follow each other here and there."""
     owner, where = sources(size, parts, wanted)
     found = []
@@ -72,15 +72,15 @@ def _evaluate(x: np.ndarray, lead: int, size: int, *, axis_name: tuple[str, ...]
               dimension: int, parts: tuple[int, ...], wanted: tuple) -> np.ndarray:
     g, d = lead - 1, lead + dimension
     x = exchange.full_group(x, lead, size)
-    slabs = _slabs(size, parts, wanted)
-    if len(slabs) <= max(64, x.size // _SLAB):
+    found = slabs(size, parts, wanted)
+    if len(found) <= max(64, x.size // SLAB):
         shape = list(x.shape)
         shape[d] = sum(run[2] for run in wanted)
-        whole = sum(end - begin for _, begin, end, _, _ in slabs) == size * shape[d]
+        whole = sum(end - begin for _, begin, end, _, _ in found) == size * shape[d]
         out = empty(tuple(shape), x.dtype) if whole else np.zeros(shape, x.dtype)
         to: list[Any] = [slice(None)] * x.ndim
         source = list(to)
-        for member, begin, end, owner, start in slabs:
+        for member, begin, end, owner, start in found:
             to[g], to[d] = member, slice(begin, end)
             source[g], source[d] = owner, slice(start, start + end - begin)
             out[tuple(to)] = x[tuple(source)]
