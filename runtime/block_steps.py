@@ -102,12 +102,22 @@ def _select(o: int, refs: tuple[Any, ...], dtype: np.dtype, mask: int | None) ->
     which, one, other = known
 
     def select(at: Values, rows: Shape) -> None:
-        x = (at[a] if one is None else one).view(bits)
-        y = (at[b] if other is None else other).view(bits)
-        out, chosen = at[o].view(bits), at[m]
-        np.copyto(chosen, at[c] if which is None else which)
-        np.negative(chosen, out=chosen)
-        np.bitwise_xor(x, y, out=out)
+        x = at[a] if one is None else one
+        y = at[b] if other is None else other
+        decides = at[c] if which is None else which
+        if 0 in decides.strides:            # the same along a dimension: there is less to decide
+            decides = decides[tuple([slice(0, 1) if s == 0 else slice(None)
+                                     for s in decides.strides])]
+            if decides.size == 1:
+                np.copyto(at[o], x if decides.item() else y)
+                return
+            chosen = np.negative(decides.astype(bits))
+        else:
+            chosen = at[m]
+            np.copyto(chosen, decides)
+            np.negative(chosen, out=chosen)
+        out, y = at[o].view(bits), y.view(bits)
+        np.bitwise_xor(x.view(bits), y, out=out)
         np.bitwise_and(out, chosen, out=out)
         np.bitwise_xor(out, y, out=out)
     return select

@@ -23,6 +23,7 @@ from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
 from . import callbacks, collectives, control, inplace
+from .alone import axes_of_one, makers
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
@@ -154,6 +155,7 @@ class Planner(Workspace):
         self.literals: dict[tuple[Any, bytes], Value] = {}
         self.folds: dict[Var, Folds] = {}
         self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
+        self.makers: Mapping[Var, Equation] | None = None
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -368,6 +370,21 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
     p.bind(out, Layout(stack, ()), p.plan.constant(data))
 
 
+def _select(p: Planner, eqn: Equation) -> None:
+    """What one device alone lets through is its own sum over the devices."""
+    (out,) = eqn.outvars
+    allowed = p.folds.get(out, NO_FOLDS).get("sum", NONE) if p.folds else NONE
+    if allowed and len(eqn.invars) == 3 and not eqn.invars[0].aval.shape:
+        if p.makers is None:
+            p.makers = makers(p.flat.eqns)
+        axes = axes_of_one(eqn, p.makers.get, p.atoms)  # type: ignore[arg-type]
+        x = p.value_of(eqn.invars[2])
+        if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
+            p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
+            return
+    p.local(eqn)
+
+
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES}
+    "axis_index": _axis_index, "select_n": _select, **control.STRATEGIES}
