@@ -102,8 +102,8 @@ def pieces(shape: Sequence[int], source: Tiling, target: Tiling, axes: Sequence[
     for n, m, have, want in zip(shape, new, source, target, strict=True):
         begin = place(want, at, size) * m
         mine = place(have, at, size)
-        found = []
-        for tile in range(begin // n, -(-(begin + m) // n)):
+        found = [] if n else [(mine, True, slice(0, 0), slice(0, 0))]     # of nothing: its own
+        for tile in range(begin // n, -(-(begin + m) // n)) if n else ():
             low, high = max(begin, tile * n), min(begin + m, (tile + 1) * n)
             found.append((tile, tile == mine, slice(low - tile * n, high - tile * n),
                           slice(low - begin, high - begin)))

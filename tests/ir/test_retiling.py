@@ -69,6 +69,12 @@ def test_pieces_are_what_is_needed_and_come_from_who_has_them(source, target):
         assert max(senders.values(), default=0) <= math.prod(shape), "nobody sends more than a tile"
 
 
+def test_a_tile_without_elements_is_made_of_nothing():
+    at = {"x": 1, "y": 0}
+    found = list(pieces((0, 2), (("x",), ()), ((), ("y",)), ("x", "y"), {"x": 2, "y": 2}, at))
+    assert found == [(at, (slice(0, 0), slice(0, 1)), (slice(0, 0), slice(0, 1)))]
+
+
 def test_places_and_coordinates_are_inverse():
     for index in range(24):
         assert place(("z", "x", "y"), coordinates(index, ("z", "x", "y"), SIZE), SIZE) == index
