@@ -164,13 +164,17 @@ def partition(program: Program, *, mesh: AbstractMesh,
                 timings["verify"] = timings.get("verify", 0.0) + time.perf_counter() - start
             stages[step.stage] = program = after
     resolved = stages["resolved"]
-    out_types = stages["local"].global_out
-    return Partitioned(resolved.mesh, stages, tuple(_whole(t) for t in resolved.in_avals),
-                       tuple(_whole(t) for t in out_types), timings)
+    return Partitioned(resolved.mesh, stages, _whole(resolved.in_avals),
+                       _whole(stages["local"].global_out), timings)
 
 
-def _whole(aval: ArrayType) -> PartitionSpec:
-    """The spec of a type, with the parts of an axis that follow each other as one."""
+def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
+    """The specs of types, with the parts of an axis that follow each other as one."""
+    found = {t: _with_whole_axes(t) for t in set(types)}
+    return tuple([found[t] for t in types])
+
+
+def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
     spec = aval.spec
     if all(a in aval.mesh.shape for a in spec.axes()):
         return spec

@@ -113,14 +113,18 @@ def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Part
     for what, names, atoms, specs in (
             ("argument", program.arg_names, program.invars, in_shardings),
             ("result", program.result_names, program.outvars, out_shardings)):
+        divides = set()
         for i, (atom, spec) in enumerate(zip(atoms, specs, strict=True)):
-            if spec is not None and isinstance(atom, Var) and atom.aval.shape:
+            key = atom.aval, spec
+            if spec is not None and key not in divides and isinstance(atom, Var):
+                divides.add(key)
                 _check_divides(mesh, atom.aval.shape, what, names, i, spec)
 
 
 def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names: Sequence[str],
                    i: int, spec: PartitionSpec) -> None:
-    for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries, strict=True)):
+    for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries if shape else (),
+                                      strict=True)):
         if axes is UNCONSTRAINED:
             continue
         parts = math.prod(map(mesh.axis_size, axes))

@@ -76,12 +76,12 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
         return Placement(None, abstract, None)
     wanted: Mesh | None = context if context.axis_names else None
     devices = tuple(wanted.device_tuple) if wanted is not None else None
-    first = "jit's context mesh"
+    first: Callable[[], str] = _context
     for who, assigned, mesh in _named(function, args, meshes, others, who_named):
         if devices is None:
             devices, first = assigned, who
-        elif assigned != devices:
-            _raise_incompatible(f"{_on(first, devices)} and {_on(who, assigned)}")
+        elif assigned is not devices and assigned != devices:
+            _raise_incompatible(f"{_on(first(), devices)} and {_on(who(), assigned)}")
         wanted = wanted or mesh
     if wanted is not None:
         unnamed = wanted.device_tuple if is_unnamed(wanted) else ()
@@ -116,20 +116,35 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding | None]) -> No
 
 def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
            others: Iterable[Sharding], who_named: Callable[[Mesh], str] | None
-           ) -> Iterator[tuple[str, tuple[Device, ...], Mesh | None]]:
-    """Everything that names devices: (what it is, the devices in order, its mesh)."""
+           ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
+    """Everything that names devices: (says what it is, the devices in order, its mesh)."""
     for a in args:
         if a.sharding is not None and a.used:
             mesh = a.sharding.mesh if isinstance(a.sharding, NamedSharding) else None
-            shape = a.aval.update(sharding=None).str_short()
-            yield (f"argument {a.name} of {function} with shape {shape} and",
+            yield (functools.partial(_argument, a, function),
                    tuple(a.sharding.device_assignment), mesh)  # type: ignore[misc]
     for s in others:
         mesh = s.mesh if isinstance(s, NamedSharding) else None
-        yield "explicit output sharding", tuple(s.device_assignment), mesh  # type: ignore[misc]
+        yield _asked, tuple(s.device_assignment), mesh  # type: ignore[misc]
     for mesh in meshes:
-        op = "sharding_constraint" if who_named is None else who_named(mesh)
-        yield f"{op} inside jit", tuple(mesh.device_tuple), mesh
+        yield functools.partial(_inside, mesh, who_named), tuple(mesh.device_tuple), mesh
+
+
+def _argument(a: Placed, function: str) -> str:
+    shape = a.aval.update(sharding=None).str_short()
+    return f"argument {a.name} of {function} with shape {shape} and"
+
+
+def _context() -> str:
+    return "jit's context mesh"
+
+
+def _asked() -> str:
+    return "explicit output sharding"
+
+
+def _inside(mesh: Mesh, who_named: Callable[[Mesh], str] | None) -> str:
+    return f"{'sharding_constraint' if who_named is None else who_named(mesh)} inside jit"
 
 
 def _on(who: str, devices: tuple[Device, ...]) -> str:
