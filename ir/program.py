@@ -148,12 +148,18 @@ class Equation:
     def on(self, invars: Sequence[Atom], outvars: Sequence[Var], use: Use | None = None
            ) -> Equation:
         """The same use of the op, or `use`, on other operands and results."""
-        new = Equation(self.op, invars, outvars, self.params if use is None else use.params,
-                       self.location, self.reason)
+        new = Equation.__new__(Equation)        # most equations of a program by far are made here
+        new.op, new.location, new.reason = self.op, self.location, self.reason
+        new.invars, new.outvars = tuple(invars), tuple(outvars)
+        new.known_types = None
         if use is not None:
-            new.use = use
-        else:
-            self._share(new)
+            new.params, new.use = use.params, use
+            return new
+        new.params = self.params
+        try:
+            new.use = self.use
+        except TypeError:
+            pass                           # as in `_share`
         return new
 
     def _share(self, new: Equation) -> None:

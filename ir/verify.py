@@ -61,8 +61,21 @@ def verify(program: Program) -> None:
         check_mesh(program)
         bound = check_heading(program)
         place = _place(program.level, program.mesh)
-        for index, eqn in enumerate(program.eqns):                      # noqa: B007
-            check_equation(eqn, bound, place)
+        are_bound, bind, count = bound.issuperset, bound.update, len(bound)
+        for index, eqn in enumerate(program.eqns):
+            if not are_bound(eqn.invars):
+                check_operands(eqn, bound)
+            try:
+                found = eqn.known_types or _types(eqn)
+                known = found in eqn.use.tables[place]
+            except (KeyError, TypeError):       # the first of its use, or one that has none
+                known = False
+            if not known:
+                check_use(eqn, place)
+            bind(eqn.outvars)
+            count += len(eqn.outvars)
+            if len(bound) != count:
+                raise _bound_twice(program, index)
         index = len(program.eqns)
         check_results(program, bound)
     except Violation as violation:
@@ -116,8 +129,11 @@ def check_heading(program: Program) -> set[Var]:
         if wholes and (program.level is not Level.LOCAL or len(wholes) != len(atoms)):
             raise Violation(f"{len(wholes)} global types for {len(atoms)} {word}s at level "
                             f"{program.level.value}", "global-types")
+        right = set()
         for i, (whole, atom) in enumerate(zip(wholes, atoms, strict=False)):
-            check_block(f"{word} {i}", atom.aval, whole, word == "parameter")
+            if (whole, atom.aval) not in right:
+                check_block(f"{word} {i}", atom.aval, whole, word == "parameter")
+                right.add((whole, atom.aval))
     return bound
 
 
@@ -190,8 +206,8 @@ class _Place:
 _place = functools.lru_cache(maxsize=256)(_Place)       # hashed by identity
 
 
-def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
-    """All that is to be said of one equation; binds its results."""
+def check_operands(eqn: Equation, bound: set[Var]) -> None:
+    """Operands are bound variables, or literals of their types."""
     for atom in eqn.invars:
         if atom in bound:
             continue
@@ -200,9 +216,13 @@ def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
                             "is bound", "unbound")
         if getattr(atom.val, "dtype", None) is not atom.aval.dtype or atom.aval.shape:
             check_literal(atom)
+
+
+def check_use(eqn: Equation, place: _Place) -> None:
+    """The op may stand here, and its types are right for it."""
     try:
         use = eqn.use
-        right = use.tables.get(place) or use.table(place)
+        right = use.table(place)
     except TypeError as cause:
         _check_level(eqn.op, place.level)
         unhashable = [name for name, value in eqn.params.items() if not _hashable(value)]
@@ -210,19 +230,29 @@ def check_equation(eqn: Equation, bound: set[Var], place: _Place) -> None:
             raise
         raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
                         f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
-    types = eqn.known_types or (tuple([a.aval for a in eqn.invars]),
-                                tuple([v.aval for v in eqn.outvars]))
-    if types not in right:
-        _check_level(eqn.op, place.level)
-        for name in eqn.op.subprograms:
-            _check_programs(eqn.params[name])
-        _check_types(use, *types, place.level, place.mesh)
-        if not eqn.op.subprograms:
-            right[types] = None
-    for var in eqn.outvars:
+    types = eqn.known_types or _types(eqn)
+    _check_level(eqn.op, place.level)
+    for name in eqn.op.subprograms:
+        _check_programs(eqn.params[name])
+    _check_types(use, *types, place.level, place.mesh)
+    if not eqn.op.subprograms:
+        right[types] = None
+
+
+def _types(eqn: Equation) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    """`eqn.types`, which is not kept: not every stage asks for it again."""
+    return tuple([a.aval for a in eqn.invars]), tuple([v.aval for v in eqn.outvars])
+
+
+def _bound_twice(program: Program, index: int) -> Violation:
+    """What to say of the first variable that equation `index` binds and that was bound already."""
+    bound = {*program.invars, *program.constvars,
+             *[v for eqn in program.eqns[:index] for v in eqn.outvars]}
+    for var in program.eqns[index].outvars:
         if var in bound:
-            raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
+            return Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
         bound.add(var)
+    raise AssertionError("every variable is bound once")
 
 
 def _check_level(op: Op, level: Level) -> None:

@@ -40,7 +40,7 @@ def combine(program: Program) -> Program:
 
 def _key(eqn: Equation) -> tuple | None:
     """What exchanges must have in common."""
-    if eqn.op not in _COMBINED or not isinstance(eqn.invars[0], Var):
+    if not isinstance(eqn.invars[0], Var):
         return None
     aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
     if not isinstance(aval.dtype, np.dtype) or aval.manual.unreduced or aval.manual.reduced:
@@ -60,14 +60,14 @@ def _groups(program: Program) -> dict[Equation, _Group]:
     depth: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
     found: dict[Equation, _Group] = {}
+    seen = {op for op in program.ops if op.effect or op.subprograms}
     for k, eqn in enumerate(program.eqns):
-        if eqn.effects:
+        if eqn.op in seen and eqn.effects:
             open_.clear()
         level = 0
-        for a in eqn.invars:
-            if a in depth and depth[a] > level:
-                level = depth[a]
-        key = _key(eqn)
+        if depth and not depth.keys().isdisjoint(eqn.invars):
+            level = max([depth[a] for a in eqn.invars if a in depth])
+        key = _key(eqn) if eqn.op in _COMBINED else None
         if key is not None:
             group = open_.get((key, level))
             if group is None or k - group.first > WINDOW or group.size == _MOST:
@@ -99,7 +99,11 @@ class _Combining:
         self.postponed: list[Equation] = []     # equations that read them
 
     def run(self) -> Program:
+        groups, missing, eqns = self.groups, self.missing, self.eqns
         for eqn in self.program.eqns:
+            if eqn not in groups and (not missing or missing.isdisjoint(eqn.invars)):
+                eqns.append(eqn)
+                continue
             complete = self.add(eqn)
             while complete:
                 again, self.postponed, complete = self.postponed, [], False

@@ -9,6 +9,7 @@ when they do.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh
@@ -47,24 +48,26 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
 
     def origins() -> Origins:
         solution = solve(program, mesh, in_shardings, out_shardings)
-        kept = {v: t for v, t in solution.graph.index.items() if writer.keeps(v)}
-        return Origins(solution, {writer.bound.get(v, v): t for v, t in kept.items()},
+        kept = {v: t for v, t in solution.graph.index.items() if v not in writer.gone}
+        return Origins(solution, {new: t for v, t in kept.items()
+                                  if isinstance(new := writer.now.get(v, v), Var)},
                        {t: v for v, t in kept.items()})
     new.memo[WHEN_ASKED] = origins
     return new
 
 
 class _Writer:
-    """types: those that are not as they were, and what they are now. bound: variables of such
-    types, and those that are now; now: what to read instead of a variable.
+    """types: those that are not as they were, and what they are now. now: what to read instead of a
+    variable; gone: those that are variables no more.
     """
 
     def __init__(self, program: Program, mesh: AbstractMesh) -> None:
         self.old, self.mesh = program, mesh
         self.types = {t: new for t in program.result_types
                       if (new := typed(t, mesh, t.entries, t.sharding.spec.unreduced)) is not t}
-        self.bound: dict[Var, Var] = {}
+        self.ends: dict[tuple[ArrayType, PartitionSpec | None], ArrayType] = {}     # see `end`
         self.now: dict[Var, Atom] = {}
+        self.gone: set[Var] = set(program.constvars)
         self.eqns: list[Equation] = []
 
     def program(self, in_shardings: Sequence[PartitionSpec | None],
@@ -82,19 +85,19 @@ class _Writer:
 
     def end(self, aval: ArrayType, spec: PartitionSpec | None) -> ArrayType:
         """The type of a parameter that is given, or of a result that is asked for, as `spec`."""
-        if spec is None:
-            return typed(aval, self.mesh, aval.entries, aval.sharding.spec.unreduced)
-        entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
-                         zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
-        return typed(aval, self.mesh, entries, spec.unreduced)
-
-    def keeps(self, var: Var) -> bool:
-        """Is a variable of the traced program one of the resolved one, or has it become one?"""
-        return var in self.bound or (var not in self.now and var not in self.old.constvars)
+        found = self.ends.get((aval, spec))
+        if found is None:
+            entries, pending = aval.entries, aval.sharding.spec.unreduced
+            if spec is not None:
+                pending = spec.unreduced
+                entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
+                                 zip(entries, spec.padded(aval.ndim).entries, strict=True)])
+            found = self.ends[aval, spec] = typed(aval, self.mesh, entries, pending)
+        return found
 
     def bind(self, var: Var, aval: ArrayType) -> Var:
         if aval is not var.aval:
-            self.now[var] = self.bound[var] = var = Var(aval, var.name)
+            self.now[var] = var = Var(aval, var.name)
         return var
 
     def constant(self, var: Var) -> Var:
@@ -125,22 +128,27 @@ class _Writer:
 
     def body(self) -> None:
         now, types, eqns = self.now, self.types, self.eqns
+        pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
         for eqn in self.old.eqns:
             op, invars, outvars = eqn.op, eqn.invars, eqn.outvars
-            if now and not now.keys().isdisjoint(invars):
-                invars = tuple([now.get(a, a) for a in invars])    # type: ignore[arg-type]
-            for a in invars:
-                if a.__class__ is Literal and a.aval.mesh.axis_names:
-                    invars = tuple([bare_literal(a) if isinstance(a, Literal) else a
-                                    for a in invars])
-                    break
+            operands = tuple([
+                now[a] if a in now else bare_literal(a) if a.__class__ is Literal else a  # type: ignore
+                for a in invars])
             if op is reshard_p:
-                self.reshard(eqn, invars[0])
+                self.reshard(eqn, operands[0])
                 continue
             if types:
-                outvars = tuple([self.bind(v, types.get(v.aval, v.aval)) for v in outvars])
-            if invars is not eqn.invars or outvars != eqn.outvars:
-                eqn = eqn.on(invars, outvars)
+                if len(outvars) == 1 and (aval := types.get(outvars[0].aval)) is not None:
+                    (var,) = outvars
+                    new = now[var] = Var(aval, var.name)
+                    eqn = eqn.on(operands, (new,))
+                    pair = tuple([a.aval for a in operands]), (aval,)
+                    eqn.known_types = pairs.setdefault(pair, pair)
+                else:
+                    eqn = eqn.on(operands, [self.bind(v, types.get(v.aval, v.aval))
+                                            for v in outvars])
+            elif operands != invars:
+                eqn = eqn.on(operands, outvars)
             key = op.sharding_param
             if key is not None and eqn.params.get(key) is not None:
                 eqn = eqn.replace(params={**eqn.params, key: None})
@@ -153,6 +161,7 @@ class _Writer:
         whole = isinstance(operand, Literal) and not target.sharding.spec.unreduced
         if whole or operand.aval.sharding is target.sharding:
             self.now[result] = operand
+            self.gone.add(result)
             return
         self.eqns.append(Equation(reshard_p, (operand,), (self.bind(result, target),),
                                   {"dst_sharding": target.sharding}, eqn.location))

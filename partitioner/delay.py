@@ -159,6 +159,8 @@ class _Writer:
 
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
+        # only what has to do with a reshard, or a parameter in its earlier form, is written anew
+        apart = plan.earlier.keys().isdisjoint
         invars = []
         for v in program.invars:
             if v not in plan.entering:
@@ -168,7 +170,10 @@ class _Writer:
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
         for k, eqn in enumerate(program.eqns):
-            self.equation(k, eqn)
+            if eqn.op is not reshard_p and apart(eqn.invars) and apart(eqn.outvars):
+                self.eqns.append(eqn)
+            else:
+                self.equation(k, eqn)
         outvars: list[Atom] = []
         for i, atom in enumerate(program.outvars):
             want = plan.leaving.get(i)

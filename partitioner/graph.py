@@ -21,6 +21,7 @@ from ..ir.program import Atom, Equation, Program, Var
 from ..ir.rule import make_rule
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import ArrayType, Entries
+from ..ir.use import Use
 from .factors import Axes, RuleInfo, rule_info
 from .regions import has_region, region_of
 from .step import Layout
@@ -54,8 +55,8 @@ class Node:
 class Graph:
     """Tables built from a program; `layouts` is what propagation changes.
 
-    index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: per
-    tensor, where the axes that it starts with come from. asked: tensors that a constraint closes.
+    index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
+    tensors that start with axes, where these come from. asked: tensors that a constraint closes.
     uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
     Tensors of rank 0 have no entry.
     """
@@ -66,13 +67,14 @@ class Graph:
         self.nodes: list[Node] = []
         self.layouts: list[Layout] = []
         self.pending: list[frozenset[str]] = []
-        self.roots: list[dict[tuple[int, str], Root]] = []
+        self.roots: dict[int, dict[tuple[int, str], Root]] = {}
         self.uses: list[int] = []
         self.index: dict[Var, int] = {}
         self.asked: dict[int, Root] = {}
         self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
         self.priority: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
+        self.infos: dict[tuple[Use, Any], RuleInfo] = {}                   # by types
 
     # -- tensors -------------------------------------------------------------------------------
 
@@ -84,9 +86,15 @@ class Graph:
         layout, pending, axes = start
         self.layouts.append(layout)
         self.pending.append(pending)
-        self.roots.append(dict.fromkeys(axes, Root("its type", location)) if axes else {})
-        self.uses.append(0)
-        return len(self.uses) - 1
+        uses = self.uses
+        if axes:
+            self.roots[len(uses)] = dict.fromkeys(axes, Root("its type", location))
+        uses.append(0)
+        return len(uses) - 1
+
+    def root(self, t: int, dim: int, axis: str) -> Root | None:
+        """Where an axis comes from that a tensor starts with."""
+        return self.roots[t].get((dim, axis)) if t in self.roots else None
 
     def start(self, aval: ArrayType, manual: frozenset[str]
               ) -> tuple[Layout, frozenset[str], tuple[tuple[int, str], ...]]:
@@ -121,7 +129,7 @@ class Graph:
                     for have, axes in zip(old.entries, entries, strict=True))
         opened = tuple(was and axes is UNCONSTRAINED
                        for was, axes in zip(old.open, entries, strict=True))
-        self.roots[t] = {(d, a): self.roots[t].get((d, a), root)
+        self.roots[t] = {(d, a): self.root(t, d, a) or root
                          for d, axes in enumerate(new) for a in axes}
         self.layouts[t] = Layout(old.shape, new, opened, old.blocked)
         self.asked[t] = root
@@ -158,7 +166,7 @@ class Graph:
                 if t >= 0:
                     uses[t] += 1
             for var in eqn.outvars:
-                tensors.append(self.define(var, manual, eqn.location))
+                tensors.append(self.define(var, manual, eqn.location) if var.aval.shape else -1)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
             else:
@@ -187,7 +195,10 @@ class Graph:
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
         """An equation by its factor rule."""
         if max(tensors, default=-1) >= 0:
-            info = rule_info(eqn.use.rule(*eqn.types))
+            key = eqn.use, eqn.types
+            info = self.infos.get(key)
+            if info is None:
+                info = self.infos[key] = rule_info(key[0].rule(*key[1]))
             self.nodes.append(Node(info, tensors, eqn))
             if eqn.op is sharding_constraint_p and tensors[1] >= 0:
                 self.add_constraint(eqn, *tensors)
@@ -264,7 +275,7 @@ class Graph:
         entries = tuple(tuple(a for a in axes if a in p or a not in leading)
                         for p, axes in zip(prefix, entries, strict=True))
         self.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
-        self.roots[t] = {(d, a): root if a in leading else self.roots[t].get((d, a), root)
+        self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
                          for d, axes in enumerate(entries) for a in axes}
 
     def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:

@@ -63,7 +63,8 @@ def localize(program: Program) -> Program:
     """The pass: the per-device program of a RESHARDED one."""
     mesh = local_mesh(program.mesh)
     lowering = Lowering(mesh)
-    invars = [Var(local_type(v.aval, mesh), v.name) for v in program.invars]
+    types = {t: local_type(t, mesh) for t in set(program.in_avals)}
+    invars = [Var(types[v.aval], v.name) for v in program.invars]
     lowering.bind_all(program.invars, invars)
     lowering.constants(program)
     lowering.body(program)
@@ -71,9 +72,11 @@ def localize(program: Program) -> Program:
     whole = frozen_mesh(program.mesh) if not program.mesh.empty else program.mesh
     out_types = [v.aval if isinstance(v, Var) else
                  typed(v.aval, whole, ((),) * v.aval.ndim) for v in program.outvars]
+    kinds: dict[tuple[ArrayType, ArrayType], int] = {}
     for i, (atom, aval) in enumerate(zip(outvars, out_types, strict=True)):
-        extra = axes_without(atom.aval.varying, aval.sharding.spec.unreduced.union(*aval.entries),
-                             mesh)
+        kinds.setdefault((atom.aval, aval), i)
+    for (local, aval), i in kinds.items():
+        extra = axes_without(local.varying, aval.sharding.spec.unreduced.union(*aval.entries), mesh)
         assert not extra, f"result {i} of type {aval} varies over {sorted(extra)} as well"
     return Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
                    level=Level.LOCAL, global_in=program.in_avals, global_out=out_types,
@@ -85,8 +88,9 @@ class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    use: of the op on blocks, None where the params are those of the equation. finish: (reducer op,
-    axes, reason). made: what the local op gives, by the types of its operands.
+    straight: it is one equation there, with the same op. use: of the op on blocks, None where the
+    params are those of the equation. finish: (reducer op, axes, reason). made: the types of the
+    operands and of what the local op gives, by those of the operands.
     """
     rule: FactorRule
     axes_of: Mapping[int, Axes]
@@ -97,7 +101,8 @@ class Recipe:
     exchange: str
     use: Use | None
     finish: tuple[tuple[Op, Axes, str], ...]
-    made: dict[tuple[ArrayType, ...], tuple[ArrayType, ...]]
+    straight: bool
+    made: dict[tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]]
 
 
 class _Book:
@@ -188,8 +193,19 @@ class Lowering:
 
     def body(self, program: Program) -> None:
         env, literal = self.env, self.literal
+        usual = {op for op in program.ops if not _is_special(op)} if not self.manual else ()
         for eqn in program.eqns:
             op = eqn.op
+            if op in usual:
+                recipe, operands = self.recipe(eqn), [
+                    literal(a) if a.__class__ is Literal else env[a]  # type: ignore[arg-type]
+                    for a in eqn.invars]
+                if recipe.straight:
+                    self.plain(eqn, operands, recipe)
+                    continue
+                self.location, self.reason = eqn.location, eqn.reason
+                self.equation(eqn, operands, recipe)
+                continue
             self.location, self.reason = eqn.location, eqn.reason
             if op is reshard_p:
                 self.reshard(eqn)
@@ -202,8 +218,7 @@ class Lowering:
             elif op is custom_partitioning_p:
                 localize_user_function(self, eqn)
             elif not (self.manual and localize_plain(self, eqn)):
-                self.equation(eqn, [literal(a) if isinstance(a, Literal) else env[a]
-                                    for a in eqn.invars])
+                self.equation(eqn, [self.atom(a) for a in eqn.invars], self.recipe(eqn))
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
@@ -216,9 +231,8 @@ class Lowering:
             moved.name = result.name
         self.env[result] = moved
 
-    def equation(self, eqn: Equation, operands: Sequence[Atom]) -> None:
-        recipe = self.recipe(eqn)
-        if not recipe.emitter and not recipe.finish:
+    def equation(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
+        if recipe.straight:
             self.plain(eqn, operands, recipe)
             return
         if recipe.emitter:
@@ -241,28 +255,42 @@ class Lowering:
     def plain(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
-        made = recipe.made.get(types)
-        if made is None:
+        found = recipe.made.get(types)
+        if found is None:
             taken = together(types) if eqn.op.manual is None else types
             made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params,
                          self.mesh)
             _check_shapes(eqn, recipe, made)
-            recipe.made[types] = made
-        results = [Var(t, v.name) for t, v in zip(made, eqn.outvars, strict=True)]
-        new = eqn.on(operands, results, recipe.use)
-        new.known_types = types, made
+            found = recipe.made[types] = types, made
+        made, outvars = found[1], eqn.outvars
+        if len(made) == 1:
+            (var,) = outvars
+            result = self.env[var] = Var(made[0], var.name)
+            new = eqn.on(operands, (result,), recipe.use)
+        else:
+            results = [Var(t, v.name) for t, v in zip(made, outvars, strict=True)]
+            new = eqn.on(operands, results, recipe.use)
+            self.env.update(zip(outvars, results, strict=True))
+        new.known_types = found
         if not new.reason and eqn.op.collective is not None:
             new.reason = self.exchange_reason
         self.eqns.append(new)
-        self.env.update(zip(eqn.outvars, results, strict=True))
 
     def recipe(self, eqn: Equation) -> Recipe:
         use, types = eqn.use, eqn.types
-        known = use.tables.get(self.book) or use.table(self.book)
+        known = use.tables.get(self.book)
+        if known is None:
+            known = use.table(self.book)
         found = known.get(types)
         if found is None:
             found = known[types] = _recipe(eqn.op, *types, eqn.params)
         return found
+
+
+def _is_special(op: Op) -> bool:
+    """Is an equation of this op more than the same op on blocks?"""
+    return (op is reshard_p or bool(op.subprograms) or bool(op.effect)
+            or op is custom_partitioning_p)
 
 
 def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -> None:
@@ -305,7 +333,8 @@ def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...
     done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                  for reducer, (axes, texts) in finish.items())
     return Recipe(rule, axes_of, operand_shapes, result_shapes,
-                  tuple(t.entries for t in declared), emitter, exchange, local, done, {})
+                  tuple(t.entries for t in declared), emitter, exchange, local, done,
+                  not emitter and not done, {})
 
 
 def _place(info: RuleInfo, f: int) -> str:

@@ -18,9 +18,8 @@ from .alternatives import sums_through
 from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
 from .layouts import Goal, Held, Layouts, likes
-from .origins import Origins
 from .outcomes import goals_before, outcomes
-from .tasks import Member, Outcome, Task, Tasks
+from .tasks import Member, Outcome, Task
 
 # By the number of equations, up to which; short programs are searched more widely.
 EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),
@@ -89,35 +88,35 @@ class _Part:
 
     def __init__(self, eqn: Equation, member: Member) -> None:
         self.member, self.task = member, member.task
-        if len(member.operands) == len(eqn.invars):
-            operands, self.made = eqn.invars, eqn.outvars
-        else:
-            operands = [eqn.invars[i] for i in member.operands]
-            self.made = [eqn.outvars[k] for k in member.results]
-        self.read = tuple(dict.fromkeys([a for a in operands if isinstance(a, Var)]))
+        operands, self.made = eqn.invars, eqn.outvars
+        if len(member.operands) != len(operands):
+            operands = tuple([operands[i] for i in member.operands])
+            self.made = tuple([eqn.outvars[k] for k in member.results])
+        read = self.task.read
+        self.read: tuple[Var, ...] = operands if read is None else tuple(      # type: ignore
+            [operands[i] for i in read])
 
 
 class Planner:
-    """Decides one program. repeats: per value that a loop does not change, how often equations run
-    for one reshard of it. waits: per result that a loop may carry as a sum, how often the loop runs
-    until it is finished.
+    """Decides one program. members: the tasks of each equation. repeats: per value that a loop does
+    not change, how often equations run for one reshard of it. waits: per result that a loop may
+    carry as a sum, how often the loop runs until it is finished.
     """
 
-    def __init__(self, layouts: Layouts, program: Program, origins: Origins | None,
-                 repeats: Mapping[Var, int], waits: Mapping[int, int]) -> None:
+    def __init__(self, layouts: Layouts, program: Program,
+                 members: Sequence[tuple[Member, ...]], repeats: Mapping[Var, int],
+                 waits: Mapping[int, int]) -> None:
         self.waits = waits
         self.layouts = layouts
         self.program = program
         self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
         self.repeats = repeats_of(program, repeats)
-        tasks = Tasks(layouts, origins)
-        self.members = [tasks.of(eqn) for eqn in program.eqns]
+        self.members = members
         self.parts = [_Part(eqn, member) for eqn, members in
                       zip(program.eqns, self.members, strict=True) for member in members]
         self.last: dict[Var, int] = {}
         for k, part in enumerate(self.parts):
-            for v in part.read:
-                self.last[v] = k
+            self.last.update(dict.fromkeys(part.read, k))
         for atom in program.outvars:
             if isinstance(atom, Var):
                 self.last[atom] = len(self.parts)

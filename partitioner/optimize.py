@@ -101,14 +101,17 @@ class _Rewriting:
 def dedupe(program: Program) -> Program:
     out = _Rewriting()
     eqns, now = out.eqns, out.now
+    # without operands they are new values each, but for where a device is
+    pure = {op for op in program.ops if not op.effect and not op.subprograms}
     seen: dict[tuple, int] = {}               # what an equation computes -> its number
     for eqn in program.eqns:
         if now:
             eqn = out.renamed(eqn)
         op = eqn.op
-        if (eqn.invars and not op.effect and not op.subprograms) or op is axis_index_p:
-            number = seen.setdefault((eqn.use.identity, eqn.invars), len(eqns))
-            if number < len(eqns):
+        if op in pure and (eqn.invars or op is axis_index_p):
+            count = len(eqns)
+            number = seen.setdefault((eqn.use.identity, eqn.invars), count)
+            if number < count:
                 first = eqns[number]
                 now.update(zip(eqn.outvars, first.outvars, strict=True))
                 if eqn.reason and eqn.reason != first.reason:

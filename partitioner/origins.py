@@ -43,6 +43,11 @@ class Origins:
         var = self.named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
+    @property
+    def may_be_free(self) -> bool:
+        """Is there a value of which nobody may have said how it is laid out?"""
+        return not self.solution.graph.mesh.explicit_axes
+
     def is_free(self, var: Var) -> bool:
         """Did nobody say how this value is laid out: neither the user nor a type?"""
         graph = self.solution.graph
@@ -82,7 +87,7 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
         seen.add((tensor, dim))
         origin = solution.origins.get((tensor, dim, axis))
         if origin is None:
-            root = solution.graph.roots[tensor].get((dim, axis)) if tensor >= 0 else None
+            root = solution.graph.root(tensor, dim, axis)
             if root is not None:
                 steps.append(Step(root.text, root.location))
             break

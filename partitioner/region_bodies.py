@@ -83,7 +83,7 @@ def localize_plain(out: Lowering, eqn: Equation) -> bool:
     if op.collective is not None and (parts or not op.collective.invariant):
         # members get different parts, even of a value that is the same on all of them
         axes = op.collective.axes(params)
-        out.equation(eqn, [varying(out, out.atom(a), axes) for a in eqn.invars])
+        out.equation(eqn, [varying(out, out.atom(a), axes) for a in eqn.invars], out.recipe(eqn))
         return True
     return False
 

@@ -9,6 +9,7 @@ and the reshard that follows it says where the sum goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
@@ -23,7 +24,7 @@ from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
 from .resolve import reshard_equation, typed
-from .tasks import Member
+from .tasks import Member, Tasks
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -31,7 +32,17 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
     layouts = layouts_for(program.mesh, len(program.eqns))
-    return _Chooser(program, layouts, program.memo.get(KEY), {}, {}).run()
+    return _resharded(program, layouts, program.memo.get(KEY), {}, {})
+
+
+def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
+               repeats: dict[Var, int], waits: dict[int, int]) -> Program:
+    """repeats, waits: as of `Planner`."""
+    tasks = Tasks(layouts, origins)
+    members = [tasks.of(eqn) for eqn in program.eqns]
+    if all([len(parts) == 1 and parts[0].task.at_rest for parts in members]):
+        return program.replace(level=Level.RESHARDED)       # there is nothing to choose or to move
+    return _Chooser(program, origins, Planner(layouts, program, members, repeats, waits)).run()
 
 
 def form(aval: ArrayType) -> Form:
@@ -39,28 +50,32 @@ def form(aval: ArrayType) -> Form:
 
 
 class _Chooser:
-    """One program; repeats, waits: as of `Planner`."""
+    """One program."""
 
-    def __init__(self, program: Program, layouts: Layouts, origins: Origins | None,
-                 repeats: dict[Var, int], waits: dict[int, int]) -> None:
+    def __init__(self, program: Program, origins: Origins | None, planner: Planner) -> None:
         self.program = program
         self.mesh = program.mesh
-        self.planner = Planner(layouts, program, origins, repeats, waits)
-        self.layouts, self.origins, self.repeats = layouts, origins, self.planner.repeats
+        self.planner = planner
+        self.layouts, self.origins, self.repeats = planner.layouts, origins, planner.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
         # said, where and why
         self.held: dict[Var, dict[Form, Var]] = {}
         self.produced: dict[Var, tuple[Location, str]] = {}
+        self.same: dict[tuple[int, Any], bool] = {}     # see `as_it_is`
 
     def run(self) -> Program:
         program = self.program
         with phase("choose", len(program.eqns)):
             plan = self.planner.run()
+        env, eqns = self.env, self.eqns
         for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
             if choice is not None:
-                self.chosen(eqn, members, choice)
+                if (not env or env.keys().isdisjoint(eqn.invars)) and self.as_it_is(eqn, choice):
+                    eqns.append(eqn)
+                else:
+                    self.chosen(eqn, members, choice)
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
@@ -72,7 +87,7 @@ class _Chooser:
     def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program.mesh, len(program.eqns))
-        return _Chooser(program, layouts, self.origins, repeats, waits).run()
+        return _resharded(program, layouts, self.origins, repeats, waits)
 
     # -- values ----------------------------------------------------------------------------------
 
@@ -115,6 +130,19 @@ class _Chooser:
         return self.bring(atom, form(atom.aval), location, reason)
 
     # -- equations -------------------------------------------------------------------------------
+
+    def as_it_is(self, eqn: Equation, choice: Choice) -> bool:
+        """Does a choice take operands and give results as their types say?"""
+        key = id(choice), eqn.types         # choices stay alive with the planner
+        found = self.same.get(key)
+        if found is None:
+            count = len(eqn.invars)
+            found = self.same[key] = all([
+                form(a.aval) == need for a, need in zip(
+                    (*eqn.invars, *eqn.outvars), zip(choice.layouts, (
+                        *choice.sums, *(choice.pending,) * (len(choice.layouts) - count)),
+                        strict=True), strict=True) if isinstance(a, Var)])
+        return found
 
     def chosen(self, eqn: Equation, members: Sequence[Member], choice: Choice) -> None:
         pinned = {k for m in members for k, p in zip(m.results, m.task.pinned, strict=True) if p}
@@ -273,36 +301,42 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
 
     Reshards that nothing reads are dropped.
     """
-    uses: dict[Atom, int] = {}
-    for eqn in eqns:
-        for atom in eqn.invars:
-            uses[atom] = uses.get(atom, 0) + 1
-    for atom in outvars:
-        uses[atom] = uses.get(atom, 0) + 1
+    # how many read what is moved, and what it is moved to
+    uses: dict[Atom, int] = dict.fromkeys(
+        [a for eqn in eqns if eqn.op is reshard_p for a in (*eqn.invars, *eqn.outvars)], 0)
+    if not uses:
+        return list(eqns), list(outvars)
+    apart = uses.keys().isdisjoint
+    for atoms in (*[eqn.invars for eqn in eqns if not apart(eqn.invars)], outvars):
+        for atom in atoms:
+            if atom in uses:
+                uses[atom] += 1
     made: dict[Var, Equation] = {}
     same: dict[Atom, Atom] = {}
     out: list[Equation | None] = []
     place: dict[Equation, int] = {}
     for eqn in eqns:
-        if same and any(a in same for a in eqn.invars):
-            eqn = eqn.replace(invars=tuple(same.get(a, a) for a in eqn.invars))
-        if eqn.op is reshard_p:
-            (operand,), (result,) = eqn.invars, eqn.outvars
-            first = made.get(operand) if isinstance(operand, Var) else None
-            if first is not None and uses.get(operand, 0) == 1:
-                source = first.invars[0]
-                out[place[first]] = None
-                reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
-                # to blame is the one that takes axes away
-                gone = takes(source.aval, operand.aval) and first.location.line
-                where = first.location if gone else eqn.location
-                eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
-                operand = source
-            if operand.aval is result.aval:
-                same[result] = operand
-                uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
-                continue
-            made[result] = eqn
+        if same and not same.keys().isdisjoint(eqn.invars):
+            eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
+        if eqn.op is not reshard_p:
+            out.append(eqn)
+            continue
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        first = made.get(operand) if isinstance(operand, Var) else None
+        if first is not None and uses.get(operand, 0) == 1:
+            source = first.invars[0]
+            out[place[first]] = None
+            reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
+            # to blame is the one that takes axes away
+            gone = takes(source.aval, operand.aval) and first.location.line
+            where = first.location if gone else eqn.location
+            eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
+            operand = source
+        if operand.aval is result.aval:
+            same[result] = operand
+            uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
+            continue
+        made[result] = eqn
         place[eqn] = len(out)
         out.append(eqn)
     kept: list[Equation] = []

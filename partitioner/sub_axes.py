@@ -104,8 +104,8 @@ def cut_graph(graph: Graph, layouts: list[Layout], cuts: Cuts) -> None:
 
     graph.layouts = [Layout(old.shape, tuple(map(cut, old.entries)), old.open, old.blocked)
                      if any(old.entries) else old for old in layouts]
-    graph.roots = [{(d, part): root for (d, a), root in roots.items() for part in parts(a)}
-                   for roots in graph.roots]
+    graph.roots = {t: {(d, part): root for (d, a), root in roots.items() for part in parts(a)}
+                   for t, roots in graph.roots.items()}
 
 
 def whole_axes(entries: Entries, cuts: Cuts, mesh: AbstractMesh) -> Entries:

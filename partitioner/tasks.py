@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..ir.op import params_key
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Equation, Literal, Var
 from ..ir.rule import PASS, FactorRule
@@ -22,6 +21,7 @@ from .layouts import UNIT, Goal, Held, Layouts
 from .origins import Origins
 
 _EMPTY: frozenset[str] = frozenset()
+_FIRST = (0,)
 
 
 class Option:
@@ -110,15 +110,16 @@ class Task:
     """What is to be decided about one equation, or a part of it that shares no dimension with the
     rest; one per case, told apart by identity.
 
-    places: position of each operand among the distinct variables, -1 for literals. sums: per
+    places: position of each operand among the distinct variables, -1 for literals; read: where each
+    of these stands first, None where every operand is another one. sums: per
     operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
     which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
     variable the layout that it is taken in in any case, or (); without a table there are no other
     options.
     """
 
-    __slots__ = ("alone", "goals", "homes", "kinds", "linear", "needs", "outcomes", "pinned",
-                 "places", "settled", "sums", "table", "var_homes", "var_kinds")
+    __slots__ = ("alone", "at_rest", "goals", "homes", "kinds", "linear", "needs", "outcomes",
+                 "pinned", "places", "read", "settled", "sums", "table", "var_homes", "var_kinds")
 
     def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
@@ -128,12 +129,16 @@ class Task:
         self.places, self.sums, self.linear = places, sums, linear
         self.pinned, self.needs = pinned, needs
         first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
+        self.read = tuple([first[p] for p in range(len(first))])
+        if len(self.read) == len(places):
+            self.read = None
         self.var_kinds = tuple([kinds[first[p]] for p in range(len(first))])
         self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, tuple[Outcome, ...]] = {}
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
+        self.at_rest = bool(self.settled and self.settled.operands == self.alone and not linear)
 
     def _settled(self) -> Outcome | None:
         """The option that moves nothing, all values being where propagation has them."""
@@ -189,30 +194,44 @@ class Tasks:
 
     def __init__(self, layouts: Layouts, origins: Origins | None) -> None:
         self.layouts = layouts
-        self.origins = origins
+        # over Explicit axes no value is free
+        self.origins = origins if origins is None or origins.may_be_free else None
+        self.constants: dict[tuple[ArrayType, object], int] = {}
 
     def of(self, eqn: Equation) -> tuple[Member, ...]:
         """The parts of an equation; one for most."""
-        op = eqn.op
-        seen: dict[Var, int] = {}
-        places, avals, constant = [], [], []
-        for a in eqn.invars:
-            avals.append(a.aval)
-            if isinstance(a, Literal):
-                places.append(-1)
-                constant.append(is_nonzero_constant(a))
-            else:
-                places.append(seen.setdefault(a, len(seen)))
-        origins = self.origins
-        free = [origins is not None and origins.is_free(v) for v in eqn.outvars]
-        avals += [v.aval for v in eqn.outvars]
-        nested = bool(op.subprograms)
-        key = (op, None if nested else params_key(eqn.params), len(places), *avals, *places, *free,
-               *constant)
+        op, free = eqn.op, None
+        if self.origins is not None:
+            is_free = self.origins.is_free
+            free = tuple([is_free(v) for v in eqn.outvars])
+        key = (op if op.subprograms else eqn.use.identity, eqn.types, self._places(eqn), free)
         found = self.layouts.memo.get(key)
         if found is None:
-            found = self.layouts.memo[key] = self._members(eqn, tuple(avals), places, free)
+            operands, results = eqn.types
+            found = self.layouts.memo[key] = self._members(
+                eqn, (*operands, *results), [max(p, -1) for p in key[2]],
+                free or (False,) * len(results))
         return found
+
+    def _places(self, eqn: Equation) -> tuple[int, ...]:
+        """Per operand its number among the distinct variables; -1 for zeros and what is no number,
+        -2 for other constants.
+        """
+        invars = eqn.invars
+        if len(invars) == 1 and invars[0].__class__ is Var:
+            return _FIRST
+        seen: dict[Var, int] = {}
+        places = []
+        for a in invars:
+            if a.__class__ is Literal:
+                key = a.aval, a.val                              # type: ignore[union-attr]
+                place = self.constants.get(key)
+                if place is None:
+                    place = self.constants[key] = -2 if is_nonzero_constant(a) else -1
+            else:
+                place = seen.setdefault(a, len(seen))            # type: ignore[arg-type]
+            places.append(place)
+        return tuple(places)
 
     def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: Sequence[int],
                  free: Sequence[bool]) -> tuple[Member, ...]:

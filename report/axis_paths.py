@@ -96,7 +96,7 @@ class AxisPaths(Values):
                 tensor, at = note.tensor, note.dim
                 tensors.append(tensor)
                 continue
-            root = graph.roots[tensor].get((at, axis)) if tensor >= 0 else None
+            root = graph.root(tensor, at, axis)
             if root is None:
                 return None
             text, where = self.root(root.text), root.location

@@ -81,6 +81,19 @@ def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: 
     assert found <= fixed + per_equation * equations, f"{found} calls for {equations} equations"
 
 
+@pytest.mark.parametrize(("name", "fixed", "per_equation"), [
+    ("one array", 1000, 0), ("100 leaves", 0, 175), ("a chain", 0, 74), ("a step", 0, 330),
+    ("a block", 0, 198)])
+def test_an_equation_takes_few_calls_to_lower(name: str, fixed: int, per_equation: float) -> None:
+    lib, args, f = ready(name)
+    with lib.context():
+        traced = f.trace(*args)
+        traced.lower()
+        equations = worker.count_equations(traced.jaxpr)
+        found = calls_of(traced.lower)
+    assert found <= fixed + per_equation * equations, f"{found} calls for {equations} equations"
+
+
 @pytest.mark.parametrize(("name", "per_equation"), [
     ("a chain", 0.01), ("a step", 1.0), ("a block", 0.6)])
 def test_a_rule_is_evaluated_once_for_what_is_alike(name: str, per_equation: float) -> None:
