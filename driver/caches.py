@@ -12,6 +12,7 @@ from ..runtime.blocked import forget_routines
 from ..runtime.generated import forget_sources
 from ..runtime.placement import spec_on
 from ..runtime.workspace import kind_of
+from ..tracer.composed import REMEMBERED
 from .eager import EagerInterpreter
 from .jit import JITTED
 from .recent import forget_recent
@@ -40,6 +41,8 @@ def clear_caches() -> None:
         op.infer_cache.clear()
         op.uses.clear()
     forget_recent()
+    for table in REMEMBERED:
+        table.clear()
     forget_steps()
     for cache in (common_devices_indices_map, canonical_tiling, spec_on, kind_of,
                   alternatives.between):

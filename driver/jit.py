@@ -61,6 +61,7 @@ from .seen import WATCH
 from .stages import Lowered, Traced
 
 _LOCK = threading.Lock()
+_ONE = tree.structure(0)         # of an array that is all
 
 
 def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
@@ -106,7 +107,7 @@ class Jitted:
         if jit_disabled():
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
-        leaves, in_tree = tree.flatten((traced_args, traced_kwargs))
+        leaves, in_tree = tree.flatten_call(traced_args, traced_kwargs)
         state = STATE
         if state.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
@@ -222,16 +223,24 @@ class Jitted:
             found = self._traces.get(key)
         if found is not None:
             return found
-        names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
-        if config.jax_no_tracing:
+        plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
+        names = self.arguments.names_by_position(len(leaves)) if plain else (
+            self.arguments.leaf_names(*tree.unflatten(in_tree, leaves)))
+        if config.read("jax_no_tracing"):
             raise RuntimeError(f"re-tracing function {_function_name(self._f)} for `{self._api}`, "
                                "but 'no_tracing' is set")
         trees: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
-            inner_args, inner_kwargs = tree.unflatten(in_tree, tracers)
-            inner_args, inner_kwargs = self.arguments.merge(inner_args, inner_kwargs, static)
-            results = self._f(*inner_args, **inner_kwargs)
+            if plain:
+                results = self._f(*tracers)
+            else:
+                inner_args, inner_kwargs = tree.unflatten(in_tree, tracers)
+                inner_args, inner_kwargs = self.arguments.merge(inner_args, inner_kwargs, static)
+                results = self._f(*inner_args, **inner_kwargs)
+            if type(results) is Tracer:
+                trees.append(_ONE)
+                return [results]
             out, out_tree = tree.flatten(results)
             trees.append(out_tree)
             self._check_results(out)
@@ -248,6 +257,8 @@ class Jitted:
 
     def _check_results(self, results: Sequence[Any]) -> None:
         for x in results:
+            if type(x) is Tracer:
+                continue
             try:
                 typeof(x)
             except TypeError:
@@ -382,18 +393,21 @@ class Jitted:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
         args, kwargs, static = self.arguments.split(args, kwargs)
-        leaves, in_tree = tree.flatten((args, kwargs))
-        for asked, where in ((self._in_shardings, "in_shardings"),
-                             (self._out_shardings, "out_shardings")):
-            if asked is None:
-                continue
-            for sharding in tree.leaves(asked, is_sharding):
-                resolved(sharding, where, self._api)       # raises where there is no mesh for it
+        leaves, in_tree = tree.flatten_call(args, kwargs)
+        if self._in_shardings is not None or self._out_shardings is not None:
+            self._check_shardings()
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:
             WATCH.watcher(traced)
         return traced
+
+    def _check_shardings(self) -> None:
+        """Raises where there is no mesh for a sharding that was asked for."""
+        for asked, where in ((self._in_shardings, "in_shardings"),
+                             (self._out_shardings, "out_shardings")):
+            for sharding in () if asked is None else tree.leaves(asked, is_sharding):
+                resolved(sharding, where, self._api)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.trace(*args, **kwargs).lower()

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from types import CodeType
 
-from .location import SCOPES, UNKNOWN, Location, is_between, source_version
+from .location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, source_version
 
 _FRAMES = 4         # frames that are kept
 
@@ -56,10 +56,10 @@ class CallLocation(Location):
 
 def capture_call() -> Location:
     """The innermost frames that are the user's, as a location that is not resolved yet."""
-    frame = sys._getframe(1)
+    frame, between = sys._getframe(1), STANDS_BETWEEN
     found: list[tuple[CodeType, int]] = []
     while frame is not None and len(found) < _FRAMES:
-        if not is_between(frame.f_globals.get("__name__", "")):
+        if not between[frame.f_globals.get("__name__", "")]:
             found.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return CallLocation(found, SCOPES.path) if found else UNKNOWN

@@ -218,8 +218,9 @@ class Config:
         self._listeners.setdefault(name, []).append(listener)
 
     def read(self, name: str) -> Any:
-        """The value of `name` in this thread."""
-        return self.__getattr__(name)
+        """The value of the setting whose whole name is `name` in this thread."""
+        overrides = STATE.overrides
+        return overrides[name] if overrides and name in overrides else self._values[name]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -198,12 +198,12 @@ class _Between(dict[str, bool]):
         return found
 
 
-_between = _Between()
+STANDS_BETWEEN = _Between()
 
 
 def capture() -> Location:
     """The innermost frame that is the user's, as an unresolved location."""
-    frame, between = sys._getframe(1), _between
+    frame, between = sys._getframe(1), STANDS_BETWEEN
     while frame is not None:
         module = frame.f_globals
         if not between[module["__name__"] if "__name__" in module else ""]:

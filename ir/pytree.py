@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import optree
 
 NAMESPACE = "shardtrace"
@@ -28,6 +29,25 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
             ) -> tuple[list[Any], optree.PyTreeSpec]:
     """Leaves of a pytree in order, and its structure."""
     return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+
+
+PLAIN_LEAVES: set[type] = {np.ndarray}
+"""Classes of arrays, which the modules that have them enter: never containers."""
+
+
+def flatten_call(args: Sequence[Any], kwargs: dict[str, Any]
+                 ) -> tuple[list[Any], optree.PyTreeSpec]:
+    """`flatten((args, kwargs))`; the structure is `structure_of_arrays(len(args))` itself where
+    arrays by position are all there is."""
+    if not kwargs and PLAIN_LEAVES.issuperset(map(type, args)):
+        return list(args), structure_of_arrays(len(args))
+    return flatten((args, kwargs))
+
+
+@functools.lru_cache(maxsize=1024)
+def structure_of_arrays(count: int) -> optree.PyTreeSpec:
+    """The structure of so many arrays given by position, and no keywords."""
+    return flatten(((0,) * count, {}))[1]
 
 
 def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:

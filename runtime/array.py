@@ -17,6 +17,7 @@ from ..ir.errors import JaxRuntimeError
 from ..ir.formats import Format, Layout, default_layout, kept_layout
 from ..ir.interning import InternTable
 from ..ir.process import ProcessIdentity, process_identity
+from ..ir.pytree import PLAIN_LEAVES
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
@@ -487,3 +488,6 @@ def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:
     return place(data, weak_type=weak_type, dtype=dtype)
+
+
+PLAIN_LEAVES.add(ArrayImpl)

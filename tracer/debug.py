@@ -85,7 +85,7 @@ def show_types(file: TextIO | None = None) -> Iterator[TypePrinter]:
 
 def observing() -> Any:
     """Around every trace: starts the printer that SHARDTRACE_DEBUG=trace asks for."""
-    wanted = config.shardtrace_debug
+    wanted = config.read("shardtrace_debug")
     if wanted and "trace" in str(wanted).split(",") and not STATE.on_equation:
         return show_types(sys.stderr)
     return _NOTHING

@@ -32,6 +32,7 @@ from ..ir.types import unsharded
 from . import indexing, lax
 from .auto_mode import in_auto_mode
 from .broadcasting import to_type
+from .composed import composed
 from .constants import as_array, is_array_like
 from .dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes, shape_of
 from .eager_mesh import beside
@@ -213,6 +214,14 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     own, own_weak = dtype_and_weak(x)
     y = _as_integer(y, x)
     _check_cast(y, own)
+    return _scattered(op, x, index, y, own, own_weak, indices_are_sorted, unique_indices, mode,
+                      wrap)
+
+
+@composed
+def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
+               indices_are_sorted: bool, unique_indices: bool, mode: Any, wrap: bool) -> Array:
+    """`scatter_update` of an array of this dtype."""
     plain = plain_index(index, x.aval.shape)
     g = gathering(plain, x.aval, wrap)
     if 0 in g.slice_shape:

@@ -21,6 +21,7 @@ from ..ir.ops.dynamic_slicing import dynamic_slice_p
 from ..ir.ops.shape import rev_p, squeeze_p
 from ..ir.ops.slicing import slice_p
 from . import lax
+from .composed import composed
 from .dtype_promotion import convert
 from .gathering import gather_at
 from .index_forms import Position, plain_index
@@ -35,7 +36,7 @@ from .tracer import Tracer
 
 def get_item(x: Array, index: Any) -> Array:
     """x[index]."""
-    return read(x, index)
+    return read(x, index) if type(index) is int else _read_composed(x, index)
 
 
 def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
@@ -48,6 +49,9 @@ def read(x: Array, index: Any, *, indices_are_sorted: bool = False, unique_indic
     plain = plain_index(index, x.aval.shape)
     return gather_at(x, plain, indices_are_sorted, unique_indices, mode, fill_value,
                    wrap_negative_indices)
+
+
+_read_composed = composed(lambda x, index: read(x, index))
 
 
 def read_slice(x: Array, index: Any) -> Array | None:

@@ -22,7 +22,7 @@ from . import tree
 from .call_places import bind_where_called
 from .out_sharding import canonicalize_sharding
 from .staging import current_builder, record_mesh, trace_to_program
-from .tracer import typeof
+from .tracer import Tracer, typeof
 
 EAGER_CALL: list[Callable[..., Any]] = []    # set by the driver: trace a function and run it
 
@@ -43,6 +43,9 @@ def traced_or_run(name: str, f: Callable[..., Any], *args: Any,
     return f(*args)
 
 
+_ONE = tree.structure(0)
+
+
 def _is_sharding(x: Any) -> bool:
     return isinstance(x, (PartitionSpec, NamedSharding)) or x is None
 
@@ -60,8 +63,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     ...     st.typeof(st.reshard(x, P("y")))
     ShapedArray(float32[8@y,8])
     """
-    flat, treedef = tree.flatten(xs)
-    wanted = tree.broadcast_prefix(out_shardings, xs, _is_sharding, "out_shardings")
+    if type(xs) is Tracer and _is_sharding(out_shardings):
+        flat, treedef, wanted = [xs], _ONE, [out_shardings]
+    else:
+        flat, treedef = tree.flatten(xs)
+        wanted = tree.broadcast_prefix(out_shardings, xs, _is_sharding, "out_shardings")
     targets = [_target(s) for s in wanted]
 
     def run(*values: Any) -> list[Any]:
@@ -70,7 +76,8 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
                 record_mesh(s.mesh)
         return [_reshard_one(v, t) for v, t in zip(values, targets, strict=True)]
 
-    return tree.unflatten(treedef, traced_or_run("reshard", run, *flat))
+    results = traced_or_run("reshard", run, *flat)
+    return results[0] if treedef is _ONE else tree.unflatten(treedef, results)
 
 
 def _target(sharding: Any) -> NamedSharding:

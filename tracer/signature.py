@@ -172,6 +172,13 @@ class Arguments:
         parameters = self.signature.parameters.values() if self.signature is not None else ()
         return next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
 
+    def names_by_position(self, count: int) -> tuple[str, ...]:
+        """The `leaf_names` of so many arrays."""
+        names = self.positional_names[:count]
+        given = len(names)
+        return names if given == count else (
+            *names, *[f"{self.rest_name}[{i}]" for i in range(count - given)])
+
     def leaf_names(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, ...]:
         """A path for every leaf: `x`, `params['w']`, `args[2]`."""
         if not kwargs:

@@ -18,6 +18,7 @@ from ..ir.errors import (
     TracerIntegerConversionError,
 )
 from ..ir.program import Var
+from ..ir.pytree import PLAIN_LEAVES
 from ..ir.typeof import check_int_fits as check_int_fits
 from ..ir.typeof import type_of_constant as type_of_constant
 from ..ir.typeof import typeof as typeof
@@ -217,3 +218,6 @@ class Tracer(Array):
             return repr(self)
         value = self._known()
         return self._no_value("format protocol") if value is None else format(value, spec)
+
+
+PLAIN_LEAVES.add(Tracer)

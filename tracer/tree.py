@@ -13,8 +13,10 @@ from typing import Any
 import optree
 
 from ..ir.array import Array
-from ..ir.pytree import NAMESPACE, ChildKey, flatten, unflatten
+from ..ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
+from ..ir.pytree import flatten_call as flatten_call
 from ..ir.pytree import rebuilder as rebuilder
+from ..ir.pytree import structure_of_arrays as structure_of_arrays
 from ..ir.tree_prefix import PrefixError as PrefixError
 from ..ir.tree_prefix import broadcast_prefix as broadcast_prefix
 from ..ir.tree_prefix import map_str as map_str
@@ -159,6 +161,8 @@ def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Ite
                          unflatten_func: Callable[[Any, Any], Any],
                          flatten_with_keys_func: Callable[..., Any] | None = None) -> None:
     """Make instances of `nodetype` subtrees: `flatten_func(x) -> (children, aux)` and back."""
+    PLAIN_LEAVES.discard(nodetype)
+
     def to_children(x: Any) -> tuple[Any, ...]:
         children, aux = flatten_func(x)
         children = tuple(children)

@@ -55,21 +55,14 @@ def _push_remembered(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any]
                      rules: Remembered, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
     operands = [operand(a, env) for a in eqn.invars]
-    given = [*operands, *tangents]
-    place = rules.place(eqn, given)
-    if place is None:
-        return push(eqn.op, operands, tangents, eqn.params)
-    table, key = place
-    steps, count = table.get(key), len(eqn.outvars)
-    if steps is not None:
-        found = steps.repeat(rules.builders, given, location)
-        return found[:count], found[count:]
-    marks = rules.marks()
-    outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)
-    steps = rules.noted(marks, given, [*outs, *out_tangents])
-    if steps is not None:
-        table[key] = steps
-    return outs, out_tangents
+
+    def rule() -> list[Any]:
+        outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)
+        return [*outs, *out_tangents]
+
+    count = len(eqn.outvars)
+    found = rules.apply(eqn, [*operands, *tangents], location, rule)
+    return found[:count], found[count:]
 
 
 def zero_tangent(x: Any) -> Any:

@@ -16,6 +16,7 @@ from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
+from ..composed import BUILDERS
 from ..staging import Builder, collector_paused
 from ..tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
@@ -108,6 +109,9 @@ class Recording(Builder):
         text = "?" if value is None else str(value)
         return (f"{self.word}(primal={text}, "
                 f"typeof(tangent)={tracer.aval.str_short(short_dtypes=True)})")
+
+
+BUILDERS.add(Recording)      # what it does beside recording concerns debug callbacks alone
 
 
 def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,

@@ -12,14 +12,13 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
-from ...ir.location import Location
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
-from .remembered import Remembered, remembered
+from .remembered import remembered
 from .replay import Replay, Scalar, live_equations, operand, process, stage
 from .rules import CALLS
 
@@ -54,8 +53,12 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
             arguments = [LinearOperand(a.aval) if a in linear else
                          Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a]
                          for a in eqn.invars]
-            back = (transpose_equation(eqn, arguments, given) if rules is None else
-                    _transpose_remembered(eqn, arguments, given, rules, location))
+            if rules is None:
+                back = transpose_equation(eqn, arguments, given)
+            else:
+                back = rules.apply(
+                    eqn, [*arguments, *given], location,
+                    lambda e=eqn, xs=arguments, cts=given: transpose_equation(e, xs, cts))
             for a, ct in zip(eqn.invars, back, strict=True):
                 if ct is not None and a in linear:
                     if a in found and not a.aval.mesh.empty:
@@ -99,25 +102,6 @@ def transpose_equation(eqn: Equation, operands: Sequence[Any], cts: Sequence[Any
              notes=(f"`{op.name}` is used here as a linear function of its operand",),
              help="give the derivative with `custom_vjp`, or use forward mode (`jvp`, `jacfwd`)")
     return op.transpose(list(cts) if op.multiple_results else cts[0], *operands, **eqn.params)
-
-
-def _transpose_remembered(eqn: Equation, operands: Sequence[Any], cts: Sequence[Any],
-                          rules: Remembered, location: Location) -> Sequence[Any]:
-    """As `transpose_equation`, which is called once for equations of one kind."""
-    given = [*operands, *cts]
-    place = rules.place(eqn, given)
-    if place is None:
-        return transpose_equation(eqn, operands, cts)
-    table, key = place
-    steps = table.get(key)
-    if steps is not None:
-        return steps.repeat(rules.builders, given, location)
-    marks = rules.marks()
-    found = transpose_equation(eqn, operands, cts)
-    steps = rules.noted(marks, given, found)
-    if steps is not None:
-        table[key] = steps
-    return found
 
 
 def _accumulate(found: dict[Var, Any], v: Var, ct: Any) -> None:

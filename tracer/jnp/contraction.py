@@ -16,6 +16,7 @@ from ...ir.ops.contraction import dot_general_p
 from ...ir.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from .. import lax
+from ..composed import composed
 from ..constants import as_array, unwrapped
 from ..dtype_promotion import (
     check_arraylike,
@@ -52,6 +53,7 @@ def contract(a: Any, b: Any, numbers: Any, precision: Any, preferred: Any,
     return convert(out, dtype, weak)
 
 
+@composed
 def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Sum of products over the last dimension of a and the last but one of b (or its only one)."""
     check_arraylike("dot", a, b)
@@ -66,6 +68,7 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
                     output_sharding(out_sharding, "dot_general", ndim))
 
 
+@composed
 def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Matrix product over the last two dimensions; leading dimensions broadcast, vectors are rows
     or columns."""
@@ -157,6 +160,7 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
                preferred_element_type=preferred_element_type)
 
 
+@composed
 def inner(a, b, *, precision=None, preferred_element_type=None):
     """Sum of products over the last dimensions of both."""
     check_arraylike("inner", a, b)
@@ -169,6 +173,7 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
                      preferred_element_type=preferred_element_type)
 
 
+@composed
 def outer(a, b, out=None):
     """All products of an element of a and one of b, both flattened."""
     if out is not None:
@@ -178,6 +183,7 @@ def outer(a, b, out=None):
     return multiply_function(lax.expand_dims(ravel(a), (1,)), lax.expand_dims(ravel(b), (0,)))
 
 
+@composed
 def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=None,
               out_sharding=None):
     """Sum of products over pairs of dimensions: the last `axes` of a and the first of b, or those
@@ -212,6 +218,7 @@ def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=Non
 
 # -- over one dimension ----------------------------------------------------------------------------
 
+@composed
 def vecdot(x1, x2, /, *, axis=-1, precision=None, preferred_element_type=None):
     """Sums of products along a dimension, the first operand conjugated; others broadcast."""
     check_arraylike("jnp.vecdot", x1, x2)

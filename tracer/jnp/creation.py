@@ -17,6 +17,7 @@ from ...ir.ops.powers import pow_p
 from ...ir.ops.select import select_n_p
 from .. import lax
 from ..broadcasting import to_type
+from ..composed import composed
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
 from ..eager_mesh import beside
@@ -33,11 +34,13 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return static_shape(shape)
 
 
+@composed
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of zeros, float32 by default."""
     return _constant("jnp.zeros", 0, shape, dtype, device, out_sharding)
 
 
+@composed
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
     """An array of ones, float32 by default."""
     return _constant("jnp.ones", 1, shape, dtype, device, out_sharding)
@@ -58,6 +61,7 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
     return put_on_device(filled_as(shape, element(value, dtype), sharding), device)
 
 
+@composed
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
     """An array filled with a value, which may be an array that is broadcast."""
     check_arraylike("full", fill_value)
@@ -90,11 +94,13 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any, ou
     return put_on_device(result, device)
 
 
+@composed
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Zeros of the shape, dtype and sharding of another array."""
     return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
+@composed
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
     """Ones of the shape, dtype and sharding of another array."""
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
@@ -105,6 +111,7 @@ def empty_like(prototype, dtype=None, shape=None, *, device=None):
     return _like("empty_like", prototype, 0, dtype, shape, device, None)
 
 
+@composed
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
     """An array like another, filled with a value, which may be an array that is broadcast."""
     if not _is_like(a):
@@ -122,6 +129,7 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 
 # -- matrices --------------------------------------------------------------------------------------
 
+@composed
 def eye(N, M=None, k=0, dtype=None, *, device=None):
     """Ones on the k-th diagonal of an N by M matrix, zeros elsewhere."""
     n = N.__index__()
@@ -143,6 +151,7 @@ def identity(n, dtype=None):
     return eye(n, dtype=dtype)
 
 
+@composed
 def tri(N, M=None, k=0, dtype=None):
     """Ones at and below the k-th diagonal of an N by M matrix."""
     n = N.__index__()
@@ -171,11 +180,13 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     return select_n_p.bind(mask, zeros, m) if lower else select_n_p.bind(mask, m, zeros)
 
 
+@composed
 def tril(m, k=0):
     """The lower triangles of matrices, zeros above the k-th diagonal."""
     return _triangle("tril", m, k, True)
 
 
+@composed
 def triu(m, k=0):
     """The upper triangles of matrices, zeros below the k-th diagonal."""
     return _triangle("triu", m, k, False)

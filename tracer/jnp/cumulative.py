@@ -15,6 +15,7 @@ from ...ir.ops.cumulative import cumprod_p, cumsum_p
 from ...ir.ops.slicing import slice_p
 from .. import lax
 from ..broadcasting import select_of
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
@@ -62,11 +63,13 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
     return op.bind(convert(x, dtype), axis=axis, reverse=False)
 
 
+@composed
 def cumsum(a, axis=None, dtype=None, out=None):
     """Sums of all elements up to each."""
     return _cumulative("cumsum", cumsum_p, a, axis, dtype, out)
 
 
+@composed
 def cumprod(a, axis=None, dtype=None, out=None):
     """Products of all elements up to each."""
     return _cumulative("cumprod", cumprod_p, a, axis, dtype, out)
@@ -115,6 +118,7 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
 
 # -- differences -----------------------------------------------------------------------------------
 
+@composed
 def diff(a, n=1, axis=-1, prepend=None, append=None):
     """Differences of neighbours along a dimension, n times over."""
     check_arraylike("diff", a)

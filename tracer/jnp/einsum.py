@@ -21,6 +21,7 @@ from ...ir.ops.select import select_n_p
 from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..auto_mode import in_auto_mode
+from ..composed import composed
 from ..constants import as_array, unwrapped
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..lax.contraction import dot_general
@@ -79,6 +80,7 @@ def _contractions(subscripts: str, shapes: tuple[tuple[int, ...], ...], kind: st
     return [c[:3] for c in found]
 
 
+@composed
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
            preferred_element_type=None, _dot_general=dot_general, out_sharding=None):
     """Sum of products of the operands by index names: `einsum('ij,jk->ik', a, b)`.

@@ -14,6 +14,7 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.reshape import reshape_p
 from .. import lax
 from ..broadcasting import select_of, to_type
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
@@ -37,6 +38,7 @@ from .shaping import broadcast_shapes, ravel, reshape
 
 # -- take ------------------------------------------------------------------------------------------
 
+@composed
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
     """Slices of a at indices along a dimension (elements of the flattened array for axis=None).
@@ -84,6 +86,7 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
                       fill_value=fill_value)
 
 
+@composed
 def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
                     wrap_negative_indices=None):
     """For each position along all other dimensions the elements of arr at indices along one."""

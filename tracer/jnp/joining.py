@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.array import Array
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of, user_dtype
 from ..shape_arguments import canonical_axis
@@ -26,6 +27,7 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (Array, np.ndarray))
 
 
+@composed
 def concatenate(arrays, axis=0, dtype=None):
     """Arrays joined along a dimension, flattened first for axis=None.
 
@@ -67,6 +69,7 @@ def concat(arrays, /, *, axis=0):
     return concatenate(arrays, axis=axis)
 
 
+@composed
 def stack(arrays, axis=0, out=None, dtype=None):
     """Arrays of one shape joined along a new dimension."""
     if out is not None:
@@ -100,6 +103,7 @@ def _each(tup: Any, f: Any) -> list[Any]:
     return out if isinstance(out, list) else [out]
 
 
+@composed
 def vstack(tup, dtype=None):
     """Arrays joined along the first dimension, vectors as rows."""
     if not _is_array(tup):
@@ -107,6 +111,7 @@ def vstack(tup, dtype=None):
     return concatenate(_each(tup, atleast_2d), axis=0, dtype=dtype)
 
 
+@composed
 def hstack(tup, dtype=None):
     """Arrays joined along the second dimension, vectors along the first."""
     if not _is_array(tup):
@@ -115,6 +120,7 @@ def hstack(tup, dtype=None):
     return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, dtype=dtype)
 
 
+@composed
 def dstack(tup, dtype=None):
     """Arrays joined along the third dimension."""
     if not _is_array(tup):
@@ -122,6 +128,7 @@ def dstack(tup, dtype=None):
     return concatenate(_each(tup, atleast_3d), axis=2, dtype=dtype)
 
 
+@composed
 def column_stack(tup):
     """Vectors as the columns of a matrix, matrices side by side."""
     if not _is_array(tup):

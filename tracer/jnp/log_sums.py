@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import lax
 from ..broadcasting import select_of
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import convert, promote_args_inexact, shape_of
 from ..scalars import LEVEL
@@ -17,6 +18,7 @@ from .reductions import reduction_axes
 from .searching import choose_where
 
 
+@composed
 def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
     """log(sum(b * exp(a))) over dimensions, without overflow.
 
@@ -55,6 +57,7 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
     return out
 
 
+@composed
 def logmeanexp(x, axis=None, where=None, keepdims=False):
     """log(mean(exp(x))) over dimensions, without overflow."""
     total: Any = logsumexp(x, axis=axis, where=where, keepdims=keepdims)

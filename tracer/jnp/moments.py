@@ -14,6 +14,7 @@ from ...ir.ops.powers import sqrt_p, square_p
 from ...ir.ops.reshape import reshape_p
 from .. import lax
 from ..broadcasting import select_of
+from ..composed import composed
 from ..dtype_promotion import (
     check_arraylike,
     convert,
@@ -52,6 +53,7 @@ def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> An
     return sum(convert(full, dtype), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
+@composed
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     """Mean over dimensions; integers give floats."""
     check_arraylike("mean", a)
@@ -68,6 +70,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     return convert(div_p.bind(total, count), result)
 
 
+@composed
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
     """Variance over dimensions: the mean of |a - mean|**2, with count - ddof as divisor.
@@ -136,6 +139,7 @@ def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
     return (FLOAT32 if own in HALF_FLOATS else own), result
 
 
+@composed
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
     """Standard deviation over dimensions: the square root of `var`."""

@@ -8,6 +8,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.arithmetic import mul_p
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert
 from ..shape_arguments import canonical_axes
@@ -17,6 +18,7 @@ from .elementwise import absolute, real_dtype, sqrt
 from .shaping import moveaxis
 
 
+@composed
 def norm(x, ord=None, axis=None, keepdims=False):
     """Norms of vectors or matrices; without ord the root of the sum of squares."""
     (x,) = _inexact("norm", x)

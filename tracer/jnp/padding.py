@@ -11,6 +11,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import mul_p, sub_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
 from ..lax.creation import filled_as
@@ -30,6 +31,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 
+@composed
 def pad(array, pad_width, mode="constant", **kwargs):
     """array with elements put before and behind along each dimension.
 

@@ -17,6 +17,7 @@ from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
 from ..broadcasting import select_of
+from ..composed import composed
 from ..dtype_promotion import (
     check_arraylike,
     convert,
@@ -67,6 +68,11 @@ def power(x1, x2, /):
     """
     if type(x2) is int and isinstance(x1, Array) and x1.aval.dtype != BOOL:
         return integer_pow_p.bind(x1, y=x2)
+    return _power(x1, x2)
+
+
+@composed
+def _power(x1: Any, x2: Any) -> Any:
     check_arraylike("power", x1, x2)
     exponent = x2 if type(x2) is int else _static_integer(x2)
     if exponent is not None:

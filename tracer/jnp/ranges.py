@@ -16,6 +16,7 @@ from ...ir.ops.powers import pow_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.transcendental import log_p
 from .. import lax
+from ..composed import composed
 from ..constants import as_array, put_on_device
 from ..dtype_promotion import (
     check_arraylike,
@@ -46,6 +47,7 @@ def _concrete(x: Any, which: str) -> Any:
     return np.asarray(x)[()] if isinstance(x, Array) else x
 
 
+@composed
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
     """The numbers from start (0) to stop, not included, in steps of step (1).
 
@@ -100,6 +102,7 @@ def _countable(dtype: Any) -> Any:
     return INT32 if dtype == BOOL else dtype
 
 
+@composed
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *,
              device=None) -> Any:
     """num numbers at equal distances from start to stop, along a new dimension.

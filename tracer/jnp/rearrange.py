@@ -20,6 +20,7 @@ from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..auto_mode import in_auto_mode
 from ..broadcasting import incompatible
+from ..composed import composed
 from ..constants import as_array, concrete_value
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..out_sharding import output_sharding
@@ -37,6 +38,7 @@ from .shaping import moveaxis, ravel, reshape
 from .sorting import argsort
 
 
+@composed
 def tile(A, reps):
     """A repeated `reps[i]` times along dimension i, leading dimensions added as needed."""
     check_arraylike("tile", A)
@@ -140,6 +142,7 @@ def lax_take(x: Any, indices: Any, axis: int) -> Array:
 
 # -- moving ----------------------------------------------------------------------------------------
 
+@composed
 def roll(a, shift, axis=None):
     """a with its elements moved along dimensions, those that leave entering at the other end."""
     check_arraylike("roll", a)
@@ -193,6 +196,7 @@ def flipud(m):
     return flip(m, 0)
 
 
+@composed
 def rot90(m, k=1, axes=(0, 1)):
     """m turned k times by 90 degrees, from the first of two dimensions towards the second."""
     check_arraylike("rot90", m)

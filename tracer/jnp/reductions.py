@@ -30,6 +30,7 @@ from ...ir.ops.reduction import (
 )
 from .. import lax
 from ..broadcasting import select_of, to_type
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
 from ..lax.reduction import extreme
@@ -221,16 +222,19 @@ def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool |
     return with_kept(result, len(shape), dims, bool(keepdims))
 
 
+@composed
 def argmax(a, axis=None, out=None, keepdims=None):
     """Position of the first maximum, in the flattened array or along a dimension."""
     return _arg_reduce("argmax", argmax_p, a, axis, out, keepdims)
 
 
+@composed
 def argmin(a, axis=None, out=None, keepdims=None):
     """Position of the first minimum, in the flattened array or along a dimension."""
     return _arg_reduce("argmin", argmin_p, a, axis, out, keepdims)
 
 
+@composed
 def count_nonzero(a, axis=None, keepdims=False):
     """Number of elements that differ from zero."""
     check_arraylike("count_nonzero", a)

@@ -20,6 +20,7 @@ from ...ir.ops.select import select_n_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
 from ..broadcasting import broadcast_together, select_of
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
@@ -39,6 +40,7 @@ from .reductions import to_shape
 from .shaping import ravel
 
 
+@composed
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     """x where the condition is true, else y; with the condition alone, the positions where it is.
 

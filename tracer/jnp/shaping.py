@@ -11,6 +11,7 @@ from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
 from .. import lax
 from ..broadcasting import broadcast_together, to_type
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     broadcast_shapes as _broadcast_shapes,
@@ -71,6 +72,7 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+@composed
 def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     """a with another shape of as many elements; one size may be -1.
 
@@ -94,6 +96,7 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     raise ValueError(f"Unexpected value for 'order' argument: {order}.")
 
 
+@composed
 def ravel(a, order="C", *, out_sharding=None):
     """a with all dimensions merged into one."""
     check_arraylike("ravel", a)
@@ -127,6 +130,7 @@ def matrix_transpose(x, /):
     return lax.transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
+@composed
 def swapaxes(a, axis1, axis2):
     """a with two dimensions swapped."""
     check_arraylike("swapaxes", a)
@@ -137,6 +141,7 @@ def swapaxes(a, axis1, axis2):
     return lax.transpose(a, order)
 
 
+@composed
 def moveaxis(a, source, destination):
     """a with some dimensions moved to other places, the others keeping their order."""
     check_arraylike("moveaxis", a)
@@ -166,6 +171,7 @@ def rollaxis(a, axis, start=0):
 
 # -- dimensions of size 1 --------------------------------------------------------------------------
 
+@composed
 def squeeze(a, axis=None):
     """a without dimensions of size 1, all of them or those named."""
     check_arraylike("squeeze", a)

@@ -11,6 +11,7 @@ from ...ir.ops.complex_parts import complex_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p, top_k_p
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, to_inexact, user_dtype
 from ..scalars import LEVEL, int_default
@@ -33,6 +34,7 @@ def _flat(a: Any, axis: Any) -> tuple[Array, int]:
     return x, canonical_axis(axis, x.ndim)
 
 
+@composed
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     """a sorted along a dimension (flattened for axis=None); NaN comes last."""
     check_arraylike("sort", a)
@@ -42,6 +44,7 @@ def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     return lax.rev(out, (dim,)) if descending else out
 
 
+@composed
 def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
     """The positions of the elements of a in ascending order."""
     check_arraylike("argsort", a)

@@ -14,6 +14,7 @@ from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.contraction import dot_general_p
 from ...ir.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision
 from ...ir.ops.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
+from ..composed import composed
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
 
@@ -78,6 +79,7 @@ def _dims(dims: Any) -> tuple[int, ...]:
     return tuple(d.__index__() for d in dims)
 
 
+@composed
 def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *,
                 out_sharding=None):
     """Contraction over pairs of dimensions, batched over others.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p
+from ..composed import composed
 from ..dtype_promotion import shape_of
 from ..out_sharding import output_sharding
 from .contraction import canonicalize_precision, dot_general, element_type
@@ -110,6 +111,7 @@ def _pads(padding: Any, spatial: Sequence[int], window: Sequence[int], strides: 
                          f"sequence of (low, high) pairs, got {padding}") from error
 
 
+@composed
 def conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=None, rhs_dilation=None,
                          dimension_numbers=None, feature_group_count=1, batch_group_count=1,
                          precision=None, preferred_element_type=None, out_sharding=None):

@@ -18,6 +18,7 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.slicing import slice_p
+from ..composed import composed
 from ..dtype_promotion import convert, dtype_name, shape_of
 from ..scalars import scalar_of
 from ..shape_arguments import canonical_axis
@@ -109,6 +110,7 @@ def wrap_negative(i: Any, n: int) -> Any:
     return select_n_p.bind(lt_p.bind(i, dtype.type(0)), i, add_p.bind(i, scalar_of(n, dtype)))
 
 
+@composed
 def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
     """A part of operand of static sizes, at a position known only when the program runs.
 
@@ -120,6 +122,7 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
     return dynamic_slice_p.bind(operand, *starts, slice_sizes=sizes)
 
 
+@composed
 def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
     """operand with the part at a position replaced by update; moved as by `dynamic_slice`."""
     starts = start_positions(shape_of(operand), start_indices, allow_negative_indices,
@@ -133,6 +136,7 @@ def _starts_in_dim(ndim: int, index: Any, axis: int) -> list[Any]:
     return starts
 
 
+@composed
 def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_negative_indices=True):
     """`dynamic_slice` along one dimension."""
     shape = shape_of(operand)
@@ -143,6 +147,7 @@ def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_nega
                          allow_negative_indices=allow_negative_indices)
 
 
+@composed
 def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negative_indices=True):
     """The slice at one position of a dimension, kept with size 1 or dropped."""
     axis = canonical_axis(axis, len(shape_of(operand)))
@@ -151,6 +156,7 @@ def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negativ
     return result if keepdims else squeeze(result, (axis,))
 
 
+@composed
 def dynamic_update_slice_in_dim(operand, update, start_index, axis, *, allow_negative_indices=True):
     """`dynamic_update_slice` along one dimension."""
     ndim = len(shape_of(operand))

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
 from ..jnp.elementwise import (
@@ -64,12 +65,14 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return relu6(x), lax.select(inside, t, lax.full_like(t, 0))
 
 
+@composed
 def sigmoid(x):
     """1 / (1 + exp(-x))."""
     check_arraylike("sigmoid", x)
     return lax.logistic(as_array(x))
 
 
+@composed
 def softplus(x):
     """log(1 + exp(x))."""
     return logaddexp_function(x, 0.0)
@@ -89,6 +92,7 @@ def sparse_sigmoid(x):
     return multiply_function(0.5, clip(add_function(x, 1.0), 0.0, 2.0))
 
 
+@composed
 def soft_sign(x):
     """x / (|x| + 1)."""
     check_arraylike("soft_sign", x)
@@ -96,17 +100,20 @@ def soft_sign(x):
     return divide(x, add_function(absolute(x), 1))
 
 
+@composed
 def silu(x):
     """x * sigmoid(x)."""
     check_arraylike("silu", x)
     return multiply_function(x, sigmoid(x))
 
 
+@composed
 def swish(x):
     """x * sigmoid(x)."""
     return silu(x)
 
 
+@composed
 def mish(x):
     """x * tanh(softplus(x))."""
     check_arraylike("mish", x)
@@ -114,6 +121,7 @@ def mish(x):
     return multiply_function(x, tanh(softplus(x)))
 
 
+@composed
 def log_sigmoid(x):
     """log(sigmoid(x)), without underflow."""
     check_arraylike("log_sigmoid", x)
@@ -121,6 +129,7 @@ def log_sigmoid(x):
     return negative_function(softplus(negative_function(x)))
 
 
+@composed
 def elu(x, alpha=1.0):
     """x above 0, alpha (exp(x) - 1) below."""
     check_arraylike("elu", x)
@@ -129,6 +138,7 @@ def elu(x, alpha=1.0):
     return choose_where(positive, x, multiply_function(alpha, expm1(safe)))
 
 
+@composed
 def selu(x):
     """elu scaled so that means and variances of activations keep near 0 and 1."""
     alpha = 1.6732632423543772848170429916717
@@ -136,6 +146,7 @@ def selu(x):
     return multiply_function(scale, elu(x, alpha))
 
 
+@composed
 def celu(x, alpha=1.0):
     """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
     check_arraylike("celu", x)
@@ -144,6 +155,7 @@ def celu(x, alpha=1.0):
     return add_function(maximum_function(x, 0.0), multiply_function(alpha, low))
 
 
+@composed
 def gelu(x, approximate=True):
     """x times the normal distribution's cumulative function of x, or tanh's approximation of it."""
     (x,) = promote_args_inexact("gelu", x)
@@ -156,6 +168,7 @@ def gelu(x, approximate=True):
     return multiply_function(multiply_function(0.5, x), lax.erfc(scaled))
 
 
+@composed
 def glu(x, axis=-1):
     """The first half along a dimension times the sigmoid of the second half."""
     check_arraylike("glu", x)
@@ -166,6 +179,7 @@ def glu(x, axis=-1):
     return multiply_function(first, sigmoid(second))
 
 
+@composed
 def leaky_relu(x, negative_slope=0.01):
     """x above 0, negative_slope * x below."""
     check_arraylike("leaky_relu", x)
@@ -173,6 +187,7 @@ def leaky_relu(x, negative_slope=0.01):
     return choose_where(greater_equal(x, 0), x, multiply_function(negative_slope, x))
 
 
+@composed
 def hard_tanh(x):
     """x kept between -1 and 1."""
     check_arraylike("hard_tanh", x)
@@ -180,11 +195,13 @@ def hard_tanh(x):
     return choose_where(greater(x, 1), 1, choose_where(less(x, -1), -1, x))
 
 
+@composed
 def hard_sigmoid(x):
     """relu6(x + 3) / 6."""
     return divide(relu6(add_function(x, 3.0)), 6.0)
 
 
+@composed
 def hard_silu(x):
     """x * hard_sigmoid(x)."""
     check_arraylike("hard_silu", x)
@@ -192,11 +209,13 @@ def hard_silu(x):
     return multiply_function(x, hard_sigmoid(x))
 
 
+@composed
 def hard_swish(x):
     """x * hard_sigmoid(x)."""
     return hard_silu(x)
 
 
+@composed
 def squareplus(x, b=4):
     """(x + sqrt(x**2 + b)) / 2, a smooth relu without exponentials."""
     (x,) = promote_args_inexact("squareplus", x)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
@@ -43,6 +44,7 @@ def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
     return reductions.max(x, axis=axis, where=where, initial=low, keepdims=keepdims)
 
 
+@composed
 def softmax(x, axis=-1, where=None):
     """exp(x) divided by its sum over dimensions. where: which elements take part; others give 0."""
     check_arraylike("softmax", x)
@@ -54,6 +56,7 @@ def softmax(x, axis=-1, where=None):
     return result if where is None else choose_where(where, result, 0)
 
 
+@composed
 def log_softmax(x, axis=-1, where=None):
     """log(softmax(x)), without underflow; elements left out by `where` give -inf."""
     check_arraylike("log_softmax", x)
@@ -66,6 +69,7 @@ def log_softmax(x, axis=-1, where=None):
     return result if where is None else choose_where(where, result, -np.inf)
 
 
+@composed
 def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None, *,
                 algorithm="fast"):
     """(x - mean) / sqrt(variance + epsilon) over dimensions.
@@ -95,6 +99,7 @@ def _sum(a: Any, b: Any) -> Any:
     return lax.add(a, b)
 
 
+@composed
 def one_hot(x, num_classes, *, dtype=None, axis=-1):
     """Vectors with a 1 at position x and 0 elsewhere, along a new dimension.
 
