@@ -259,8 +259,11 @@ class Program:
     def replace(self, **changes: Any) -> Program:
         """A program that differs in what is given here; it remembers nothing (`memo`)."""
         new = Program.__new__(Program)
-        for name in _FIELDS:
-            setattr(new, name, getattr(self, name))
+        new.name, new.invars, new.eqns, new.outvars = (
+            self.name, self.invars, self.eqns, self.outvars)
+        new.consts, new.mesh, new.level = self.consts, self.mesh, self.level
+        new.global_in, new.global_out = self.global_in, self.global_out
+        new.arg_names, new.result_names = self.arg_names, self.result_names
         for name, value in changes.items():
             if name not in _FIELDS:
                 raise TypeError(f"a Program has no field {name!r}")
@@ -298,7 +301,7 @@ class Program:
         return str(self)
 
 
-_FIELDS = tuple(name for name in Program.__slots__ if name != "memo")
+_FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
 
 

@@ -9,6 +9,7 @@ adds up those of what it closed over.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,11 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.types import ArrayType, unsharded
 from ..tracer import typeof
 from .forward import Mask, jvp_program, matching, zero_tangent
-from .reach import moving_results, reached_results
+from .reach import iterated, moving_results, reached_results
 from .replay import evaluate, live_equations, stage
 from .rules import PartialEvaluation, register
 from .split import split_program
-from .transpose import cotangent_like, is_linear, transpose_program, zero_cotangent
+from .transpose import backward, cotangent_like, is_linear, zero_cotangent
 
 Params = dict[str, Any]
 
@@ -242,7 +243,7 @@ def scan_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) 
     """A scan the other way round, over the cotangents of what was stacked."""
     linear = tuple(map(is_linear, operands))
     nc, nk = params["num_consts"], params["num_carry"]
-    if all(linear[nc:nc + nk]):
+    if all(linear[nc:nc + nk]) or _nothing_known(params["jaxpr"], linear, nc, nk):
         return _transposed(cts, operands, params)
     # Counters and the like, which are not linear, are computed first, for every iteration.
     cut = cut_scan(params, linear)
@@ -255,35 +256,99 @@ def scan_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) 
     return found
 
 
+def _nothing_known(body: Program, unknown: Mask, nc: int, nk: int) -> bool:
+    """Whether all that a body carries and computes depends on unknown operands in the end."""
+    more = iterated(body, unknown, nc, nk, reached_results)[:nk]
+    if not all(more):
+        return False
+    found = {v for v, u in zip(body.invars, (*unknown[:nc], *more, *unknown[nc + nk:]),
+                               strict=True) if u}
+    for eqn in body.eqns:
+        if found.isdisjoint(eqn.invars):
+            return False
+        found.update(eqn.outvars)
+    return True
+
+
 def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
     """Cotangents of the operands of a scan all of whose carries are linear."""
     body: Program = params["jaxpr"]
     nc, nk = params["num_consts"], params["num_carry"]
     consts, xs = operands[:nc], operands[nc + nk:]
     linear = (*map(is_linear, consts), *(True,) * nk, *map(is_linear, xs))
-    given = (*(True,) * nk, *(ct is not None for ct in cts[nk:]))
-    forced = tuple(nc <= i < nc + nk for i, m in enumerate(linear) if m)
-    back, out_mask = transpose_program(body, linear, given, forced)
-    has = dict(zip([i for i, m in enumerate(linear) if m], out_mask, strict=True))
-    summed = [i for i in range(nc) if has.get(i)]
-    program = _accumulating(back, body, nc - sum(linear[:nc]), len(xs) - sum(linear[nc + nk:]),
-                            nk, summed)
+    given = tuple([ct is not None for ct in cts[nk:]])
+    program, summed, rows = _backward_body(body, linear, given, nc, nk)
     types = body.in_avals
     start = [cotangent_like(zero_cotangent(types[i]), types[i]) for i in summed]
     last = [cotangent_like(zero_cotangent(v.aval) if ct is None else ct, v.aval)
             for ct, v in zip(cts[:nk], body.outvars, strict=False)]
     fixed = [x for x in consts if not is_linear(x)]
     results = scan_p.bind(
-        *fixed, *start, *last, *(x for x in xs if not is_linear(x)),
-        *(ct for ct in cts[nk:] if ct is not None),
+        *fixed, *start, *last, *[x for x in xs if not is_linear(x)],
+        *[ct for ct in cts[nk:] if ct is not None],
         **{**params, "jaxpr": program, "reverse": not params["reverse"],
            "num_consts": len(fixed), "num_carry": len(start) + nk})
     made = iter(results)
     found: list[Any] = [None] * len(operands)
-    for i in (*summed, *range(nc, nc + nk), *(i for i in range(nc + nk, len(operands))
-                                              if has.get(i))):
+    for i in (*summed, *range(nc, nc + nk), *rows):
         ct = next(made)
         found[i] = ct if is_linear(operands[i]) else None
+    return found
+
+
+def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
+                   ) -> tuple[Program, list[int], list[int]]:
+    """The transposed body, which adds the cotangents of what it closes over to sums of them.
+
+    given: which stacks have a cotangent. The program takes the constants in which the body is not
+    linear, sums, cotangents of carries, items in which it is not linear, cotangents of stacks; it
+    gives the sums, cotangents of carries, and of items. Also the operands that have a sum, and the
+    items that have a cotangent.
+    """
+    key = ("backward-body", linear, given, nc, nk)
+    found = body.memo.get(key)
+    if found is not None:
+        return found
+    avals = body.in_avals
+    ct_types = [cotangent_type(v.aval) for v in body.outvars]
+    consts, items = range(nc), range(nc + nk, len(avals))
+    fixed = [avals[i] for i in consts if not linear[i]]
+    sums = [cotangent_type(avals[i]) for i in consts if linear[i]]
+    rows = [avals[i] for i in items if not linear[i]]
+    stacks = [t for t, g in zip(ct_types[nk:], given, strict=True) if g]
+    ends = list(itertools.accumulate(map(len, (fixed, sums, ct_types[:nk], rows, stacks))))
+    used: list[bool] = []
+    summed: list[int] = []
+    kept: list[int] = []
+
+    def run(*args: Any) -> list[Any]:
+        constants, so_far, carried, iterated, stacked = (
+            iter(args[i:j]) for i, j in zip((0, *ends), ends, strict=False))
+        operands = [None if m else next(iterated if i >= nc else constants)
+                    for i, m in enumerate(linear)]
+        back = backward(body, operands, [*carried, *(next(stacked) if g else None for g in given)])
+        for i, t in enumerate(avals):
+            ct = zero_cotangent(t) if back[i] is None and nc <= i < nc + nk else back[i]
+            back[i] = None if ct is None else cotangent_like(ct, t)
+        totals = []
+        for i in consts:
+            if linear[i]:
+                total = next(so_far)
+                used.append(back[i] is not None)
+                if back[i] is not None:
+                    summed.append(i)
+                    totals.append(add_any(total, _on_mesh(back[i], typeof(total))))
+        kept.extend([i for i in items if back[i] is not None])
+        carries = [_on_mesh(ct, t) for ct, t in zip(back[nc:nc + nk], ct_types, strict=False)]
+        return [*totals, *carries, *(back[i] for i in kept)]
+
+    new = stage(run, [*fixed, *sums, *ct_types[:nk], *rows, *stacks], body)
+    unused = {v for v, u in zip(new.invars[len(fixed):], used, strict=False) if not u}
+    meshes = new.memo["meshes"]
+    new = new.replace(invars=[v for v in new.invars if v not in unused],
+                      eqns=live_equations(new.eqns, new.outvars))
+    new.memo["meshes"] = meshes
+    found = body.memo[key] = new, summed, kept
     return found
 
 
@@ -295,37 +360,6 @@ def _on_mesh(ct: Any, t: ArrayType) -> Any:
         return ct
     target = t.sharding if t.mesh is here else unsharded(t.ndim, here)
     return reshard_p.bind(ct, dst_sharding=target)
-
-
-def _accumulating(back: Program, body: Program, fixed: int, items: int, nk: int,
-                  summed: Sequence[int]) -> Program:
-    """The transposed body, taking sums of cotangents after its constants and adding its own.
-
-    back: (`fixed` constants, `items` items, cotangents of `nk` carries, of stacks) -> (cotangents
-    of the constants `summed`, of carries, of items).
-    """
-    key = ("accumulating", fixed, items, nk, tuple(summed))
-    found = back.memo.get(key)
-    if found is not None:
-        return found
-    types = [cotangent_type(body.in_avals[i]) for i in summed]
-    sums = len(types)
-    ends = (fixed, fixed + sums, fixed + sums + nk, fixed + sums + nk + items)
-
-    avals, cts = back.in_avals, fixed + items
-
-    def run(*args: Any) -> list[Any]:
-        constants, so_far, carries, rows, stacks = (
-            args[i:j] for i, j in zip((0, *ends), (*ends, len(args)), strict=True))
-        results = evaluate(back, [*constants, *rows, *carries, *stacks])
-        return [*(add_any(a, _on_mesh(b, t))
-                  for a, b, t in zip(so_far, results[:sums], types, strict=True)),
-                *map(_on_mesh, results[sums:sums + nk], avals[cts:cts + nk]),
-                *results[sums + nk:]]
-
-    found = back.memo[key] = stage(run, [*avals[:fixed], *types, *avals[cts:cts + nk],
-                                         *avals[fixed:cts], *avals[cts + nk:]], back)
-    return found
 
 
 register("scan", jvp=scan_jvp, split=scan_split, transpose=scan_transpose)

@@ -78,7 +78,7 @@ def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> 
         inner = params[_CALLED[name]]
         return told(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
     if name == "scan":
-        return _iterated(params["jaxpr"], given, params["num_consts"], params["num_carry"], told)
+        return iterated(params["jaxpr"], given, params["num_consts"], params["num_carry"], told)
     if name == "cond":
         if given[0] and told is reached_results:
             return (True,) * len(eqn.outvars)
@@ -86,7 +86,7 @@ def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> 
                                           strict=True)])
     if name == "while":
         tests = params["cond_nconsts"]
-        carried = _iterated(params["body_jaxpr"], given[tests:], params["body_nconsts"],
+        carried = iterated(params["body_jaxpr"], given[tests:], params["body_nconsts"],
                             len(eqn.outvars), told)
         if told is reached_results and told(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
             return (True,) * len(eqn.outvars)
@@ -98,9 +98,12 @@ def _nothing(eqn: Equation) -> Mask:
     return (False,) * len(eqn.outvars)
 
 
-def _iterated(body: Program, given: Mask, first: int, carries: int,
+def iterated(body: Program, given: Mask, first: int, carries: int,
               told: Callable[[Program, Mask], Mask]) -> Mask:
-    """What is told of a loop: for its carries, what holds in every iteration."""
+    """What is told of a loop over a body: for its carries, what holds in every iteration.
+
+    The carries are the operands from `first` on, and the first results of the body.
+    """
     while True:
         results = told(body, given)
         carried = tuple([a or b for a, b in zip(given[first:first + carries], results[:carries],
