@@ -57,8 +57,9 @@ class VmapBuilder(Builder):
     # -- the interpreter -----------------------------------------------------------------------
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
         """Bind an op in the surrounding interpreter, batched where an operand is mapped."""
-        variables: Sequence[Any] = [x.variable if type(x) is Tracer and x.builder is self
-                                else self.atom(x) for x in operands]
+        variables: Sequence[Any] = [
+            x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            for x in operands]
         if (all([v.dim is None for v in variables])
                 and not uses_axis(self.axis, op, params)):
             out = self._outside(op, [v.value for v in variables], params)

@@ -81,7 +81,11 @@ def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
                          "to the positional arguments passed to the function, but got "
                          f"len(in_axes)={len(in_axes)}, len(args)={len(args)}")
     leaves, treedef = tree.flatten((args, kwargs))
-    dims = [*_prefix("vmap in_axes", in_axes, args), *[0] * len(tree.leaves(kwargs))]
+    if not kwargs:
+        dims = _prefix("vmap in_axes", in_axes, args, len(leaves))
+    else:
+        named = len(tree.leaves(kwargs))
+        dims = [*_prefix("vmap in_axes", in_axes, args, len(leaves) - named), *[0] * named]
     size = _axis_size(fun, args, kwargs, leaves, dims, axis_size)
     axis = _mapped_axis(leaves, dims, size, axis_name, spmd)
     builder = VmapBuilder(getattr(fun, "__name__", type(fun).__name__), STATE.interpreter, axis)
@@ -91,7 +95,10 @@ def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     return _results(builder, call_mapped(builder, fun, *inner_args, **inner_kwargs), out_axes)
 
 
-def _prefix(what: str, axes: Any, full: Any) -> list[Any]:
+def _prefix(what: str, axes: Any, full: Any, count: int) -> list[Any]:
+    """The entry of `axes`, a prefix of `full`, for each of its `count` leaves."""
+    if axes is None or type(axes) is int:
+        return [axes] * count
     try:
         return tree.broadcast_prefix(axes, full, name=what)
     except tree.PrefixError as e:
@@ -100,10 +107,10 @@ def _prefix(what: str, axes: Any, full: Any) -> list[Any]:
 
 
 def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
-    pairs, treedef = tree.flatten_with_path(results)
-    places = _prefix("vmap out_axes", out_axes, results)
+    leaves, treedef = tree.flatten(results)
+    places = _prefix("vmap out_axes", out_axes, results, len(leaves))
     out = []
-    for (path, x), place in zip(pairs, places, strict=True):
+    for i, (x, place) in enumerate(zip(leaves, places, strict=True)):
         try:
             t = typeof(x)
         except TypeError:
@@ -112,7 +119,9 @@ def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
         x, dim = unmapped(builder, x)
         if place is None:
             if dim is not None:
-                where = tree.keystr(path) if isinstance(out_axes, (tuple, list, dict)) else ""
+                where = ""
+                if isinstance(out_axes, (tuple, list, dict)):
+                    where = tree.keystr(tree.leaves_with_path(results)[i][0])
                 fail(ValueError, f"at vmap out_axes{where}, got axis spec None but output was "
                      f"batched on axis {dim}", code="mapped-output",
                      label="this result differs from example to example",
