@@ -25,6 +25,7 @@ from ..ir.program import Program
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import ArrayType
+from .batching_plans import place_of
 from .tracer import typeof
 
 Dims = Sequence[int | None]
@@ -166,6 +167,20 @@ def batch_op(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
 
     types: of the results without the mapped dimension. Returns the results and their dims.
     """
+    place = place_of(axis, op, operands, dims, params, types)
+    if place is None:
+        return _batched(axis, op, operands, dims, params, types)
+    repeated = place.repeated()
+    if repeated is not None:
+        return repeated
+    results, out = _batched(axis, op, operands, dims, params, types)
+    place.keep(results, out)
+    return results, out
+
+
+def _batched(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
+             params: dict[str, Any], types: Sequence[ArrayType]) -> Batched:
+    """`batch_op`, by the rule of the op."""
     if axis.name is not None and op.name in NAMED_RULES and axis.name in axis_names_of(op, params):
         results, out = NAMED_RULES[op.name](axis, operands, dims, types, **params)
     elif op.name in RULES:
