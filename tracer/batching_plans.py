@@ -55,7 +55,7 @@ class Plan:
         location: Location = builder.location or capture()
         values: list[Any] = list(atoms)
         for op, places, params, types, use in self.steps:
-            outvars = tuple([Var(t) for t in types])
+            outvars = (Var(types[0]),) if len(types) == 1 else tuple([Var(t) for t in types])
             eqn = Equation(op, [values[x] if type(x) is int else x for x in places], outvars,
                            params, location)
             eqn.use = use

@@ -17,7 +17,7 @@ from ..ir.context import STATE
 from ..ir.infer import infer
 from ..ir.location import UNKNOWN, Location, capture
 from ..ir.mesh import Mesh
-from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op, inference_key
+from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op
 from ..ir.program import Atom, Var
 from ..ir.types import ArrayType
 from .batching import MappedAxis, batch_op, element_type, uses_axis
@@ -37,7 +37,7 @@ class BatchedVar(Var):
 
     def __init__(self, aval: ArrayType, value: Any, dim: int | None, *, name: str | None = None,
                  op: Op | None = None, location: Location = UNKNOWN) -> None:
-        super().__init__(aval, name)
+        self.aval, self.name = aval, name
         self.value, self.dim = value, dim
         self.op, self.location = op, location
 
@@ -60,25 +60,29 @@ class VmapBuilder(Builder):
         variables: Sequence[Any] = [
             x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
             for x in operands]
-        if (all([v.dim is None for v in variables])
-                and not uses_axis(self.axis, op, params)):
+        dims = [v.dim for v in variables]
+        if dims.count(None) == len(dims) and not (
+                self.axis.name is not None and uses_axis(self.axis, op, params)):
             out = self._outside(op, [v.value for v in variables], params)
             return [Tracer(self, self.atom(x)) for x in out] if self.casting else out
         context = STATE.abstract_mesh
-        types = op.infer_cache.get(
-            inference_key(tuple([v.aval for v in variables]), params, context))
+        types = op.infer_cache.get(                                         # inference_key
+            (tuple([v.aval for v in variables]), context, *params.items()))
         if types is None:
             variables = self._cast_variables(op, variables)
+            dims = [v.dim for v in variables]
             types = infer(op, tuple([v.aval for v in variables]), params, context)
         location = self.location or capture()
         parent, outer = self.parent, STATE.interpreter
         saved = parent.location if parent else None
-        STATE.interpreter = _OnMeshes(self.meshes) if self._names_meshes() else self.outer
+        STATE.interpreter = self.outer
         if parent is not None:
             parent.location = location.under("batch")
+        elif self._names_meshes():
+            STATE.interpreter = _OnMeshes(self.meshes)
         try:
-            values, dims = batch_op(self.axis, op, [v.value for v in variables],
-                                    [v.dim for v in variables], params, types)
+            values, dims = batch_op(self.axis, op, [v.value for v in variables], dims, params,
+                                    types)
         finally:
             STATE.interpreter = outer
             if parent is not None:

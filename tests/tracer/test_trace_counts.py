@@ -93,6 +93,33 @@ def layers_gradient(ws, x):
     return st.grad(layers)(ws, x)
 
 
+def branching(xs):
+    def body(carry, x):
+        i, h = carry
+        h = lax.cond(i % 2 == 0, lambda h: h + x, lambda h: h * jnp.cos(x), h)
+        return (i + 1, h), None
+    return jnp.sum(lax.scan(body, (0, jnp.ones(xs.shape[1:])), xs)[0][1])
+
+
+def branching_gradient(xs):
+    return st.grad(branching)(xs)
+
+
+def loops(xs):
+    start = lax.fori_loop(0, 5, lambda i, h: jnp.sin(h) * i, xs[0])
+    last = lax.while_loop(lambda c: c[1] < 9, lambda c: (c[0] * 0.5, c[1] + 1), (start, 0))
+    return branching(xs) + last[0].sum()
+
+
+def turning(args):
+    def turn(i, carry):
+        x, total = carry
+        total = total + x @ args["w"]
+        return lax.ppermute(x, "Y", [(j, (j + 1) % 4) for j in range(4)]), total
+    start = args["x"], lax.pcast(jnp.zeros((8, 16)), "Y", to="varying")
+    return {"y": lax.fori_loop(0, 4, turn, start)[1], "n": lax.psum(args["x"].sum(), "Y")}
+
+
 def ring(x, w):
     total = x @ w
     for _ in range(3):
@@ -107,23 +134,32 @@ def programs(mesh):
     params = [(square, put(mesh, 16))] * 4
     x = put(mesh, 32, 16, spec=("X",))
     region = st.shard_map(ring, mesh=mesh, in_specs=(P("Y", None), P()), out_specs=P("Y", None))
+    looping = st.shard_map(turning, mesh=mesh, in_specs=({"w": P(), "x": P("Y")},),
+                           out_specs={"y": P("Y"), "n": P()})
     return {
         "elementwise": (chain, (put(mesh, 8, 8, spec=("X",)),) * 2, 11.5),
         "forward": (loss, (params, x), 26),
         "gradient": (gradient, (params, x), 41),
         "training step": (step, (params, x), 36),
-        "gradient of a scan": (recurrent_gradient, (square, put(mesh, 6, 16, 16)), 88),
+        "gradient of a scan": (recurrent_gradient, (square, put(mesh, 6, 16, 16)), 67),
         "gradient of a checkpointed scan": (
-            layers_gradient, (put(mesh, 6, 16, 16), put(mesh, 16, 16)), 136),
-        "shard_map": (region, (put(mesh, 32, 16, spec=("Y",)), square), 41),
+            layers_gradient, (put(mesh, 6, 16, 16), put(mesh, 16, 16)), 104),
+        "gradient of branches in a loop": (branching_gradient, (put(mesh, 6, 16),), 72),
+        "loops and branches": (loops, (put(mesh, 6, 16),), 37),
+        "shard_map": (region, (put(mesh, 32, 16, spec=("Y",)), square), 26),
+        "shard_map of trees, a loop in it": (
+            looping, ({"w": square, "x": put(mesh, 32, 16, spec=("Y",))},), 25),
         "vmap of a gradient": (
             st.vmap(st.grad(lambda v, w: jnp.sum(jnp.tanh(v @ w) ** 2)), in_axes=(0, None)),
-            (x, square), 110),
+            (x, square), 84),
+        "vmap": (st.vmap(lambda v, w: st.nn.softmax(v @ w) @ w, in_axes=(0, None)),
+                 (x, square), 50),
     }
 
 
 NAMES = ("elementwise", "forward", "gradient", "training step", "gradient of a scan",
-         "gradient of a checkpointed scan", "shard_map", "vmap of a gradient")
+         "gradient of a checkpointed scan", "gradient of branches in a loop", "loops and branches",
+         "shard_map", "shard_map of trees, a loop in it", "vmap of a gradient", "vmap")
 
 
 def trace(f, args):
