@@ -13,8 +13,10 @@ import threading
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
+from ..ir.program import Program
 from ..ir.types import ArrayType, Entries, Shape
-from .choose import Layout, bridge
+from .choose import Choice, Layout, bridge
+from .joint_axes import Joined, Row, joint_axes
 
 Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they would like a value in: its price from then
@@ -32,11 +34,12 @@ _LOCK = threading.Lock()        # while a number is given
 _KEPT, _LONGEST = 20_000, 2_000
 
 
-def layouts_for(mesh: AbstractMesh, equations: int) -> Layouts:
-    """The numbers of a mesh for a program of so many equations."""
+def layouts_for(program: Program) -> Layouts:
+    """The numbers of a program's mesh."""
+    mesh, rows, equations = program.mesh, joint_axes(program), len(program.eqns)
     if equations > _LONGEST:
-        return Layouts(mesh)
-    found = _shared(mesh)
+        return Layouts(mesh, rows)
+    found = _shared(mesh, rows)
     found.served += equations
     if found.served > _KEPT:
         _shared.cache_clear()
@@ -51,14 +54,17 @@ def forget_layouts() -> None:
 class Layouts:
     """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
 
-    memo: answers about equations, by what they depend on. served: equations asked about.
+    rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
+    knows both names. memo: answers about equations, by what they depend on. served: equations
+    asked about.
     """
 
-    __slots__ = ("aheads", "gaps", "homes", "kinds", "kinds_of", "memo", "mesh", "numbers",
+    __slots__ = ("aheads", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "numbers",
                  "prices", "served", "shapes", "table")
 
-    def __init__(self, mesh: AbstractMesh) -> None:
-        self.mesh = mesh
+    def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
+        self.joint = Joined(mesh, rows) if rows else None
+        self.mesh = mesh if self.joint is None else self.joint.mesh
         self.numbers: dict[Layout, int] = {}
         self.table: list[Layout] = []
         self.homes: dict[ArrayType, int] = {}
@@ -86,8 +92,27 @@ class Layouts:
         """The layout that a type says."""
         n = self.homes.get(aval)
         if n is None:
-            n = self.homes[aval] = self.number(aval.entries, aval.sharding.spec.unreduced)
+            n = self.homes[aval] = self.named(aval.entries, aval.sharding.spec.unreduced)
         return n
+
+    def named(self, entries: Entries, pending: frozenset[str]) -> int:
+        """The number of a layout by the names that the program has for axes."""
+        joint = self.joint
+        return self.number(entries, pending) if joint is None else self.number(
+            *joint.joined(entries, pending))
+
+    def spelled(self, choice: Choice) -> Choice:
+        """A choice by the names that the program has for axes."""
+        joint = self.joint
+        if joint is None:
+            return choice
+        spelled = joint.spelled
+        return Choice({f: spelled(axes) for f, axes in choice.axes_of.items()},
+                      tuple([tuple(map(spelled, entries)) for entries in choice.layouts]),
+                      tuple([frozenset(spelled(sums)) for sums in choice.sums]),
+                      frozenset(spelled(choice.pending)),
+                      tuple([(reducer, spelled(axes)) for reducer, axes in choice.finish]),
+                      choice.price, choice.received)
 
     def kind(self, aval: ArrayType) -> int:
         """The number of a type's shape and size of an element."""

@@ -20,7 +20,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir.axes import axis_factor
 from ..ir.mesh import AbstractMesh
@@ -33,6 +33,7 @@ from ..ir.retiling import (
     retiled_shape,
 )
 from ..ir.types import Entries, Shape
+from .joint_axes import Joined, rows_of
 from .shortest import Path, Step, expanded, shortest
 
 Pending = frozenset[str]
@@ -116,6 +117,14 @@ def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: En
 @functools.lru_cache(maxsize=16384)
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
+    if source_pending != target_pending:
+        rows = _rows(mesh, source, target, source_pending, target_pending)
+        if rows:
+            joint = Joined(mesh, rows)
+            found = _plan(joint.mesh, shape, *itertools.chain.from_iterable(zip(
+                joint.joined(source, source_pending), joint.joined(target, target_pending),
+                strict=True)))
+            return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
     shape = _divided(mesh, shape, source, target)
     if source_pending == target_pending:
         moves = _retiled(mesh, shape, source, target)
@@ -136,6 +145,23 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
         largest = max(largest, block)
         local = after
     return Plan(tuple(moves), math.ceil(total - 1e-6), exchanges, peak, largest, bound)
+
+
+def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
+          target_pending: Pending) -> tuple[tuple[str, ...], ...]:
+    """Axes that nothing is gained by treating one by one."""
+    lists = {axes for axes in (*source, *target) if axes}
+    sums = [source_pending - target_pending, target_pending - source_pending]
+    lists.update([mesh.sort_axes(away) for pending in sums
+                  if (away := pending.difference(*lists))])
+    return rows_of(mesh, lists, sums)
+
+
+def _spelled(move: Move, joint: Joined) -> Move:
+    """A move by the names that axes have by themselves."""
+    return replace(move, axes=joint.spelled(move.axes),
+                   source=tuple(map(joint.spelled, move.source)),
+                   target=tuple(map(joint.spelled, move.target)))
 
 
 def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, int]:

@@ -31,7 +31,7 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
-    layouts = layouts_for(program.mesh, len(program.eqns))
+    layouts = layouts_for(program)
     return _resharded(program, layouts, program.memo.get(KEY), {}, {})
 
 
@@ -85,8 +85,7 @@ class _Chooser:
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
     def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
-        layouts = self.layouts if program.mesh is self.mesh else layouts_for(
-            program.mesh, len(program.eqns))
+        layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
         return _resharded(program, layouts, self.origins, repeats, waits)
 
     # -- values ----------------------------------------------------------------------------------
@@ -103,10 +102,10 @@ class _Chooser:
         held = self.forms(v)
         if need in held:
             return held[need]
-        number = self.layouts.number
-        _, best = self.layouts.nearest(
-            self.layouts.kind(v.aval), tuple([number(*f) for f in held]), number(*need))
-        return held[self.layouts.table[best]]
+        named = self.layouts.named
+        numbers = {named(*f): var for f, var in held.items()}
+        _, best = self.layouts.nearest(self.layouts.kind(v.aval), tuple(numbers), named(*need))
+        return numbers[best]
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,
               name: str | None = None) -> Var:

@@ -90,7 +90,7 @@ class Table:
         if choice is not None:
             count = self.info.operands
             needs = tuple(map(layouts.number, choice.layouts, sums))
-            option = Option(choice, needs, tuple(
+            option = Option(layouts.spelled(choice), needs, tuple(
                 [layouts.number(entries, choice.pending) for entries in choice.layouts[count:]]))
         self.options[key] = option
         return option
@@ -245,6 +245,8 @@ class Tasks:
         rule = op.factor_rule(tuple([t.shape for t in types[:count]]),
                               tuple([t.shape for t in types[count:]]), eqn.params)
         sums = declared_sums(types, count)
+        if self.layouts.joint is not None:
+            sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
         waiting = bool(op.effect) or any(t.sharding.spec.unreduced for t in types)
         pinned = tuple([waiting or not f for f in free])
         linear = () if all(pinned) else sums_through(eqn)
