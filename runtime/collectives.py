@@ -266,8 +266,23 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
     Where a block goes from devices along X to devices along Y (a dimension that changes its axis),
     Y takes the place of X in the layout, and often nothing has to be moved.
     """
-    atoms = p.atoms
+    known = eqn.use.table(_permute)
+    key = p.atoms.owner, x.kind, group
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _moves(p, x, group, perm)
+    layout, function = found
     (out,) = eqn.outvars
+    if function is None:
+        p.bind(out, layout, x.slot, x.uniform)
+    else:
+        p.bind(out, layout, p.call(function, x.slot))
+
+
+def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
+           ) -> tuple[Layout, Callable[[Any], Any] | None]:
+    """The layout of the result, and the function that gives its array if it is another one."""
+    atoms = p.atoms
     held = tuple(a for a in group if a in x.layout.atoms)
     arrives = _arriving(perm, group, held, atoms.sizes(group), atoms.sizes(held))
     differs = tuple(a for i, a in enumerate(group)
@@ -292,8 +307,7 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
         {names.get(a, a): i for a, i in zip(held, source, strict=True)}
         == dict(zip(differs, target, strict=True)) for source, target in pairs)
     if same:
-        p.bind(out, layout, x.slot, x.uniform)
-        return
+        return layout, None
     shape = array_shape(layout, x.aval.shape, atoms.size)
     read, source_order = _axes_first(p, x, x.layout, held)
     write, target_order = _axes_first(p, x, layout, differs)
@@ -309,7 +323,7 @@ def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
             target[d] = source[s]
         return result
 
-    p.bind(out, layout, p.call(permute, x.slot))
+    return layout, permute
 
 
 def _arriving(perm: tuple[tuple[int, int], ...], group: Atoms, held: Atoms,

@@ -75,13 +75,16 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     """
     out = list(calls)
     used: list[int] = []
-    if not owned and not any(hasattr(c.function, "over") for c in calls):
+    partly = any([hasattr(c.function, "over") for c in calls])
+    if not owned and not partly:
         return out, used
     reads = Counter(s for c in calls for s in c.inputs)
     given = Counter(outputs)
     made: set[int] = set()                  # slots with arrays of their own
     for i, call in enumerate(calls):
-        changed = _changed(call)
+        changed = None
+        if partly or not owned.keys().isdisjoint(call.inputs):
+            changed = _changed(call)
         if changed is not None:
             function, x, inputs = changed
             mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
@@ -92,7 +95,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
                                        changes=True)
                 if x in owned:
                     used.append(x)
-        if _fresh(call):
+        if partly and _fresh(call):
             made.update(call.outputs)
     return out, used
 

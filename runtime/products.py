@@ -32,12 +32,11 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
         if (recording is None or product is None or len(recording.steps) != 1
                 or recording.steps[0].kind != TRANSPOSE):
             continue
-        function = product.function.permuted(recording.steps[0].function)  # type: ignore[attr-defined]
-        if function is not None:
-            assert product.kernel is not None
-            shapes = (*product.kernel.shapes[:-1], call.kernel.shapes[-1])
-            kernel = Kernel(function, shapes, product.kernel.dtypes)
-            out[at] = product._replace(function=function, outputs=call.outputs, kernel=kernel)
+        assert product.kernel is not None
+        kernel = _permuted(product.kernel, recording.steps[0].function, call.kernel)
+        if kernel is not None:
+            out[at] = product._replace(function=kernel.function, outputs=call.outputs,
+                                       kernel=kernel)
             out[i] = None
     return [c for c in out if c is not None]
 
@@ -60,3 +59,12 @@ def in_one_piece(passed: Sequence[int], calls: Sequence[Call], new_slot: Callabl
                 copies[s].outputs[0] if s in copies else s for s in call.inputs))
         out.append(call)
     return list(copies.values()), out
+
+
+def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Kernel | None:
+    """The product that gives its dimensions in another order, kept with it; None if none does."""
+    if order not in product.orders:
+        function = product.function.permuted(order)  # type: ignore[attr-defined]
+        product.orders[order] = None if function is None else Kernel(
+            function, (*product.shapes[:-1], transpose.shapes[-1]), product.dtypes)
+    return product.orders[order]

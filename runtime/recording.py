@@ -66,9 +66,11 @@ class Kernel:
 
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
     of the largest. sizes: in bytes. cut: what runtime/fusion.py knows of it, once it has asked.
+    orders: the same with the result's dimensions in other orders, as runtime/products.py made them.
     """
 
-    __slots__ = ("_known", "_recording", "cut", "dtypes", "elements", "function", "shapes", "sizes")
+    __slots__ = ("_known", "_recording", "cut", "dtypes", "elements", "function", "orders",
+                 "shapes", "sizes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
@@ -79,6 +81,7 @@ class Kernel:
         self.elements = max(counts)
         self.sizes = tuple([n * t.itemsize for n, t in zip(counts, self.dtypes, strict=True)])
         self.cut: Any = None
+        self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self._known = False
         self._recording: Recording | None = None
 

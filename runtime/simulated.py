@@ -343,16 +343,30 @@ class Planner(Workspace):
 
         Not where the axis is in place on a summed dimension, which is one evaluation anyway.
         """
+        known = eqn.use.table(Planner.sum_first)
+        key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
+               tuple(sorted(allowed.items())))
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._alone(eqn, operands, types, sums, allowed)
+        for having, axis in found:
+            operands = self.fold_group(eqn, operands, having, frozenset((axis,)))
+            done |= {axis}
+        return operands, done
+
+    def _alone(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+               sums: frozenset[str], allowed: Any) -> list[tuple[frozenset[int], str]]:
+        """Axes to sum over first, each with the operand that alone differs over it."""
         rule = local_rule(eqn.op, eqn.params, operands, types)
         if rule is not None:
             for order in inplace.common_orders(rule, operands, allowed).values():
                 sums = sums.difference(order)
+        found = []
         for a in self.atoms.sort(sums):
-            having = frozenset(i for i, x in enumerate(operands) if a in x.layout.atoms)
+            having = frozenset([i for i, x in enumerate(operands) if a in x.layout.atoms])
             if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None:
-                operands = self.fold_group(eqn, operands, having, frozenset((a,)))
-                done |= {a}
-        return operands, done
+                found.append((having, a))
+        return found
 
 
 def _axis_index(p: Planner, eqn: Equation) -> None:

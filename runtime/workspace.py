@@ -25,9 +25,17 @@ Function = Callable[..., Any]
 
 
 class Kind:
-    """What decisions ask of a value; one object per aval, layout and uniform dimensions."""
+    """What decisions ask of a value; one object per aval, layout and uniform dimensions.
 
-    __slots__ = ()
+    steps: to other forms, the functions that lead there. folds: by what is folded, the function
+    that does it, and the layout then.
+    """
+
+    __slots__ = ("folds", "steps")
+
+    def __init__(self) -> None:
+        self.steps: dict[tuple, tuple[Function, ...]] = {}
+        self.folds: dict[tuple, tuple[Function | None, Layout]] = {}
 
 
 @functools.lru_cache(maxsize=65536)
@@ -115,17 +123,32 @@ class Workspace:
         key = (stack, split, lead, pad)
         slot = value.forms.get(key)
         if slot is None:
-            here = set(stack)
-            want = (*((a,) if a in here else () for a in lead),
-                    *Layout((), split).dims, *((),) * pad)
-            slot = value.forms[key] = self.rearranged(value, want)
+            known, place = value.kind.steps, (self.atoms.owner, *key)
+            steps = known.get(place)
+            if steps is None:
+                here = set(stack)
+                want = (*[(a,) if a in here else () for a in lead],
+                        *Layout((), split).dims, *((),) * pad)
+                steps = known[place] = self.steps(value, want)
+            slot = value.slot
+            for function in steps:
+                slot = self.call(function, slot)
+            value.forms[key] = slot
         return slot
 
     def rearranged(self, value: Value, want: Dims,
                    more: dict[Any, int] | None = None, have: Dims | None = None) -> int:
         """The slot of the value's array with dimensions `want`; see `layout.rearrangement`."""
-        have = value.dims if have is None else have
         slot = value.slot
+        for function in self.steps(value, want, more, have):
+            slot = self.call(function, slot)
+        return slot
+
+    def steps(self, value: Value, want: Dims, more: dict[Any, int] | None = None,
+              have: Dims | None = None) -> tuple[Function, ...]:
+        """The functions that bring the value's array into dimensions `want`."""
+        have = value.dims if have is None else have
+        found: list[Function] = []
         before, target = {x for d in have for x in d}, {x for d in want for x in d}
         grown = [d for d, flat in enumerate(value.uniform)
                  if flat and any(x not in before for w in want if d in w for x in w)]
@@ -133,10 +156,10 @@ class Workspace:
             at = len(value.layout.stack)
             index = (slice(None),) * at + tuple(
                 slice(0, 1) if d in grown else slice(None) for d in range(len(value.uniform)))
-            slot = self.call(lambda x: x[index], slot)
+            found.append(lambda x: x[index])
             have = tuple(tuple(x for x in d if x not in grown) for d in have)
         function = rearrangement(have, want, self.sizes(value, (*have, *want), more))
-        return slot if function is None else self.call(function, slot)
+        return (*found, function) if function is not None else tuple(found)
 
     # -- combining over devices ----------------------------------------------------------------
     def folded(self, value: Value, axes: frozenset[str], operator: str = "sum") -> Value:
@@ -147,13 +170,21 @@ class Workspace:
         key = ("folded", axes, operator)
         found = value.forms.get(key)
         if found is None:
-            found = value.forms[key] = self._fold(value, left, operator)
+            place = self.atoms.owner, axes, operator
+            made = value.kind.folds.get(place)
+            if made is None:
+                made = value.kind.folds[place] = self._fold(value, axes, operator)
+            function, layout = made
+            slot = value.slot if function is None else self.call(function, value.slot)
+            found = value.forms[key] = Value(value.aval, layout, slot, value.uniform)
         return found
 
-    def _fold(self, value: Value, axes: frozenset[str], operator: str) -> Value:
+    def _fold(self, value: Value, axes: frozenset[str], operator: str
+              ) -> tuple[Function | None, Layout]:
         layout = value.layout
-        there = layout.atoms & axes
-        times = self.atoms.count(axes - there) if operator == "sum" else 1
+        left = axes - layout.folded
+        there = layout.atoms & left
+        times = self.atoms.count(left - there) if operator == "sum" else 1
         have = value.dims
         flat = [x for d in have for x in d]
         rest = tuple(tuple(x for x in d if x not in there) for d in have)
@@ -163,9 +194,7 @@ class Workspace:
         gone = tuple(i for i, x in enumerate(flat) if x in there)
         final = tuple(math.prod([size[x] for x in d]) for d in kept)
         function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
-        slot = value.slot if function is None else self.call(function, value.slot)
-        new = layout.without(there)
-        return Value(value.aval, new._replace(folded=layout.folded | axes), slot, value.uniform)
+        return function, layout.without(there)._replace(folded=layout.folded | left)
 
 
 _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
