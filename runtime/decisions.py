@@ -60,7 +60,7 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
     operands are folded already, and hence the results.
     """
     known = use.tables.get(atoms.owner) or use.table(atoms.owner)
-    key: tuple = (*[x.kind for x in operands], *types)
+    key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
     if folds or done:
         key = (key, tuple(sorted(folds.items())), done)
     found = known.get(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,10 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     """
     out = list(calls)
     used: list[int] = []
-    partly = any([hasattr(c.function, "over") for c in calls])
+    partly = any([c.kernel is not None and c.kernel.changes for c in calls])
     if not owned and not partly:
         return out, used
-    reads = Counter(s for c in calls for s in c.inputs)
+    reads = Counter(chain.from_iterable([c.inputs for c in calls]))
     given = Counter(outputs)
     made: set[int] = set()                  # slots with arrays of their own
     for i, call in enumerate(calls):

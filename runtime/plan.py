@@ -68,7 +68,8 @@ class PlanBuilder:
     def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None,
              kernel: Kernel | None = None) -> int:
         """Append a call of a function that returns one array; the slot of its result."""
-        slot = self.new_slot()
+        slot = self.slots
+        self.slots = slot + 1
         self.calls.append(Call(function, tuple(inputs), (slot,), False, eqn, kernel))
         return slot
 
@@ -129,8 +130,11 @@ class PlanBuilder:
         seen = {*outputs, *(s for s, _ in self.constants)}
         dead: list[tuple[int, ...]] = []
         for call in reversed(calls):
-            last = [s for s in dict.fromkeys((*call.inputs, *call.outputs)) if s not in seen]
-            seen.update(last)
+            last = []
+            for s in (*call.inputs, *call.outputs):
+                if s not in seen:
+                    seen.add(s)
+                    last.append(s)
             dead.append(tuple(last))
         dead.reverse()
         return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots,

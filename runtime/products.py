@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from .recording import TRANSPOSE, Kernel
 
 def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     """The calls, a product and the transpose that alone reads it made one call."""
-    products = {c.outputs[0]: i for i, c in enumerate(calls) if hasattr(c.function, "permuted")}
+    products = {c.outputs[0]: i for i, c in enumerate(calls)
+                if c.kernel is not None and c.kernel.permutes}
     if not products:
         return list(calls)
-    reads = Counter(s for c in calls for s in c.inputs)
+    reads = Counter(chain.from_iterable([c.inputs for c in calls]))
     reads.update(outputs)
     out: list[Call | None] = list(calls)
     for i, call in enumerate(calls):

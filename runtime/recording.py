@@ -67,10 +67,11 @@ class Kernel:
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
     of the largest. sizes: in bytes. cut: what runtime/fusion.py knows of it, once it has asked.
     orders: the same with the result's dimensions in other orders, as runtime/products.py made them.
+    permutes: whether there are such. changes: whether it can write over its first operand.
     """
 
-    __slots__ = ("_known", "_recording", "cut", "dtypes", "elements", "function", "orders",
-                 "shapes", "sizes")
+    __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "function",
+                 "orders", "permutes", "shapes", "sizes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
@@ -80,6 +81,8 @@ class Kernel:
         counts = [math.prod(shape) for shape in self.shapes]
         self.elements = max(counts)
         self.sizes = tuple([n * t.itemsize for n, t in zip(counts, self.dtypes, strict=True)])
+        self.changes = hasattr(function, "over")
+        self.permutes = hasattr(function, "permuted")
         self.cut: Any = None
         self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self._known = False

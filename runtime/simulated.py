@@ -152,7 +152,7 @@ class Planner(Workspace):
         self.flat = flat
         self.mask: Value | None = None
         self.predicate: Equation | None = None
-        self.literals: dict[tuple[Any, bytes], Value] = {}
+        self.literals: dict[tuple, Value] = {}
         self.folds: dict[Var, Folds] = {}
         self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
         self.makers: Mapping[Var, Equation] | None = None
@@ -247,12 +247,14 @@ class Planner(Workspace):
     def value_of(self, atom: Atom) -> Value:
         if isinstance(atom, Var):
             return self.at[atom]
-        data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
-        key = (atom.aval.dtype, data.tobytes())
+        aval, value = atom.aval, atom.val
+        if not isinstance(value, np.generic):
+            value = np.asarray(value, storage_dtype(aval.dtype))
+        key = aval.dtype, value.dtype, value.tobytes()
         found = self.literals.get(key)
         if found is None:
-            found = self.literals[key] = Value(
-                atom.aval, whole(atom.aval.ndim), self.plan.constant(data))
+            data = np.asarray(value, storage_dtype(aval.dtype))
+            found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
         return found
 
     def result(self, atom: Atom, t: ArrayType) -> tuple[int, tuple[str, ...]]:
@@ -281,7 +283,11 @@ class Planner(Workspace):
             return functools.partial(callbacks.plan_callback, self)
         if op.collective is not None:
             return self.collective
-        return self.local
+        return self.impossible if op.evaluate is None else self.local
+
+    def impossible(self, eqn: Equation) -> None:
+        raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
+                        "evaluator, and the simulated executor has no strategy for it")
 
     def identity(self, eqn: Equation) -> None:
         (out,) = eqn.outvars
@@ -292,14 +298,11 @@ class Planner(Workspace):
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
-        if eqn.op.evaluate is None:
-            raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
-                            "evaluator, and the simulated executor has no strategy for it")
         at = self.at
-        operands: list[Value] = [at[a] if a in at else self.value_of(a)  # type: ignore[index]
-                                 for a in eqn.invars]
+        operands = [at.get(a) or self.value_of(a)       # type: ignore[call-overload]
+                    for a in eqn.invars]
         outs = eqn.outvars
-        types = [v.aval for v in outs]
+        types = [v.aval for v in outs] if len(outs) != 1 else [outs[0].aval]
         allowed: Mapping[str, frozenset[str]] = NO_FOLDS
         if self.folds:
             allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])

@@ -50,7 +50,7 @@ class Value:
     elements along it are the same, so that it can be lengthened for nothing.
     """
 
-    __slots__ = ("_forms", "_kind", "aval", "layout", "slot", "uniform")
+    __slots__ = ("_forms", "aval", "known_kind", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
                  uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
@@ -59,14 +59,14 @@ class Value:
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
         self._forms: dict[Any, Any] | None = None
-        self._kind = kind
+        self.known_kind = kind
 
     @property
     def kind(self) -> Kind:
         """Its type, layout and uniform dimensions, as one thing to compare and hash."""
-        kind = self._kind
+        kind = self.known_kind
         if kind is None:
-            kind = self._kind = kind_of(self.aval, self.layout, self.uniform)
+            kind = self.known_kind = kind_of(self.aval, self.layout, self.uniform)
         return kind
 
     @property
