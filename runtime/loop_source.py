@@ -18,23 +18,75 @@ its body is followed call by call.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from . import plan as plans
+from .calls import Call
 from .generated import Lines, Writer
 from .plan import Plan
 
 
+class _Counters:
+    """Carried integers that only count iterations: `i + 1`, which nobody else reads.
+
+    They are not counted one by one, but said when the loop is over. read: slots that are not to be
+    left alone, for another reason.
+    """
+
+    def __init__(self, plan: Plan, carry: Sequence[int], read: Sequence[int] = ()) -> None:
+        readers = Counter(s for call in plan.calls for s in call.inputs)
+        readers.update((*plan.outputs, *read))
+        by_result = {call.outputs[0]: call for call in plan.calls if len(call.outputs) == 1}
+        self.steps: dict[int, Any] = {}             # what is added, by slot of the carry
+        gone: set[int] = set()
+        for x, o in zip(carry, plan.outputs, strict=False):
+            step = _added(by_result.get(o), x, plan.constants)
+            if step is not None and readers[x] == readers[o] == 1:
+                self.steps[x] = step
+                gone.add(o)
+        kept = [(call, ends) for call, ends in zip(plan.calls, plan.dead, strict=True)
+                if gone.isdisjoint(call.outputs)]
+        self.calls = [call for call, _ in kept]
+        self.dead = [ends for _, ends in kept]
+
+    def finish(self, w: Writer, lines: Lines, times: str) -> None:
+        for x, step in self.steps.items():
+            w.line(f"{lines.slot(x)} = {w.name(_counted, 'f')}({lines.slot(x)}, {times}, "
+                   f"{w.name(step)})")
+
+
+def _added(call: Call | None, x: int, constants: dict[int, Any]) -> Any:
+    """The integer that a call adds to the scalar x, and does nothing else."""
+    recording = None if call is None or call.kernel is None else call.kernel.recording
+    if call is None or recording is None or len(recording.steps) != 1 or len(call.inputs) != 2:
+        return None
+    (step,) = recording.steps
+    if step.function is not np.add or step.operands != (0, 1) or recording.values[2][0]:
+        return None
+    a, b = call.inputs
+    found = constants.get(b) if a == x else constants.get(a) if b == x else None
+    return found if found is not None and found.dtype.kind in "iu" else None
+
+
+def _counted(x: Any, times: int, step: Any) -> Any:
+    """What adding `step` to x so many times gives; it wraps as that does."""
+    return np.add(x, np.multiply(np.asarray(times).astype(step.dtype), step))
+
+
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
-             ended: Sequence[int]) -> None:
+             ended: Sequence[int], counters: _Counters) -> None:
     """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
-    moved = [(x, o) for x, o in zip(carry, outputs, strict=True) if x != o]
+    moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
+             if x != o and x not in counters.steps]
     if moved:
         w.line(f"{lines.unpack([x for x, _ in moved])}= "
                f"{''.join(f'{lines.slot(o)}, ' for _, o in moved)}")
     gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
-    if gone and not moved:
+    if not moved:
         w.line("pass")
     lines.drop(sorted(gone))
 
@@ -56,7 +108,9 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
     w = Writer()
-    lines = Lines(w, plan.calls, plan.dead, plan.outputs, plan.constants, "v", [*fixed, *made])
+    counters = _Counters(plan, carried)
+    lines = Lines(w, counters.calls, counters.dead, plan.outputs, plan.constants, "v",
+                  [*fixed, *made])
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         if slots:
             w.line(f"{lines.unpack(slots)}= {source}")
@@ -67,8 +121,9 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     lines.write()
     for n in copied:
         w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
-    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied])
+    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied], counters)
     w.indent = w.indent[:-4]
+    counters.finish(w, lines, "len(order)")
     w.line(_returned(lines, carried))
     return w.function("head, made, carry, order, each, places")
 
@@ -85,17 +140,24 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
     carried, made = fixed[head:head + carry], fixed[head + carry:]
-    lines = Lines(w, body.calls, body.dead, body.outputs, body.constants, "v",
+    used = {x for x, s in zip(carried, asked[before:], strict=True)
+            if s in test.outputs or any(s in call.inputs for call in test.calls)}
+    counters = _Counters(body, carried, list(used))
+    lines = Lines(w, counters.calls, counters.dead, body.outputs, body.constants, "v",
                   [*fixed[:head], *made])
     asking = Lines(w, test.calls, test.dead, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):
         if slots:
             w.line(f"{owner.unpack(slots)}= {source}")
+    if counters.steps:
+        w.line("n = 0")
     w.line("while True:")
     w.indent += "    "
     lines.write()
-    _carried(w, lines, carried, body.outputs, ())
+    if counters.steps:
+        w.line("n += 1")
+    _carried(w, lines, carried, body.outputs, (), counters)
     if carried:
         w.line(f"{asking.unpack(asked[before:])}= {lines.unpack(carried)}")
     asking.write()
@@ -104,5 +166,6 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     if left:
         w.line(" = ".join(map(asking.slot, left)) + " = None")
     w.indent = w.indent[:-4]
+    counters.finish(w, lines, "n")
     w.line(_returned(lines, carried))
     return w.function("asked, head, made, carry")

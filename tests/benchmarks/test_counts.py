@@ -55,6 +55,8 @@ SMALL = {
                    ({f"w{i:03}": small((8, 8), "X") for i in range(100)},)),
     "a chain": (lambda lib: elementwise.chain(lib, 300),
                 (small((8, 8), "X"), small((8, 8), "X"))),
+    "a loop": (lambda lib: lambda x: lib.lax.fori_loop(0, 200, lambda i, x: x * 0.5 + 1, x),
+               (small((8, 8), "X"),)),
     "a step": (mlp.step, (small((8, 16), None, "Y"), small((16, 8), "Y"), small((4, 8), "X"),
                           small((4, 8), "X"))),
     "a block": (lambda lib: lib.root.grad(
@@ -74,8 +76,8 @@ def ready(name: str) -> tuple[Any, tuple[Any, ...], Any]:
 
 
 @pytest.mark.parametrize(("name", "fixed", "per_equation"), [
-    ("one array", 65, 0), ("100 leaves", 0, 14.5), ("a chain", 70, 0), ("a step", 0, 5.0),
-    ("a block", 0, 7.1)])
+    ("one array", 32, 0), ("100 leaves", 0, 4.1), ("a chain", 32, 0), ("a loop", 50, 0),
+    ("a step", 0, 2.1), ("a block", 0, 6.5)])
 def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: float) -> None:
     lib, args, f = ready(name)
     with lib.context():

@@ -295,3 +295,33 @@ def test_blocks_that_go_different_ways_may_be_sharded_over_other_axes(kind, exec
     first, second = A[:4], A[4:]
     want = np.concatenate([np.sort(first, 0) + first.sum(), second @ second.T @ second])
     np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
+def test_what_only_counts_iterations_ends_where_counting_ends():
+    big = np.int32(2**31 - 5)
+
+    def scanned(x, i, j, u):
+        def body(c, _):
+            x, i, j, u, k = c
+            return (x * 0.5, i + 3, j - j // 2, u + jnp.uint8(200), k + 1), k
+        (x, i, j, u, k), ks = lax.scan(body, (x, i, j, u, jnp.int32(7)), None, length=9)
+        return x, i, j, u, k, ks
+
+    def looped(x, i, j, u):
+        def body(c):
+            x, i, j, u, k = c
+            return x * 0.5, i + 3, j - j // 2, u + jnp.uint8(200), k + 1
+        return lax.while_loop(lambda c: c[4] < 16, body, (x, i, j, u, jnp.int32(7)))
+
+    wanted = [np.float32(2.0 ** -9), np.int32((int(big) + 27 + 2**31) % 2**32 - 2**31), 1,
+              (5 + 9 * 200) % 256, 16]
+    arguments = (np.float32(1), big, np.int32(100), np.uint8(5))
+    for f in (st.jit(scanned), st.jit(looped)):
+        for _ in range(3):
+            found = f(*arguments)
+            assert [np.asarray(x).item() for x in found[:5]] == [float(w) for w in wanted]
+            assert [x.dtype for x in found[:4]] == [np.float32, np.int32, np.int32, np.uint8]
+    assert np.asarray(found[4]).item() == 16
+    np.testing.assert_array_equal(st.jit(scanned)(*arguments)[5], np.arange(7, 16))
+    counting = st.jit(lambda: lax.fori_loop(0, 1000, lambda i, c: c + 2, 1))
+    assert [int(counting()) for _ in range(3)] == [2001] * 3
