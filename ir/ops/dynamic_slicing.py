@@ -6,6 +6,7 @@ Starts that differ per device are one batched numpy access.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ..pool import empty
 from ..rule import INDEXED
 from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first, cotangent_type, move_first, type_of
@@ -49,6 +51,23 @@ def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence
     """Starts moved so that a slice of `sizes` lies within `shape`."""
     return [np.clip(s.astype(np.int64), 0, n - m)
             for s, m, n in zip(starts, sizes, shape, strict=True)]
+
+
+SLAB = 1 << 12             # elements of a slice for which a copy of its own costs little
+
+
+def _slices(lead: int, devices: tuple[int, ...], starts: Sequence[np.ndarray], sizes: Sequence[int]
+            ) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """For each device its place, and where its slice is in its block, given (clamped) starts."""
+    wide = [np.broadcast_to(s.reshape(s.shape[:lead]), devices) for s in starts]
+    return [(at, tuple([slice(int(s[at]), int(s[at]) + n)
+                        for s, n in zip(wide, sizes, strict=True)]))
+            for at in np.ndindex(devices)]
+
+
+def _part(x: np.ndarray, at: tuple[int, ...]) -> np.ndarray:
+    """What the device at this place has; all have the same where a dimension has size 1."""
+    return x[tuple([i if n > 1 else 0 for i, n in zip(at, x.shape, strict=False)])]
 
 
 def _window(lead: int, x: np.ndarray, starts: list[np.ndarray], sizes: Sequence[int],
@@ -125,8 +144,13 @@ def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str,
 def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
                             slice_sizes: tuple[int, ...]) -> np.ndarray:
     devices = lead_sizes(lead, (x, *starts))
-    view, index = _window(lead, x, _clamped(starts, slice_sizes, x.shape[lead:]), slice_sizes,
-                          devices)
+    starts = tuple(_clamped(starts, slice_sizes, x.shape[lead:]))
+    if math.prod(slice_sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
+        out = empty((*devices, *slice_sizes), x.dtype)
+        for at, where in _slices(lead, devices, starts, slice_sizes):
+            out[at] = _part(x, at)[where]
+        return out
+    view, index = _window(lead, x, list(starts), slice_sizes, devices)
     if not index:
         return view
     where, varying, rest = index
@@ -286,8 +310,13 @@ def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
 
 def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
     """The same for an operand with all device dimensions, which is written over."""
-    sizes = update.shape[lead:]
-    view, index = _window(lead, x, _clamped(starts, sizes, x.shape[lead:]), sizes, x.shape[:lead])
+    sizes, devices = update.shape[lead:], x.shape[:lead]
+    starts = tuple(_clamped(starts, sizes, x.shape[lead:]))
+    if math.prod(sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
+        for at, where in _slices(lead, devices, starts, sizes):
+            x[at][where] = _part(update, at)
+        return x
+    view, index = _window(lead, x, list(starts), sizes, devices)
     if not index:
         view[...] = update
         return x

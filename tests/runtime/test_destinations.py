@@ -146,3 +146,28 @@ def test_large_groups_write_rows_of_a_scan():
     np.testing.assert_allclose(t, want.transpose(0, 2, 1) * 2, rtol=1e-5)
     np.testing.assert_allclose(total, 3 * 256, rtol=1e-4)
     assert Blocked([], [], [], 1).writing([0])._written == (0,)
+
+
+@pytest.mark.parametrize("rows", [2, 64])
+def test_slices_at_starts_that_differ_between_devices(rows):
+    """Small slices are taken all at once, large ones device by device."""
+    mesh = st.make_mesh((4,), ("x",))
+    big = np.random.default_rng(3).normal(size=(256, 128)).astype(np.float32)
+
+    def body(x, mine):
+        at = lax.axis_index("x") * 3
+        taken = lax.dynamic_slice(x, (at, 0), (rows, 128))
+        put = lax.dynamic_update_slice(mine, taken * 2, (at + 1, 0))
+        return taken, put
+
+    P = st.sharding.PartitionSpec
+    f = st.jit(st.shard_map(body, mesh=mesh, in_specs=(P(), P(None, "x")),
+                            out_specs=(P("x"), P(None, "x"))))
+    mine = np.concatenate([big] * 4, 1)
+    taken, put = f(big, mine)
+    for i, (got, other) in enumerate(zip(np.split(np.asarray(taken), 4),
+                                         np.split(np.asarray(put), 4, 1), strict=True)):
+        want = big.copy()
+        want[3 * i + 1:3 * i + 1 + rows] = 2 * big[3 * i:3 * i + rows]
+        np.testing.assert_array_equal(got, big[3 * i:3 * i + rows])
+        np.testing.assert_array_equal(other, want)
