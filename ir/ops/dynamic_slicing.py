@@ -6,6 +6,7 @@ Starts that differ per device are one batched numpy access.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -53,21 +54,28 @@ def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence
             for s, m, n in zip(starts, sizes, shape, strict=True)]
 
 
-SLAB = 1 << 12             # elements of a slice for which a copy of its own costs little
+SLAB = 1 << 14             # elements of a slice for which a copy of its own costs little
+
+
+@functools.lru_cache(maxsize=256)
+def _places(devices: tuple[int, ...], held: tuple[int, ...]) -> tuple[tuple, ...]:
+    """Where each device's part lies in an array whose device dimensions have the sizes `held`."""
+    return tuple([tuple([i if n > 1 else 0 for i, n in zip(at, held, strict=True)])
+                  for at in np.ndindex(devices)])
 
 
 def _slices(lead: int, devices: tuple[int, ...], starts: Sequence[np.ndarray], sizes: Sequence[int]
-            ) -> list[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """For each device its place, and where its slice is in its block, given (clamped) starts."""
-    wide = [np.broadcast_to(s.reshape(s.shape[:lead]), devices) for s in starts]
-    return [(at, tuple([slice(int(s[at]), int(s[at]) + n)
-                        for s, n in zip(wide, sizes, strict=True)]))
-            for at in np.ndindex(devices)]
-
-
-def _part(x: np.ndarray, at: tuple[int, ...]) -> np.ndarray:
-    """What the device at this place has; all have the same where a dimension has size 1."""
-    return x[tuple([i if n > 1 else 0 for i, n in zip(at, x.shape, strict=False)])]
+            ) -> list[tuple[slice, ...]]:
+    """For each device where its slice is in its block, given (clamped) starts."""
+    count, wide = math.prod(devices), []
+    for s, n in zip(starts, sizes, strict=True):
+        if s.size == 1:
+            first = int(s.flat[0])
+            wide.append([slice(first, first + n)] * count)
+        else:
+            each = np.broadcast_to(s.reshape(s.shape[:lead]), devices).reshape(-1).tolist()
+            wide.append([slice(i, i + n) for i in each])
+    return list(zip(*wide, strict=True))
 
 
 def _window(lead: int, x: np.ndarray, starts: list[np.ndarray], sizes: Sequence[int],
@@ -147,8 +155,9 @@ def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
     starts = tuple(_clamped(starts, slice_sizes, x.shape[lead:]))
     if math.prod(slice_sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
         out = empty((*devices, *slice_sizes), x.dtype)
-        for at, where in _slices(lead, devices, starts, slice_sizes):
-            out[at] = _part(x, at)[where]
+        for to, at, where in zip(_places(devices, devices), _places(devices, x.shape[:lead]),
+                                 _slices(lead, devices, starts, slice_sizes), strict=True):
+            out[to] = x[(*at, *where)]
         return out
     view, index = _window(lead, x, list(starts), slice_sizes, devices)
     if not index:
@@ -313,8 +322,9 @@ def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarr
     sizes, devices = update.shape[lead:], x.shape[:lead]
     starts = tuple(_clamped(starts, sizes, x.shape[lead:]))
     if math.prod(sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
-        for at, where in _slices(lead, devices, starts, sizes):
-            x[at][where] = _part(update, at)
+        for to, at, where in zip(_places(devices, devices), _places(devices, update.shape[:lead]),
+                                 _slices(lead, devices, starts, sizes), strict=True):
+            x[(*to, *where)] = update[at]
         return x
     view, index = _window(lead, x, list(starts), sizes, devices)
     if not index:

@@ -148,7 +148,7 @@ def test_large_groups_write_rows_of_a_scan():
     assert Blocked([], [], [], 1).writing([0])._written == (0,)
 
 
-@pytest.mark.parametrize("rows", [2, 64])
+@pytest.mark.parametrize("rows", [2, 128])
 def test_slices_at_starts_that_differ_between_devices(rows):
     """Small slices are taken all at once, large ones device by device."""
     mesh = st.make_mesh((4,), ("x",))
