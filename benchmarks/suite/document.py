@@ -49,7 +49,11 @@ SOURCES = """\
   GEMM over devices and contraction.
 - **Plans are straight lines.** The first run decides equation by equation how it is computed, with
   which buffers; later runs call numpy and nothing else. Elementwise runs are evaluated block by
-  block in buffers that stay in cache, on both cores where that pays.
+  block in buffers that stay in cache, on both cores where that pays. Buffers begin where cache
+  lines do, which alone makes them up to twice as fast to write.
+- **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
+  a loop adds to or changes in part is changed in place, and a product is computed in the order of
+  dimensions in which it is read.
 - **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
   lambda outside of jit, gives the same program from the same lines each time: it is partitioned
   and planned once.
