@@ -51,10 +51,9 @@ def composed(f: F) -> F:
             parts += kwargs
             if not _enter(kwargs.values(), parts, given):
                 return f(*args, **kwargs)
-        if len(given) > 1:
+        if len(given) > 1 and len({x.variable for x in given}) < len(given):
             variables = [x.variable for x in given]
-            if len(set(variables)) < len(variables):
-                parts.append(tuple([variables.index(v) for v in variables]))
+            parts.append(tuple([variables.index(v) for v in variables]))
         key = tuple(parts)
         found = table.get(key)
         if found is not None:

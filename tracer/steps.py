@@ -6,7 +6,8 @@ function nor inference runs again. Who keeps steps must have all of that in his 
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from ..ir.location import Location
@@ -17,46 +18,71 @@ from ..ir.use import Use
 from .staging import Builder
 from .tracer import Tracer
 
-# Of one equation: number of the builder, op, operands (numbers of values, or literals), params,
-# types of results, use.
-Step = tuple[int, Op, tuple[Any, ...], dict[str, Any], tuple[ArrayType, ...], Use]
+
+class Part:
+    """What one builder records.
+
+    used: numbers of the values that it takes from elsewhere, in the order of their first use.
+    equations: (op, what picks the operands, params, types of results, use, number of the first
+    result). kept: numbers of the results that are asked for elsewhere.
+    """
+
+    __slots__ = ("equations", "kept", "used", "which")
+
+    def __init__(self, which: int) -> None:
+        self.which = which
+        self.used: list[int] = []
+        self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
+                                   tuple[ArrayType, ...], Use, int]] = []
+        self.kept: list[int] = []
 
 
 class Steps:
     """Equations that a function records, and its results: numbers of values, or constants.
 
-    Values are numbered: what the function was given, then the results of equations in their order.
+    Values are numbered: what the function was given, then the results of equations in their order,
+    then literals. atoms: what stands for them, as far as that is known before.
     """
 
-    __slots__ = ("results", "steps")
+    __slots__ = ("atoms", "parts", "results")
 
-    def __init__(self, steps: list[Step], results: list[Any]) -> None:
-        self.steps, self.results = steps, results
+    def __init__(self, atoms: list[Any], parts: list[Part], results: list[Any]) -> None:
+        self.atoms, self.parts, self.results = atoms, parts, results
 
     def repeat(self, builders: Sequence[Builder], given: Sequence[Any], location: Location
                ) -> list[Any]:
         """Record the equations once more; the function's results."""
-        values = list(given)
-        for which, op, operands, params, types, use in self.steps:
-            builder = builders[which]
-            atoms = []
-            for x in operands:
-                if type(x) is int:
-                    x = values[x]
-                    x = x.variable if type(x) is Tracer and x.builder is builder else (
-                        builder.atom(x))
-                atoms.append(x)
-            if len(types) == 1:
-                var = Var(types[0])
-                outvars = (var,)
-                values.append(Tracer(builder, var))
-            else:
-                outvars = tuple([Var(t) for t in types])
-                values += [Tracer(builder, v) for v in outvars]
-            eqn = Equation(op, atoms, outvars, params, location)
-            eqn.use = use
-            builder.eqns.append(eqn)
+        values: list[Any] = list(given)
+        count = len(self.atoms) - len(values)
+        values += [None] * count
+        for part in self.parts:
+            builder = builders[part.which]
+            atoms, eqns = self.atoms.copy(), builder.eqns
+            for n in part.used:
+                x = values[n]
+                atoms[n] = x.variable if type(x) is Tracer and x.builder is builder else (
+                    builder.atom(x))
+            for op, operands, params, types, use, n in part.equations:
+                if len(types) == 1:
+                    var = atoms[n] = Var(types[0])
+                    outvars = (var,)
+                else:
+                    outvars = tuple([Var(t) for t in types])
+                    atoms[n:n + len(types)] = outvars
+                eqn = Equation(op, operands(atoms), outvars, params, location)
+                eqn.use = use
+                eqns.append(eqn)
+            for n in part.kept:
+                values[n] = Tracer(builder, atoms[n])
         return [values[r] if type(r) is int else r for r in self.results]
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
+    """A function that gives the items of these numbers, as a tuple or list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    first, behind = (numbers[0], numbers[0] + 1) if numbers else (0, 0)
+    return itemgetter(slice(first, behind))
 
 
 def marks(builders: Sequence[Builder]) -> list[tuple[int, ...]]:
@@ -74,38 +100,56 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
     builders: in the order in which one may use what another recorded.
     """
     numbers: dict[Any, int] = {x.variable: i for i, x in enumerate(given) if type(x) is Tracer}
-    count = len(given)
-    steps: list[Step] = []
+    atoms: list[Any] = [None] * len(given)
+    recorded = []
     for which, (b, mark) in enumerate(zip(builders, before, strict=True)):
         if mark[1:] != (len(b.consts), len(b.captured), len(b.meshes)):
             return None
-        for eqn in b.eqns[mark[0]:]:
-            if eqn.op.effect or eqn.op.subprograms:      # programs know where they were traced
-                return None
-            operands: list[Any] = []
-            for a in eqn.invars:
-                n = a if isinstance(a, Literal) else numbers.get(a)
+        recorded += [(which, b, eqn) for eqn in b.eqns[mark[0]:]]
+    home: dict[int, int] = {}                           # of results: the builder that has them
+    for which, _, eqn in recorded:
+        for v in eqn.outvars:
+            numbers[v] = len(atoms)
+            home[len(atoms)] = which
+            atoms.append(None)
+    parts = [Part(which) for which in range(len(builders))]
+    asked: set[int] = set()
+    for which, b, eqn in recorded:
+        if eqn.op.effect or eqn.op.subprograms:          # programs know where they were traced
+            return None
+        part, operands = parts[which], []
+        for a in eqn.invars:
+            if isinstance(a, Literal):
+                n: int | None = len(atoms)
+                atoms.append(a)
+            else:
+                n = numbers.get(a)
                 if n is None:
                     n = numbers.get(b.stands_for(a))     # type: ignore[arg-type]
                 if n is None:
                     return None
-                operands.append(n)
-            try:
-                use = eqn.use
-            except TypeError:
-                return None                              # a param cannot be hashed
-            types = tuple([v.aval for v in eqn.outvars])
-            steps.append((which, eqn.op, tuple(operands), eqn.params, types, use))
-            for v in eqn.outvars:
-                numbers[v] = count
-                count += 1
+                if home.get(n) != which and n not in part.used:
+                    part.used.append(n)
+                    asked.add(n)
+            operands.append(n)
+        try:
+            use = eqn.use
+        except TypeError:
+            return None                                  # a param cannot be hashed
+        types = tuple([v.aval for v in eqn.outvars])
+        first = numbers[eqn.outvars[0]] if types else 0
+        part.equations.append((eqn.op, _picker(operands), eqn.params, types, use, first))
     found: list[Any] = []
     for x in results:
         if type(x) is Tracer:
             x = numbers.get(x.variable)
             if x is None:
                 return None
+            asked.add(x)
         elif x is not None and type(x) is not constant:
             return None
         found.append(x)
-    return Steps(steps, found)
+    for n in sorted(asked):
+        if n in home:
+            parts[home[n]].kept.append(n)
+    return Steps(atoms, [p for p in parts if p.equations], found)

@@ -15,7 +15,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import lax
+from shardtrace import lax, nn
 from shardtrace.ir import infer
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -176,6 +176,23 @@ def test_an_equation_costs_few_python_calls(mesh, name):
         calls = python_calls(lambda: trace(f, args))
     per = calls / equations(program)
     assert per <= most, f"{per:.1f} Python calls per equation; see this module's docstring"
+
+
+def test_a_trace_costs_few_python_calls():
+    x = jnp.ones((4, 4))
+    for _ in range(2):
+        trace(lambda v: v + 1, (x,))
+    assert python_calls(lambda: trace(lambda v: v + 1, (x,))) <= 94
+
+
+def test_functions_of_several_ops_cost_few_python_calls():
+    def f(x):
+        return nn.log_softmax(nn.gelu(x)) * jnp.var(x, -1, keepdims=True) + jnp.mean(x)
+
+    x = jnp.ones((4, 4))
+    for _ in range(2):
+        program = trace(f, (x,))
+    assert python_calls(lambda: trace(f, (x,))) <= 94 + 3.5 * equations(program)
 
 
 def test_a_rule_is_evaluated_once_for_each_use_that_differs(mesh, monkeypatch):

@@ -91,11 +91,10 @@ class Remembered:
         if numbers is _NEVER:
             return None
         tracers = [x for x in given if type(x) is Tracer]
-        key = [STATE.abstract_mesh, kinds, *[x if x is None else x.aval for x in given]]
-        if len(tracers) > 1:
+        key = [STATE.abstract_mesh, kinds, *[x.aval for x in given if x is not None]]
+        if len(tracers) > 1 and len({x.variable for x in tracers}) < len(tracers):
             variables = [x.variable for x in tracers]
-            if len(set(variables)) < len(variables):
-                key += [variables.index(v) for v in variables]
+            key += [variables.index(v) for v in variables]
         if len(self.builders) > 1:
             last = self.builders[-1]
             key += [x.builder is last for x in tracers]
