@@ -29,7 +29,13 @@ from .batching import (
     to_dim,
     typed,
 )
-from .batching_programs import ANYWHERE, batch_program, replay, traced_once
+from .batching_programs import (
+    ANYWHERE,
+    batch_program,
+    mapped_results,
+    replay,
+    traced_once,
+)
 from .tracer import typeof
 
 Types = Sequence[ArrayType]
@@ -55,6 +61,17 @@ def _types(values: Sequence[Any]) -> list[ArrayType]:
     return [typeof(x) for x in values]
 
 
+def _grown(axis: MappedAxis, body: Program, consts: Mapped, carries: Mapped, items: Mapped
+           ) -> Mapped:
+    """The carries that are mapped in some iteration, as far as that can be told by looking."""
+    while True:
+        found = mapped_results(axis, body, [d is not None for d in (*consts, *carries, *items)])
+        grown: Mapped = [0 if mapped else d for d, mapped in zip(carries, found, strict=False)]
+        if grown == carries:
+            return carries
+        carries = grown
+
+
 @rule("scan")
 def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 jaxpr: Program, num_consts: int, num_carry: int, **params: Any) -> Batched:
@@ -64,7 +81,8 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
           for x, d in zip(operands[split:], dims[split:], strict=True)]
     item_dims: Mapped = [None if d is None else 0 for d in dims[split:]]
     items = [item_type(typeof(x)) for x in xs]
-    carry_dims = _joined(dims[num_consts:split], dims[num_consts:split])
+    carry_dims = _grown(axis, jaxpr, const_dims, _joined(dims[num_consts:split],
+                                                         dims[num_consts:split]), item_dims)
     while True:
         carry = _carried(operands[num_consts:split], dims[num_consts:split], carry_dims,
                          jaxpr.in_avals[num_consts:split], axis)
@@ -89,15 +107,19 @@ def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: T
     tests, test_dims = operands[:cond_nconsts], list(dims[:cond_nconsts])
     consts, const_dims = operands[cond_nconsts:split], list(dims[cond_nconsts:split])
     start, start_dims = operands[split:], dims[split:]
-    carry_dims = _joined(start_dims, start_dims)
+    carry_dims = _grown(axis, body_jaxpr, const_dims, _joined(start_dims, start_dims), [])
     avals = body_jaxpr.in_avals[body_nconsts:]
+    if mapped_results(axis, cond_jaxpr, [d is not None for d in (*test_dims, *carry_dims)])[0]:
+        carry_dims = [0] * len(carry_dims)
+    body, body_captured, out = None, [], []
     while True:
         carry = _carried(start, start_dims, carry_dims, avals, axis)
-        body, body_captured, out = batch_program(
-            axis, body_jaxpr, _types([*consts, *carry]), [*const_dims, *carry_dims],
-            _places(carry_dims))
         test, test_captured, (test_dim,) = batch_program(
             axis, cond_jaxpr, _types([*tests, *carry]), [*test_dims, *carry_dims])
+        if test_dim is None:
+            body, body_captured, out = batch_program(
+                axis, body_jaxpr, _types([*consts, *carry]), [*const_dims, *carry_dims],
+                _places(carry_dims))
         grown = _joined(carry_dims, out) if test_dim is None else [0] * len(carry_dims)
         if grown == carry_dims:
             break
@@ -174,7 +196,8 @@ def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
     for branch in branches:
         made.append(batch_program(axis, branch, given, dims[1:]))
     out = [0 if any(m[2][i] is not None for m in made) else None for i in range(len(types))]
-    made = [batch_program(axis, b, given, dims[1:], _places(out)) for b in branches]
+    made = [m if list(m[2]) == out else batch_program(axis, b, given, dims[1:], _places(out))
+            for b, m in zip(branches, made, strict=True)]
     captured = [x for _, xs, _ in made for x in xs]
     programs, before = [], 0
     for program, own, _ in made:        # all branches take what one of them captures

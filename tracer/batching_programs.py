@@ -10,11 +10,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.context import STATE
+from ..ir.location import UNKNOWN
 from ..ir.mesh import AbstractMesh
 from ..ir.op import OPS
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from .batching import Batched, Dims, MappedAxis, batch_op, rule, to_dim, typed, uses_axis
+from .batching import (
+    Batched,
+    Dims,
+    MappedAxis,
+    batch_op,
+    program_axis_names,
+    rule,
+    to_dim,
+    typed,
+    uses_axis,
+)
 from .staging import current_builder, record_mesh, trace_to_program
 from .tracer import typeof
 
@@ -75,6 +86,20 @@ def traced_once(program: Program, key: tuple[Any, ...], f: Callable[..., list[An
     return new, captured, details
 
 
+def mapped_results(axis: MappedAxis, program: Program, mapped: Sequence[bool]) -> list[bool]:
+    """Results that are mapped for sure where these operands are, told without a trace.
+
+    Nothing is told of what equations that hold programs give, nor where the axis is named: then a
+    result may be the same for all though an operand is not.
+    """
+    found: set[Atom] = {v for v, m in zip(program.invars, mapped, strict=True) if m}
+    if axis.name is None or axis.name not in program_axis_names(program):
+        for eqn in program.eqns:
+            if not eqn.op.subprograms and not found.isdisjoint(eqn.invars):
+                found.update(eqn.outvars)
+    return [a in found for a in program.outvars]
+
+
 def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Dims
            ) -> list[tuple[Any, int | None]]:
     """Bind a program's equations, batched, in the current interpreter: (result, dim) pairs."""
@@ -91,10 +116,13 @@ def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Di
 
     builder = current_builder()
     saved, context = builder.location if builder else None, STATE.abstract_mesh
+    last, under = None, UNKNOWN                # equations made of one have one location
     try:
         for eqn in program.eqns:
+            if eqn.location is not last:
+                last, under = eqn.location, eqn.location.under("batch")
             if builder is not None:
-                builder.location = eqn.location.under("batch")
+                builder.location = under
             STATE.abstract_mesh = _mesh_of(eqn, context)
             results, out = _replay_equation(axis, eqn, [read(a) for a in eqn.invars])
             for v, x, d in zip(eqn.outvars, results, out, strict=True):
