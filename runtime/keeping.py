@@ -28,7 +28,8 @@ VIEWS = frozenset({
     "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
     "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
 STEPS = 12              # equations that are computed again one after the other, at most
-AGAIN = 4               # times what is won: bytes that may be computed again
+AGAIN = 6               # times what is won: bytes that may be computed again
+SMALL = 1 << 14         # bytes that do not count
 LEAST = 1 << 20         # bytes that are worth the search
 MUCH = 1 << 62         # bytes of what cannot be kept
 
@@ -69,6 +70,8 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     again: set[Var] = set()
     for part in _parts(into):
         mine = [v for v in wanted if v in part]
+        if dear.issuperset(mine):
+            continue
         before = sum(map(price, {root(v) for v in mine}))
         if before < least:
             continue

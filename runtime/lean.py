@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ..ir.program import Atom, Equation, Program, Var
 from .flatten import FlatProgram
-from .keeping import LEAST, MUCH, VIEWS, choose, held_bytes
+from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
 from .late import late, without
 from .lean_scans import lean_scans
 
@@ -28,24 +28,22 @@ def lean_program(program: Program) -> FlatProgram:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
-    if sum([held_bytes(v.aval) for e in eqns for v in e.outvars]) < 2 * LEAST:
+    born = {v: i for i, e in enumerate(eqns) for v in e.outvars if held_bytes(v.aval) >= SMALL}
+    if sum([held_bytes(v.aval) for v in born]) < 2 * LEAST:
         return
     roots: dict[Var, Var] = {}
-    born: dict[Var, int] = {}
     last: dict[Var, int] = {}
     for i, eqn in enumerate(eqns):
         for a in eqn.invars:
             if a in born:
                 last[a] = i                     # type: ignore[index]
-        for v in eqn.outvars:
-            born[v] = i
         if eqn.op.name in VIEWS:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots.get(x, x)          # type: ignore[arg-type, assignment]
     peak, most = _peak(eqns, born, last, roots, flat.outvars)
     if most < 2 * LEAST:
         return
-    made = {v: eqns[i] for v, i in born.items() if i <= peak}
+    made = {v: eqns[i] for v, i in born.items() if i <= peak}       # small ones count as free
     stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
 
     def root(v: Var) -> Var:

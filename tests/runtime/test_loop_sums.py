@@ -31,9 +31,9 @@ def carried(monkeypatch):
     found = []
     original = control.scan_runner
 
-    def noted(body, check, nc, nk, masks, length, reverse, depths, results):
+    def noted(body, check, nc, nk, masks, length, reverse, depths, results, *more):
         found.append([shape for shape, _, _ in results])
-        run = original(body, check, nc, nk, masks, length, reverse, depths, results)
+        run = original(body, check, nc, nk, masks, length, reverse, depths, results, *more)
 
         def watched(*arrays):
             out = run(*arrays)

@@ -1,0 +1,133 @@
+"""What is cheap to compute is computed where it is read, and results stay what they are."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.ir.context import config
+from shardtrace.runtime import scanning
+from shardtrace.runtime.keeping import choose, held_bytes
+from shardtrace.sharding import AxisType
+from shardtrace.sharding import PartitionSpec as P
+
+RNG = np.random.default_rng(0)
+MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def normal(*shape, spec=()):
+    return st.device_put(RNG.normal(size=shape).astype(np.float32) / 8, P(*spec))
+
+
+def both(f, *args):
+    """By the executor that arranges programs, and by the one that does not."""
+    one = st.jit(f)(*args)
+    before = config.shardtrace_executor
+    st.config.update("shardtrace_executor", "per_device")
+    try:
+        other = st.jit(f)(*args)
+    finally:
+        st.config.update("shardtrace_executor", before)
+    for a, b in zip(st.tree.leaves(one), st.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3)
+
+
+def gelu_layers(w, x):
+    for _ in range(3):
+        x = st.nn.gelu(x @ w)
+    return (x ** 2).sum()
+
+
+def scanned(w, x):
+    def body(x, w):
+        m = x - x.mean(-1, keepdims=True)
+        n = m / jnp.sqrt((m * m).mean(-1, keepdims=True) + 1e-5)
+        return x + st.nn.gelu(n @ w), n.sum()
+    x, sums = st.lax.scan(body, x, w)
+    return (x ** 2).sum() + sums.sum()
+
+
+def recurrence(w, xs):
+    def cell(h, x):
+        h = jnp.tanh(h @ w + x)
+        return h, h
+    return (st.lax.scan(cell, jnp.zeros_like(xs[0]), xs)[1] ** 2).sum()
+
+
+def backwards(w, xs):
+    def cell(h, x):
+        h = jnp.tanh(h @ w + x)
+        return h, h
+    last, hs = st.lax.scan(cell, jnp.zeros_like(xs[0]), xs, reverse=True)
+    return (hs ** 2).sum() + last.sum()
+
+
+CASES = {
+    "layers": (gelu_layers, lambda: (normal(128, 128), normal(1024, 128, spec=("x",)))),
+    "scanned": (scanned, lambda: (normal(8, 64, 64), normal(512, 64, spec=("x",)))),
+    "recurrence": (recurrence, lambda: (normal(64, 64), normal(16, 256, 64, spec=(None, "y")))),
+    "backwards": (backwards, lambda: (normal(64, 64), normal(16, 256, 64, spec=(None, "y")))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_are_those_of_devices_alone(name):
+    f, arguments = CASES[name]
+    with st.set_mesh(MESH):
+        both(st.value_and_grad(f, (0, 1)), *arguments())
+
+
+def test_what_is_kept_is_the_cut_with_the_fewest_bytes():
+    def f(x):
+        t = jnp.tanh(x)
+        return t, 1 - t, (1 - t) * (1 + t), 0.5 * (1 + t) * x
+    program = st.make_jaxpr(f)(np.ones(256, np.float32))
+    made = {v: e for e in program.eqns for v in e.outvars}
+    t, *others = program.outvars
+    (x,) = program.invars
+
+    def price(v):
+        return held_bytes(v.aval)
+    choice = choose(others, made, price, 1)
+    assert choice.kept == {t, others[2]}                # nearer to where it is read than x
+    choice = choose([x, *others], made, price, 1)
+    assert choice.kept == {t, x}
+    assert set(others) <= choice.again and t not in choice.again
+    # Where the operand is there anyway the tanh still is not computed twice.
+    assert choose(others, made, lambda v: 0 if v is x else price(v), 1).kept == {t}
+    # What would win too little is left alone.
+    assert not choose(others, made, price, 4 * price(t)).again
+
+
+def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
+    stacks = []
+    original = scanning.empty
+
+    def noted(shape, dtype):
+        if len(shape) > 2:
+            stacks.append(shape)
+        return original(shape, dtype)
+    monkeypatch.setattr(scanning, "empty", noted)
+    with st.set_mesh(MESH):
+        w, x = CASES["scanned"][1]()
+        st.jit(st.grad(scanned, (0, 1)))(w, x)
+    # Of rows: what is left of them without their mean, their norm, operand and tanh of the
+    # gelu. And the gradient of the weights.
+    assert sorted(stacks) == [(8, 64, 64), (8, 512, 1), *[(8, 512, 64)] * 3]
+
+
+def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
+    stacks = []
+    original = scanning.empty
+
+    def noted(shape, dtype):
+        stacks.append(shape)
+        return original(shape, dtype)
+    monkeypatch.setattr(scanning, "empty", noted)
+    for f in (recurrence, backwards):
+        with st.set_mesh(MESH):
+            w, xs = CASES["recurrence"][1]()
+            st.jit(st.grad(f))(w, xs)
+        assert stacks == [(17, 256, 64)]
+        stacks.clear()
