@@ -122,7 +122,8 @@ def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
     original = scanning.empty
 
     def noted(shape, dtype):
-        stacks.append(shape)
+        if len(shape) > 2:
+            stacks.append(shape)
         return original(shape, dtype)
     monkeypatch.setattr(scanning, "empty", noted)
     for f in (recurrence, backwards):
