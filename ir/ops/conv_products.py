@@ -12,7 +12,7 @@ import numpy as np
 
 from ..pool import empty
 
-PIECE = 1 << 22                  # bytes of windows that are written out at once
+PIECE = 1 << 20                  # bytes of windows that are written out at once
 
 
 def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:

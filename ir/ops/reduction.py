@@ -37,6 +37,7 @@ from .emitting import INT32, Emitting
 from .pending import refuse
 
 Axes = tuple[int, ...]
+PIECE = 1 << 18         # bytes of an operand whose positions are found at once
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
 
@@ -302,7 +303,19 @@ def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shap
 
 def _position(function: Callable[..., Any]) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
-        return np.asarray(function(x, axis=lead + axes[0])).astype(index_dtype)
+        axis = lead + axes[0]
+        if x.nbytes <= PIECE or x.ndim == 1:
+            return np.asarray(function(x, axis=axis)).astype(index_dtype)
+        # numpy copies an operand that is read-only, or whose last dimension is another one.
+        out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
+        cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
+        step = max(1, x.shape[cut] * PIECE // x.nbytes)
+        whole = (slice(None),)
+        for i in range(0, x.shape[cut], step):
+            some = slice(i, i + step)
+            out[whole * (cut - (cut > axis)) + (some,)] = function(
+                x[whole * cut + (some,)], axis=axis)
+        return out
     return evaluate
 
 

@@ -51,6 +51,9 @@ from .split_windows import own_windows, split_dims
 sparse = lazy_import("scipy.sparse")
 
 Params = dict[str, Any]
+PIECE = 1 << 18         # bytes of rows that are added at once
+ROUNDS = 8              # updates of one place that are added one by one
+WIDE = 32               # elements of a row from which rows are added as such
 
 
 def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
@@ -214,17 +217,44 @@ def _write(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
 
 
 def _summed(at: np.ndarray, count: int, updates: np.ndarray) -> np.ndarray:
-    """[count, width] sums of the rows of updates that go to the same place."""
+    """[count, width] sums of the rows of updates that go to the same place.
+
+    By a product with a sparse 0/1 matrix.
+    """
     ones = np.ones(len(at), updates.dtype)
     pick = sparse.csc_matrix((ones, at, np.arange(len(at) + 1)), shape=(count, len(at)))
     return pick @ updates
+
+
+def _add_rows(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
+    """Add each row of updates to the row of `rows` where it belongs, in their order.
+
+    In rounds: of each place the first update, then of each that has one the second, ...
+    """
+    order = np.argsort(at, kind="stable")
+    at = at[order]
+    starts = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
+    counts = np.diff(starts, append=len(at))
+    step = max(1, PIECE // (rows.shape[1] * rows.itemsize))
+    for done in range(ROUNDS):
+        for i in range(0, len(starts), step):
+            some = starts[i:i + step]
+            rows[at[some]] += updates[order[some + done]]
+        left = counts > done + 1
+        starts, counts = starts[left], counts[left]
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        rows[at[start]] += np.add.reduce(updates[order[start + ROUNDS:start + count]], axis=0,
+                                         dtype=rows.dtype)
 
 
 def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
     def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
         width = rows.shape[1]
         if ufunc is np.add and width > 1 and updates.size > 4096 and rows.dtype != np.bool_:
-            # A product with a sparse 0/1 matrix is an order of magnitude quicker than add.at.
+            # Both are an order of magnitude quicker than add.at.
+            if width >= WIDE:
+                _add_rows(rows, at, updates)
+                return
             if len(at) >= len(rows):
                 rows += _summed(at, len(rows), updates)
                 return
