@@ -206,8 +206,9 @@ def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[tuple[int, Pa
         return
     lacking = {a for a, factors in where.items() if len(factors) != 1}
     for i, (found, _) in parts:
-        for a in where.keys() - {a for _, axes in found for a in axes} - lacking:
-            if not where[a].isdisjoint(info.carried[i]):
+        held = [a for _, axes in found for a in axes]
+        for a, factors in where.items():
+            if a not in held and a not in lacking and not factors.isdisjoint(info.carried[i]):
                 lacking.add(a)
     if info.has_other_kinds:
         passing = [f for f, factor in enumerate(info.factors)
@@ -227,22 +228,17 @@ def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[tuple[int, Pa
         del longest[-2 if len(longest) > 2 else -1]      # drop a factor, at last "no factor"
     if any([found[-1] >= 0 for found in options]):
         yield {}                            # in case that none of the others is possible
-    seen: dict[int, list[Axes]] = {}
-    for found in dict.fromkeys([found for _, (found, _) in parts]):
-        for f, order in found:
-            seen.setdefault(f, []).append(order)
     for picks in itertools.product(*options):
         sets: dict[int, list[str]] = {}
-        for a, f in zip(axes, picks, strict=True):
+        for a, f in zip(axes, picks):  # noqa: B905 (speed)
             if f >= 0:
                 sets.setdefault(f, []).append(a)
-        if not sets:
-            yield {}
+        if len(sets) + picks.count(-1) == len(axes):        # one axis a factor
+            yield {f: (sets[f][0],) for f in sorted(sets)}
             continue
-        if all([len(members) == 1 for members in sets.values()]):
-            yield {f: tuple(sets[f]) for f in sorted(sets)}
-            continue
-        orders = [_orders(members, seen.get(f, ())) for f, members in sorted(sets.items())]
+        seen = dict.fromkeys([part for _, (found, _) in parts for part in found])
+        orders = [_orders(members, [order for g, order in seen if g == f])
+                  for f, members in sorted(sets.items())]
         for combination in itertools.product(*orders):
             yield dict(zip(sorted(sets), combination, strict=True))
 

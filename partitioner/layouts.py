@@ -17,6 +17,8 @@ from ..ir.program import Program
 from ..ir.types import ArrayType, Entries, Shape
 from .choose import Choice, Layout, bridge
 from .joint_axes import Joined, Row, joint_axes
+from .prices import EXCHANGE
+from .redistribute import Share, share_received
 
 Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
 # What readers are expected to gain, per layout that they would like a value in: its price from then
@@ -27,6 +29,7 @@ WAITS, ALL = -1, 1024
 WANTED = 3                      # layouts of a goal
 UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
+_NO_SHARE: Share = ((), 0, 0)
 _LOCK = threading.Lock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever: of
@@ -60,7 +63,7 @@ class Layouts:
     """
 
     __slots__ = ("aheads", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "numbers",
-                 "prices", "served", "shapes", "table")
+                 "prices", "served", "shapes", "shares", "table")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
         self.joint = Joined(mesh, rows) if rows else None
@@ -72,6 +75,7 @@ class Layouts:
         self.kinds_of: dict[ArrayType, int] = {}
         self.shapes: list[tuple[Shape, int]] = []
         self.prices: dict[tuple[int, int, int], int] = {}
+        self.shares: dict[tuple[int, int], Share] = {}
         self.gaps: dict[tuple[int, Held, Held], int] = {}
         self.aheads: dict[tuple[int, int, Goal, Held], int] = {}
         self.memo: dict[Any, Any] = {}
@@ -137,10 +141,32 @@ class Layouts:
         key = (kind, source, target)
         found = self.prices.get(key)
         if found is None:
-            table = self.table
-            price = bridge(self.mesh, *self.shapes[kind], table[source], table[target])
+            shape, itemsize = self.shapes[kind]
+            least = self._least(source, target, shape)
+            if least is None:
+                price = bridge(self.mesh, shape, itemsize, self.table[source], self.table[target])
+            else:
+                price = least * itemsize + EXCHANGE * (least > 0)
             found = self.prices[key] = round(price * UNIT)
         return found
+
+    def _least(self, source: int, target: int, shape: Shape) -> int | None:
+        """Elements received between two layouts, where that is a share that holds for all shapes
+        which both divide; None elsewhere, and where sums are finished.
+        """
+        known = self.shares.get((source, target))
+        if known is None:
+            (have, pending), (want, other) = self.table[source], self.table[target]
+            share = share_received(self.mesh, have, want) if pending == other else None
+            known = self.shares[source, target] = share or _NO_SHARE
+        units, parts, common = known
+        for n, unit in zip(shape, units):  # noqa: B905 (speed)
+            if n % unit:
+                return None
+        if not parts:
+            return None
+        whole = math.prod(shape)
+        return whole // parts - (whole // common if common else 0)
 
     def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
         """(price, layout) of the cheapest source among those held."""

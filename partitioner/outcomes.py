@@ -168,11 +168,11 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple
     for way in _sums(layouts, task, held):
         for option in table.suggested(hints, way):
             price = option.price if way is task.sums else option.price + PASSED_ON
-            now = list(held)
-            for p, need, kind in zip(places, option.needs, kinds, strict=False):
+            now = held
+            for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
                 if p >= 0 and need not in now[p]:
                     price += nearest(kind, now[p], need)[0] // (repeats[p] if repeats else 1)
-                    now[p] = with_layout(now[p], need)
+                    now = (*now[:p], with_layout(now[p], need), *now[p + 1:])
             results = option.results
             rest = 0
             for k, (kind, home, goal, pinned) in enumerate(made):
@@ -182,7 +182,7 @@ def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple
                         results = (*results[:k], home, *results[k + 1:])
                 elif results[k] != home or goal:
                     rest += ahead(kind, home, goal, (results[k],))
-            row = (tuple(now), results)
+            row = (now, results)
             other = out.get(row)
             if other is None or price < other[1].price:
                 out[row] = (price + rest, Outcome(price, option.choice, *row),

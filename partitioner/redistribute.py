@@ -87,31 +87,43 @@ def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
     return _plan(mesh, shape, source, target, source_pending, target_pending)
 
 
-def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
-    """The elements that a plan between two layouts receives, without looking for the plan.
+# Of a value that is brought from one layout to another: what its dimensions must be multiples of,
+# into how many parts it is cut in the end, and into how many for what stays (0: nothing does).
+Share = tuple[tuple[int, ...], int, int]
 
-    Nothing is pending; plans reach this bound, but for parts of axes without common parts.
+
+def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Share | None:
+    """What a plan between two layouts receives of a value of any size, without looking for it.
+
+    Nothing is pending; plans reach this bound, but for parts of axes without common parts. None
+    where parts of axes, or axes of one device, have to be looked at one by one.
     """
     size = mesh.axis_size
-    whole = common = 1
-    for n, have, want in zip(shape, source, target, strict=True):
-        if have == want:
-            for a in have:
-                n = -(-n // size(a))
-            whole *= n
-            common *= n
-            continue
-        for a, b in zip(have, want, strict=False):
-            if a != b:
-                if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
-                    return _bound(mesh, _divided(mesh, shape, source, target), source, target)
-                common = 0                  # an axis meets another one: some keep nothing
-        tiles, wanted = _tiles(mesh, have), _tiles(mesh, want)
-        unit = math.lcm(tiles, wanted)
-        n = -(-n // unit) * unit
-        whole *= n // wanted
-        common *= n // max(tiles, wanted)
-    return whole - common
+    units = []
+    parts = common = 1
+    for have, want in zip(source, target, strict=True):
+        tiles = wanted = _tiles(mesh, have)
+        if have != want:
+            for a, b in zip(have, want, strict=False):
+                if a != b:
+                    if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
+                        return None
+                    common = 0              # an axis meets another one: some keep nothing
+            wanted = _tiles(mesh, want)
+        units.append(math.lcm(tiles, wanted))
+        parts *= wanted
+        common *= max(tiles, wanted)
+    return tuple(units), parts, common
+
+
+def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
+    """The elements that a plan between two layouts receives, without looking for the plan."""
+    share = share_received(mesh, source, target)
+    if share is None:
+        return _bound(mesh, _divided(mesh, shape, source, target), source, target)
+    units, parts, common = share
+    whole = math.prod([-(-n // unit) * unit for n, unit in zip(shape, units, strict=True)])
+    return whole // parts - (whole // common if common else 0)
 
 
 @functools.lru_cache(maxsize=16384)

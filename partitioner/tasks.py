@@ -65,8 +65,10 @@ class Table:
         key = (tuple(hints), sums)
         found = self.hinted.get(key)
         if found is None:
-            seen = tuple(dict.fromkeys([(i, self.part(i, n)) for i, layouts in enumerate(hints)
-                                        for n in layouts]))
+            parts = self.parts
+            seen = tuple(dict.fromkeys([
+                (i, parts[i, n] if (i, n) in parts else self.part(i, n))
+                for i, layouts in enumerate(hints) for n in layouts]))
             found = self.found.get((seen, sums))
             if found is None:
                 kept = _EMPTY.union(*sums)
