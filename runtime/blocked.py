@@ -45,7 +45,7 @@ class Member(NamedTuple):
 class Blocked:
     """The function of a group's operands that gives its results."""
 
-    __slots__ = ("_eqns", "_frames", "_routine", "_written")
+    __slots__ = ("_dying", "_eqns", "_frames", "_routine", "_written")
 
     def __init__(self, members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
                  rows: int) -> None:
@@ -53,11 +53,18 @@ class Blocked:
         self._routine = routine = _routine(members, operands, results, rows)
         self._frames = routine.frames
         self._written: tuple[int, ...] = ()         # results whose memory is given
+        self._dying: tuple[int, ...] = ()           # operands that may be written over
 
     def writing(self, results: Sequence[int]) -> Blocked:
         """The function that writes these results, by number, into arrays given last."""
         other = copy.copy(self)
         other._written = tuple(results)
+        return other
+
+    def over(self, operands: Sequence[int]) -> Blocked:
+        """The function that may write results over these operands, by number."""
+        other = copy.copy(self)
+        other._dying = tuple(operands)
         return other
 
     @property
@@ -75,6 +82,14 @@ class Blocked:
         if self._written:
             given = arrays[:routine.count]
             memory = dict(zip(self._written, arrays[routine.count:], strict=True))
+        if self._dying:
+            memory = dict(memory)
+            for i in self._dying:
+                x = given[i]
+                for j in routine.over.get(i, ()) if x.flags.carray else ():
+                    if j not in memory:
+                        memory[j] = x
+                        break
         if routine.stretch:
             given = list(given)
             for i, shape in routine.stretch.items():
@@ -95,7 +110,7 @@ class Routine:
     stretch: the operands that are repeated along rows, and the shapes that they then have.
     """
 
-    __slots__ = ("_calls", "_results", "_rows", "count", "frames", "group", "stretch")
+    __slots__ = ("_calls", "_results", "_rows", "count", "frames", "group", "over", "stretch")
 
     def __init__(self, calls: Sequence[tuple[Kernel, tuple[int, ...]]], count: int,
                  results: Sequence[int], rows: int) -> None:
@@ -107,6 +122,7 @@ class Routine:
         self.group: Group | None = None
         self.frames: dict[Any, Frame] = {}
         self.stretch: dict[int, Shape] = {}
+        self.over: dict[int, list[int]] = {}
 
     def ready(self) -> Group:
         with _BUILDING:
@@ -132,6 +148,8 @@ class Routine:
             values[o].root.last = len(items)
         masks = {i: mask_for(values, item, i) for i, item in enumerate(items) if item.kind == WHERE}
         scratch = assign_buffers(values, items, own, count, masks)
+        self.over = _replaceable(values, items, [o for o in range(count) if o not in self.stretch],
+                                 [values[o].shape for o in outputs])
         acts: list[tuple[Act, int | None]] = [
             (act(item, values, masks.get(i)), item.call) for i, item in enumerate(items)]
         for j, o in enumerate(outputs):
@@ -184,6 +202,29 @@ class Routine:
                     self.stretch[v] = (*out.rows, *x.rest)
             parts = {x.actual for x in sources if x.shape}
             out.actual = parts.pop() if len(parts) == 1 else np.broadcast_shapes(*parts)
+
+
+def _replaceable(values: Sequence[Value], items: Sequence[Item], operands: Sequence[int],
+                 shapes: Sequence[Shape]) -> dict[int, list[int]]:
+    """For operands the results whose memory may be theirs: no step reads the operand once one has
+    written there, but for the step that writes first, element by element. shapes: of results.
+    """
+    first: dict[int, int] = {}
+    for i, item in enumerate(items):
+        out = values[item.result]
+        if item.kind not in VIEWS and out.buffer is not None and out.buffer[0] == "out":
+            first.setdefault(out.buffer[1], i)
+    found: dict[int, list[int]] = {}
+    for o in operands:
+        x = values[o]
+        for j, i in first.items():
+            item, out = items[i], values[items[i].result]
+            alike = x.rows is not None and x.rows == out.rows and x.key == out.key and (
+                x.actual == x.rest and x.shape == shapes[j])
+            if alike and (x.last < i or (x.last == i and item.kind == CALL and all(
+                    v == o or values[v].root is not x for v in item.operands if type(v) is int))):
+                found.setdefault(o, []).append(j)
+    return found
 
 
 def _cost(item: Item, values: Sequence[Value]) -> int:

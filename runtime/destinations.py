@@ -76,7 +76,8 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     """
     out = list(calls)
     used: list[int] = []
-    partly = any([c.kernel is not None and c.kernel.changes for c in calls])
+    partly = any([isinstance(c.function, Blocked) or (c.kernel is not None and c.kernel.changes)
+                  for c in calls])
     if not owned and not partly:
         return out, used
     reads = Counter(chain.from_iterable([c.inputs for c in calls]))
@@ -84,7 +85,12 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     made: set[int] = set()                  # slots with arrays of their own
     for i, call in enumerate(calls):
         changed = None
-        if partly or not owned.keys().isdisjoint(call.inputs):
+        if isinstance(call.function, Blocked):
+            dying = [k for k, s in enumerate(call.inputs)
+                     if s in made and reads[s] == 1 and not given[s]]
+            if dying:
+                out[i] = call._replace(function=call.function.over(dying))
+        elif partly or not owned.keys().isdisjoint(call.inputs):
             changed = _changed(call)
         if changed is not None:
             function, x, inputs = changed

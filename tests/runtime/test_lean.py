@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
-from shardtrace.runtime import scanning
+from shardtrace.runtime import block_frames, scanning
 from shardtrace.runtime.keeping import choose, held_bytes
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
@@ -132,3 +132,41 @@ def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
             st.jit(st.grad(f))(w, xs)
         assert stacks == [(17, 256, 64)]
         stacks.clear()
+
+
+def test_a_group_writes_over_an_operand_that_nobody_else_reads(monkeypatch):
+    made = []
+    original = block_frames.empty
+
+    def noted(shape, dtype):
+        made.append(shape)
+        return original(shape, dtype)
+    monkeypatch.setattr(block_frames, "empty", noted)
+    x, w = (RNG.normal(size=s).astype(np.float32) for s in ((1024, 512), (512, 512)))
+
+    def over(x, w):
+        return jnp.maximum(x @ w, 0.0) - 1.0
+
+    def twice(x, w):
+        y = x @ w
+        return jnp.maximum(y, 0.0) - 1.0, y
+
+    def later(x, w):                    # the first step that writes is not the last that reads
+        y = x @ w
+        return jnp.tanh(y) * 2.0 + (y - 1.0)
+    for f, new in ((over, 0), (twice, 1)):
+        made.clear()
+        got = st.jit(f)(x, w)
+        y = x @ w
+        np.testing.assert_allclose(st.tree.leaves(got)[0], np.maximum(y, 0) - 1, rtol=1e-5,
+                                   atol=1e-4)
+        assert made.count((1024, 512)) == new
+
+    def repeated(x, w):                 # what is repeated along the rows is smaller than the result
+        y = x @ w
+        return x - (y + 1.0).sum(-1, keepdims=True) * 0.5, y.reshape(2, 512, 512) + 1.0
+    y = x @ w
+    a, b = st.jit(repeated)(x, w)
+    np.testing.assert_allclose(a, x - (y + 1).sum(-1, keepdims=True) * 0.5, rtol=1e-4, atol=1e-2)
+    np.testing.assert_allclose(b, y.reshape(2, 512, 512) + 1, rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(st.jit(later)(x, w), np.tanh(y) * 2 + y - 1, rtol=1e-5, atol=1e-4)
