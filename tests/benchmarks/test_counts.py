@@ -153,7 +153,8 @@ def _some_layers(arguments: tuple[Any, Any]) -> tuple[Any, Any]:
 def test_a_run_allocates_no_more_than_plain_numpy(name: str, bound: float) -> None:
     p = suite.names()[name]
     if name.startswith("24 layers"):        # four of them
-        p = dataclasses.replace(p, arguments=lambda rng: _some_layers(p.arguments(rng)))
+        whole = p.arguments
+        p = dataclasses.replace(p, arguments=lambda rng: _some_layers(whole(rng)))
     plain = worker.Worker("numpy", p).allocated()
     lib = library.Library("shardtrace", p.mesh, p.explicit)
     with lib.context():
