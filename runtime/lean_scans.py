@@ -134,10 +134,10 @@ def _rewrite(flat: FlatProgram, i: int, j: int, a: _Body, b: _Body, mine: dict[V
     rest = [(x, p) for x, p in zip(b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True)
             if x not in gone]
     renamed = {v: Var(v.aval, v.name) for v in again}
-    where = {**names, **renamed}
+    where: dict[Any, Any] = {**names, **renamed}
     formulas = {renamed[v]: made[v].on([where.get(x, x) for x in made[v].invars], (renamed[v],))
                 for v in again}
-    reads = {p: where[a.stacks[x]] for x, p in zip(
+    reads: dict[Any, Any] = {p: where[a.stacks[x]] for x, p in zip(  # type: ignore[index]
         b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True) if x in gone}
     body = [e if reads.keys().isdisjoint(e.invars) else
             e.on([reads.get(x, x) for x in e.invars], e.outvars) for e in b.flat.eqns]
