@@ -89,7 +89,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
             dying = [k for k, s in enumerate(call.inputs)
                      if s in made and reads[s] == 1 and not given[s]]
             if dying:
-                out[i] = call._replace(function=call.function.over(dying))
+                out[i] = call._replace(function=call.function.over(dying), changes=True)
         elif partly or not owned.keys().isdisjoint(call.inputs):
             changed = _changed(call)
         if changed is not None:

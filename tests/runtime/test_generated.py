@@ -66,6 +66,16 @@ def test_what_is_computed_of_constants_alone_stays_as_it_is(long, monkeypatch):
 
 
 @pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
+def test_groups_write_over_nothing_that_was_computed_of_constants(long, monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    monkeypatch.setattr(plan, "LONG", long)
+    c, x = np.ones((256, 256), np.uint8), np.full((256, 256), 3, np.uint8)
+    f = st.jit(lambda x: (jnp.sort(c, axis=1) + x) * x - x)
+    for _ in range(4):
+        np.testing.assert_array_equal(f(x), np.full((256, 256), 9, np.uint8))
+
+
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
 def test_arguments_and_what_others_hold_are_not_written_over(long, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 0)
     monkeypatch.setattr(plan, "LONG", long)
