@@ -38,11 +38,14 @@ def insert_reshards(program: Program) -> Program:
 def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
                repeats: dict[Var, int], waits: dict[int, int]) -> Program:
     """repeats, waits: as of `Planner`."""
-    tasks = Tasks(layouts, origins)
-    members = [tasks.of(eqn) for eqn in program.eqns]
-    if all([len(parts) == 1 and parts[0].task.at_rest for parts in members]):
-        return program.replace(level=Level.RESHARDED)       # there is nothing to choose or to move
-    return _Chooser(program, origins, Planner(layouts, program, members, repeats, waits)).run()
+    with phase("choose", len(program.eqns)):
+        tasks = Tasks(layouts, origins)
+        members = [tasks.of(eqn) for eqn in program.eqns]
+        if all([len(parts) == 1 and parts[0].task.at_rest for parts in members]):
+            return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
+        planner = Planner(layouts, program, members, repeats, waits)
+        plan = planner.run()
+    return _Chooser(program, origins, planner).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
@@ -65,10 +68,9 @@ class _Chooser:
         self.produced: dict[Var, tuple[Location, str]] = {}
         self.same: dict[tuple[int, Any], bool] = {}     # see `as_it_is`
 
-    def run(self) -> Program:
+    def run(self, plan: Sequence[Choice | None]) -> Program:
+        """plan: the choice of every equation; None where there is none to make."""
         program = self.program
-        with phase("choose", len(program.eqns)):
-            plan = self.planner.run()
         env, eqns = self.env, self.eqns
         for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
             if choice is not None:
