@@ -20,7 +20,7 @@ from ..ir.location import Location, capture
 from ..ir.op import Op
 from ..ir.spec import PartitionSpec
 from .staging import Builder
-from .steps import Steps, marks, steps_since
+from .steps import MISS, Steps, marks, steps_since
 from .tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,7 +33,7 @@ _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
 
 def composed(f: F) -> F:
     """A decorator; see this module's docstring."""
-    table: dict[Any, tuple[Steps, bool]] = {}
+    table: dict[Any, tuple[Steps, bool] | None] = {}
     REMEMBERED.append(table)
 
     @functools.wraps(f)
@@ -55,7 +55,12 @@ def composed(f: F) -> F:
             variables = [x.variable for x in given]
             parts.append(tuple([variables.index(v) for v in variables]))
         key = tuple(parts)
-        found = table.get(key)
+        found = table.get(key, MISS)
+        if found is MISS:
+            if len(table) > MOST:
+                table.clear()
+            table[key] = None                  # steps are worth making for what comes again
+            return f(*args, **kwargs)
         if found is not None:
             steps, several = found
             results = steps.repeat((builder,), given, builder.location or capture())
@@ -67,8 +72,6 @@ def composed(f: F) -> F:
                 [type(e.location) is Location for e in builder.eqns[before[0][0]:]])):
             steps = steps_since(before, (builder,), given, result if several else (result,))
             if steps is not None:
-                if len(table) > MOST:
-                    table.clear()
                 table[key] = steps, several
         return result
 

@@ -18,6 +18,8 @@ from ..ir.use import Use
 from .staging import Builder
 from .tracer import Tracer
 
+MISS = object()          # what was not met before
+
 
 class Part:
     """What one builder records.

@@ -48,7 +48,7 @@ def program(f: Any, *args: Any) -> Any:
 
 
 def both_ways(f: Any, *args: Any) -> tuple[Any, Any]:
-    for _ in range(2):
+    for _ in range(3):
         remembered = program(f, *args)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(composed, "BUILDERS", set())

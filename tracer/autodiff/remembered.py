@@ -18,7 +18,7 @@ from ...ir.location import Location
 from ...ir.op import LinearOperand
 from ...ir.program import Equation
 from ..staging import Builder
-from ..steps import marks, steps_since
+from ..steps import MISS, marks, steps_since
 from ..tracer import Tracer
 from .replay import Scalar
 
@@ -68,7 +68,10 @@ class Remembered:
         if place is None:
             return rule()
         table, key = place
-        steps = table.get(key)
+        steps = table.get(key, MISS)
+        if steps is MISS:
+            table[key] = None                  # steps are worth making for what comes again
+            return rule()
         if steps is not None:
             return steps.repeat(self.builders, given, location)
         before = marks(self.builders)
