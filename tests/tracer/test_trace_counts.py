@@ -218,7 +218,8 @@ def test_calls_grow_with_the_equations_alone():
         return f
 
     x = jnp.ones((4, 4))
-    trace(repeated(2), (x,))
+    for _ in range(3):                  # what comes again is remembered
+        trace(repeated(2), (x,))
     few, many = (python_calls(lambda n=n: trace(repeated(n), (x,))) for n in (200, 2000))
     assert 9 < many / few < 10.1
 
@@ -236,20 +237,26 @@ def test_the_number_of_devices_costs_no_call(f):
 
 # -- calls of jitted functions ---------------------------------------------------------------------
 
+def settled(f, *args):
+    """Called until nothing is learned any more: the plan is written out when it has run twice."""
+    for _ in range(5):
+        f(*args)
+
+
 def test_a_call_of_a_jitted_function_is_few_python_calls(mesh):
     f = st.jit(lambda v: v + 1)
     x = put(mesh, 8, 8, spec=("X",))
-    f(f(x))
-    assert python_calls(lambda: f(x)) <= 36
+    settled(f, x)
+    assert python_calls(lambda: f(x)) <= 20
 
 
 def test_a_leaf_of_a_call_costs_few_python_calls(mesh):
     tree = {f"p{i}": {"w": put(mesh, 8, 8, spec=("X",)), "b": put(mesh, 8)} for i in range(50)}
     f = st.jit(lambda t: st.tree.map(lambda a: a * 2, t))
-    f(f(tree))
+    settled(f, tree)
     one = st.jit(lambda v: v * 2)
     x = tree["p0"]["w"]
-    one(one(x))
+    settled(one, x)
     per_leaf = (python_calls(lambda: f(tree)) - python_calls(lambda: one(x))) / 99
     assert per_leaf <= 6, f"{per_leaf:.1f} Python calls per leaf, with one multiplication each"
 
@@ -258,7 +265,8 @@ def test_a_leaf_that_is_not_used_costs_no_python_call(mesh):
     leaves = [put(mesh, 8) for _ in range(100)]
     f = st.jit(lambda v, rest: v + 1)
     x = leaves[0]
-    f(x, leaves), f(x, leaves[:1])
+    settled(f, x, leaves)
+    settled(f, x, leaves[:1])
     assert python_calls(lambda: f(x, leaves)) == python_calls(lambda: f(x, leaves[:1]))
 
 
