@@ -57,6 +57,11 @@ SOURCES = """\
 - **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
   lambda outside of jit, gives the same program from the same lines each time: it is partitioned
   and planned once.
+- **What functions record is recorded again.** A softmax, a derivative rule, an op under `vmap`, the
+  border of a `shard_map`: for arguments of the same types their equations are known.
+- **A call is known by one key**, made of the keys that its arguments carry.
+- **Little is held at a time.** What a derivative reads late, and is soon computed from what is held
+  anyway, is computed there; groups of elementwise steps write over operands that end with them.
 - **The garbage collector rests** while programs, which are graphs of small objects that stay
   alive, are traced, differentiated, partitioned and parsed.
 - **What is seldom needed loads when first used**: the parser, reports, scipy, rich.
