@@ -55,7 +55,7 @@ def composed(f: F) -> F:
             variables = [x.variable for x in given]
             parts.append(tuple([variables.index(v) for v in variables]))
         key = tuple(parts)
-        found = table.get(key, MISS)
+        found: Any = table.get(key, MISS)
         if found is MISS:
             if len(table) > MOST:
                 table.clear()
