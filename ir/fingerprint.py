@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from .collector import collector_paused
-from .location import Location
 from .program import Equation, Literal, Program
 
 MOST_BYTES = 1 << 20        # of captured arrays: whoever keeps a program keeps these alive
@@ -47,7 +46,7 @@ def _program(program: Program) -> tuple:
         consts.append((v.aval, v.name, _captured(value)))
     rows: list[Any] = []
     for eqn in program.eqns:
-        rows += _use(eqn), _location(eqn.location), eqn.reason
+        rows += _use(eqn), eqn.location.key, eqn.reason
         for a in eqn.invars:
             rows.append(_literal(a) if type(a) is Literal else numbers[a])
         for v in eqn.outvars:
@@ -96,10 +95,3 @@ def _captured(value: Any) -> Any:
 def _bytes(value: Any) -> tuple:
     array = np.asarray(getattr(value, "value", value))
     return array.dtype, array.tobytes()
-
-
-def _location(location: Location) -> tuple:
-    if location._code is None:
-        return location._span, location.scope, location.transform
-    # Of one code object there may be equal ones, from other files.
-    return id(location._code), location._lasti, location.scope, location.transform

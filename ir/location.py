@@ -68,6 +68,14 @@ class Location:
         path = f"{scope}/{self.scope}" if self.scope else scope
         return Location(self._code, self._lasti, path, span=self._span, transform=self.transform)
 
+    @property
+    def key(self) -> tuple:
+        """Equal for equal places, as long as one of these locations lives. Of one code object there
+        may be equal ones from other files, so its identity counts.
+        """
+        place = self._span if self._code is None else (id(self._code), self._lasti)
+        return place, self.scope, self.transform
+
     def _resolve(self) -> tuple:
         if self._span is None:
             self._span = _span_of(self._code, self._lasti)

@@ -6,10 +6,12 @@ function nor inference runs again. Who keeps steps must have all of that in his 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ..ir.context import STATE, trace_settings
 from ..ir.location import Location
 from ..ir.op import Op
 from ..ir.program import Equation, Literal, Var
@@ -19,6 +21,25 @@ from .staging import Builder
 from .tracer import Tracer
 
 MISS = object()          # what was not met before
+
+
+class _Owner:
+    """All that rules look at besides what they are given: steps are kept in uses under it."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, *what: Hashable) -> None:
+        self.what = what
+
+
+_owner = functools.lru_cache(maxsize=128)(_Owner)
+
+
+def owner_of(kind: Hashable) -> _Owner:
+    """The owner of the steps of one kind of rule in the current context."""
+    state = STATE
+    return _owner(kind, trace_settings(), state.mesh, state.named_axes, state.mapped_mesh_axes,
+                  state.spmd_axes, state.check_vma)
 
 
 class Part:

@@ -100,7 +100,8 @@ def test_what_is_kept_is_the_cut_with_the_fewest_bytes():
     assert not choose(others, made, price, 4 * price(t)).again
 
 
-def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
+def stacked(monkeypatch):
+    """The shapes, from now on, of what scans make to stack matrices in."""
     stacks = []
     original = scanning.empty
 
@@ -109,6 +110,11 @@ def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
             stacks.append(shape)
         return original(shape, dtype)
     monkeypatch.setattr(scanning, "empty", noted)
+    return stacks
+
+
+def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
+    stacks = stacked(monkeypatch)
     with st.set_mesh(MESH):
         w, x = CASES["scanned"][1]()
         st.jit(st.grad(scanned, (0, 1)))(w, x)
@@ -118,14 +124,7 @@ def test_a_scan_does_not_stack_what_its_derivative_can_compute(monkeypatch):
 
 
 def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
-    stacks = []
-    original = scanning.empty
-
-    def noted(shape, dtype):
-        if len(shape) > 2:
-            stacks.append(shape)
-        return original(shape, dtype)
-    monkeypatch.setattr(scanning, "empty", noted)
+    stacks = stacked(monkeypatch)
     for f in (recurrence, backwards):
         with st.set_mesh(MESH):
             w, xs = CASES["recurrence"][1]()

@@ -7,33 +7,19 @@ runs. Rules that use anything else (programs, constants, meshes) are not remembe
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...ir.context import STATE, trace_settings
+from ...ir.context import STATE
 from ...ir.location import Location
 from ...ir.op import LinearOperand
 from ...ir.program import Equation
 from ..staging import Builder
-from ..steps import MISS, marks, steps_since
+from ..steps import MISS, marks, owner_of, steps_since
 from ..tracer import Tracer
 from .replay import Scalar
-
-
-class _Owner:
-    """All that rules look at besides what they are given: steps are kept in uses under it."""
-
-    __slots__ = ("what",)
-
-    def __init__(self, what: Any) -> None:
-        self.what = what
-
-
-_owner = functools.lru_cache(maxsize=64)(_Owner)
-
 
 # Of the classes of what a rule is given: whether numbers are among it; _NEVER for what is not
 # remembered.
@@ -56,10 +42,8 @@ class Remembered:
     __slots__ = ("builders", "owner")
 
     def __init__(self, kind: str, builders: tuple[Builder, ...]) -> None:
-        state = STATE
         self.builders = builders
-        self.owner = _owner((kind, trace_settings(), state.mesh, state.named_axes,
-                             state.mapped_mesh_axes, state.spmd_axes, state.check_vma))
+        self.owner = owner_of(kind)
 
     def apply(self, eqn: Equation, given: Sequence[Any], location: Location,
               rule: Callable[[], Sequence[Any]]) -> Sequence[Any]:
@@ -114,6 +98,7 @@ class Remembered:
         if use.identity is not use:
             return None                            # not one object for all that are equal
         return use.tables.get(self.owner) or use.table(self.owner), tuple(key)
+
 
 def remembered(kind: str, builders: Any) -> Remembered | None:
     """For rules under `builders`, one or a tuple; None where something else runs them, or somebody
