@@ -64,8 +64,6 @@ def placed_sharding(x: Any) -> Sharding | None:
     return None
 
 
-
-
 _KEY = attrgetter("_key")
 
 
@@ -313,7 +311,6 @@ class Executable:
             if kind is not None:
                 report(self.partitioned.stages["traced"], leaves, kind, kinds)
         return out
-
 
     def on_data(self, leaves: Sequence[Any]) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]
                                                          ] | None:

@@ -12,14 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from .blocked import Blocked
 from .calls import Call
+from .generated import BY_NAME
 from .recording import CALL, VIEWS, Recording
-
-# Their third argument may not be the result: numpy warns.
-_NAMED_ONLY = frozenset({np.maximum, np.minimum})
 
 
 def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable[[], int]
@@ -62,7 +58,7 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     if recording is None or len(recording.steps) != 1:
         return None
     (step,) = recording.steps
-    if (step.kind != CALL or step.function in _NAMED_ONLY
+    if (step.kind != CALL or step.function in BY_NAME
             or not all(type(v) is int for v in step.operands)):
         return None
     return step.function, tuple(call.inputs[v] for v in step.operands)
