@@ -24,6 +24,8 @@ falls on all alike; figures are medians over the rounds.
   second. JAX is charged `lower().compile()` alone.
 - *again*: the same where a program that cannot be told from this one was partitioned before, as
   in a loop that jits a lambda; otherwise such programs are forgotten before each measurement.
+- *new trace*, *new first*: both in a process of each library that has traced nothing before, where
+  no rule has been asked for; the library's import is no part of them, what it loads later is.
 - *run*: a call of the jitted function until its results are there; calls of less than 2 ms are
   timed many at a time.
 - *memory*: the peak that `tracemalloc` sees beyond the arguments in four runs after all caches were

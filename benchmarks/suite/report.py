@@ -9,6 +9,7 @@ from .library import PROGRAMS
 from .race import Times
 
 COLUMNS = {"trace": "trace / JAX", "first": "first / JAX", "again": "again / JAX",
+           "new trace": "new trace / JAX", "new first": "new first / JAX",
            "numpy": "run / numpy", "jax": "run / JAX", "allocated": "memory / numpy",
            "resident": "resident / numpy"}
 
@@ -30,6 +31,8 @@ class Report:
         pairs = {"trace": (own.median("trace"), jax.median("trace")),
                  "first": (own.first_extra, jax.median("compile")),
                  "again": (own.median("again"), jax.median("compile")),
+                 **{kind: (own.median(kind), jax.median(kind))
+                    for kind in ("new trace", "new first")},
                  "numpy": (own.median("steady"), plain.median("steady")),
                  "jax": (own.median("steady"), jax.median("steady")),
                  **{kind: (getattr(own, kind), getattr(plain, kind))
