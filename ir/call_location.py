@@ -35,6 +35,10 @@ class CallLocation(Location):
         super().__init__(*frames[0], scope)
         self._outer = frames[1:]
 
+    @property
+    def key(self) -> tuple:
+        return (*super().key, *[(id(code), lasti) for code, lasti in self._outer])
+
     def _resolve(self) -> tuple:
         if self._span is None:
             for code, lasti in [(self._code, self._lasti), *self._outer]:
@@ -45,13 +49,10 @@ class CallLocation(Location):
                     break
         return self._span
 
-    def under(self, transform: str) -> Location:
-        self._resolve()
-        return super().under(transform)
-
-    def within(self, scope: str) -> Location:
-        self._resolve()
-        return super().within(scope)
+    def _copy(self) -> Location:
+        new = CallLocation([(self._code, self._lasti), *self._outer])  # type: ignore[list-item]
+        new._span = self._span
+        return new
 
 
 def capture_call() -> Location:

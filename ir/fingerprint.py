@@ -45,8 +45,13 @@ def _program(program: Program) -> tuple:
         numbers[v] = len(numbers)
         consts.append((v.aval, v.name, _captured(value)))
     rows: list[Any] = []
+    last = place = None
     for eqn in program.eqns:
-        rows += _use(eqn), eqn.location.key, eqn.reason
+        if eqn.location is not last:            # equations made of one have one location
+            last = eqn.location
+            place = last.key
+        use: Any = eqn.use
+        rows += use if use.identity is use else _params(eqn), place, eqn.reason
         for a in eqn.invars:
             rows.append(_literal(a) if type(a) is Literal else numbers[a])
         for v in eqn.outvars:
@@ -58,11 +63,8 @@ def _program(program: Program) -> tuple:
             tuple([_literal(a) if type(a) is Literal else numbers[a] for a in program.outvars]))
 
 
-def _use(eqn: Equation) -> Any:
-    """The op and its params."""
-    use = eqn.use
-    if use.identity is use:
-        return use
+def _params(eqn: Equation) -> tuple:
+    """The op and its params, where equal ones are not one use."""
     return (eqn.op, *[(name, _param(value)) for name, value in eqn.params.items()])
 
 

@@ -56,8 +56,8 @@ class Location:
 
     def under(self, transform: str) -> Location:
         """The same place, for an equation that `transform` made out of the user's one."""
-        new = Location(self._code, self._lasti, self.scope)
-        new._span = self._span
+        new = self._copy()
+        new.scope = self.scope
         new.transform = f"{transform}({self.transform})" if self.transform else transform
         return new
 
@@ -65,8 +65,14 @@ class Location:
         """The same place, `scope` being around it."""
         if not scope:
             return self
-        path = f"{scope}/{self.scope}" if self.scope else scope
-        return Location(self._code, self._lasti, path, span=self._span, transform=self.transform)
+        new = self._copy()
+        new.scope = f"{scope}/{self.scope}" if self.scope else scope
+        new.transform = self.transform
+        return new
+
+    def _copy(self) -> Location:
+        """The same place, without a scope or a transformation."""
+        return Location(self._code, self._lasti, span=self._span)
 
     @property
     def key(self) -> tuple:

@@ -1,6 +1,9 @@
 """A layout asked for in a helper that only passes a value on stands where that is called."""
+import pytest
+
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.ir import call_location
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -61,3 +64,21 @@ def test_derivatives_keep_the_place():
     found = {e.location.line - f.__code__.co_firstlineno for e in program.eqns
              if e.primitive.name == "sharding_constraint"}
     assert found == {1}
+
+
+def test_no_source_is_read_before_somebody_asks(monkeypatch):
+    monkeypatch.setattr(call_location, "_passing", lambda *_: pytest.fail("a file was parsed"))
+    with st.set_mesh(MESH):
+        program = st.jit(st.grad(lambda v: (passed_on(v, "x") ** 2).sum())).trace(
+            jnp.ones((8, 8))).jaxpr
+    places = [e.location for e in program.eqns if e.primitive.name == "sharding_constraint"]
+    assert {p.transform for p in places} == {"jvp", "transpose(jvp)"}
+    monkeypatch.undo()
+    assert {p.function for p in places} == {"<lambda>"}
+
+
+def test_two_calls_of_a_helper_are_two_places():
+    def f(v):
+        return passed_on(passed_on(v, "x"), None, "x")
+    first, second = st.jit(f).trace(jnp.ones((8, 8))).jaxpr.eqns
+    assert first.location.key != second.location.key

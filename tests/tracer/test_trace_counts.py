@@ -280,6 +280,8 @@ HEAVY = ("scipy", "networkx", "lark", "rich", "opt_einsum", "jax", "shardtrace.r
     ("import shardtrace", ("numpy", "optree", "shardtrace.ir")),
     ("import shardtrace.numpy", ()),
     ("import shardtrace as st, shardtrace.numpy as jnp; st.jit(lambda x: jnp.sin(x) + 1)(1.0)", ()),
+    ("import shardtrace as st, shardtrace.numpy as jnp; "
+     "st.jit(lambda x: jnp.einsum('ij,jk->ki', x, x))(jnp.ones((2, 2)))", ()),
 ])
 def test_heavy_modules_are_loaded_when_first_used(program, more):
     code = f"import sys; {program}; print(*sorted(sys.modules))"

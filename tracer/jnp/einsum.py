@@ -75,9 +75,36 @@ class _OfShape:
 @functools.lru_cache(maxsize=1024)
 def _contractions(subscripts: str, shapes: tuple[tuple[int, ...], ...], kind: str) -> list[Any]:
     """The contractions of operands of these shapes: programs repeat them a lot."""
+    if len(shapes) <= 2:
+        only = _only_contraction(subscripts, shapes)
+        if only is not None:
+            return [only]
     _, found = opt_einsum.contract_path(subscripts, *map(_OfShape, shapes), einsum_call=True,
                                         use_blas=True, optimize=kind)
     return [c[:3] for c in found]
+
+
+def _only_contraction(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Any:
+    """The contraction of one or two operands, of which there is no order to choose. None where the
+    subscripts hold more than plain names, or do not fit: opt_einsum reads or refuses them."""
+    inputs, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms = inputs.split(",")
+    found = "".join(terms)
+    if not arrow:
+        result = "".join(sorted([n for n in found if found.count(n) == 1]))
+    if len(terms) != len(shapes) or not (found + result).isalpha() or not found.isascii():
+        return None
+    if len({*result}) != len(result) or not {*result} <= {*found}:
+        return None
+    sizes: dict[str, int] = {}
+    for names, shape in zip(terms, shapes, strict=True):
+        if len(names) != len(shape):
+            return None
+        for name, size in zip(names, shape, strict=True):
+            if size != 1 and sizes.setdefault(name, size) != size:
+                return None
+    positions = tuple(range(len(terms)))[::-1]
+    return positions, frozenset(found).difference(result), f"{','.join(terms[::-1])}->{result}"
 
 
 @composed
