@@ -19,6 +19,7 @@ from ..runtime.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate, stage
 from ..tracer.tracer import typeof
+from .boundary import Boundary
 from .executable import Executable
 from .jit import Jitted
 from .programs import further
@@ -50,14 +51,39 @@ def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractM
     return done
 
 
+class ChangedBoundary(Boundary):
+    """Another boundary, with other specs for some arguments and results, by position."""
+
+    def __init__(self, base: Boundary, mesh: Any, arg_specs: dict[int, Any],
+                 result_specs: dict[int, Any]) -> None:
+        super().__init__(base.in_shardings, base.out_shardings, base.arguments, base.api)
+        self._mesh, self._arg_specs, self._result_specs = mesh, arg_specs, result_specs
+
+    def given_in(self, leaves: Sequence[Any], in_tree: Any, program: Program
+                 ) -> list[Sharding | None]:
+        if self.in_shardings is not None:       # of those that change nothing is asked any more
+            leaves = [v.aval if i in self._arg_specs else x
+                      for i, (x, v) in enumerate(zip(leaves, program.invars, strict=True))]
+        return self._with(super().given_in(leaves, in_tree, program), self._arg_specs)
+
+    def asked_out(self, program: Program, out_tree: Any) -> list[Sharding | None]:
+        return self._with(super().asked_out(program, out_tree), self._result_specs)
+
+    def _with(self, shardings: list[Sharding | None], specs: dict[int, Any]
+              ) -> list[Sharding | None]:
+        return [NamedSharding(self._mesh, specs[i]) if i in specs else s
+                for i, s in enumerate(shardings)]
+
+
 class Changed(Jitted):
     """A jitted function with changes made; behaves as the other for the same arguments."""
 
     def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any) -> None:
-        super().__init__(base._f, base._in_shardings, base._out_shardings, base.arguments,
-                         base.inline, base.keep_unused, base._device, base._options)
+        self._arg_specs = arg_specs(changes)
+        boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
+        super().__init__(base._f, boundary, base.inline, base.keep_unused, base._device,
+                         base._options)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
-        self._arg_specs, self._result_specs = arg_specs(changes), result_specs(changes)
         self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
@@ -94,27 +120,6 @@ class Changed(Jitted):
             found = (changed_program(program, self._changes, mesh), out_tree, captured)
             self._traces[key] = found
         return found
-
-    def _given_in_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
-                            ) -> list[Sharding | None]:
-        if self._in_shardings is None or not self._arg_specs:
-            given = super()._given_in_shardings(leaves, in_tree, program)
-        else:       # what was asked for before no longer holds for those that change
-            bare = [None if i in self._arg_specs else x for i, x in enumerate(leaves)]
-            given = self._unchecked(bare, leaves, in_tree, program)
-        return [NamedSharding(self._mesh, self._arg_specs[i]) if i in self._arg_specs else s
-                for i, s in enumerate(given)]
-
-    def _unchecked(self, bare: Sequence[Any], leaves: Sequence[Any], in_tree: Any,
-                   program: Program) -> list[Sharding | None]:
-        types = [v.aval if x is None else x
-                 for x, v in zip(bare, program.invars, strict=True)]
-        return super()._given_in_shardings(types, in_tree, program)
-
-    def _asked_out_shardings(self, program: Program, out_tree: Any) -> list[Sharding | None]:
-        asked = super()._asked_out_shardings(program, out_tree)
-        return [NamedSharding(self._mesh, self._result_specs[i]) if i in self._result_specs else s
-                for i, s in enumerate(asked)]
 
 
 class TracedSubject:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import threading
 import types
 import warnings
@@ -20,20 +19,17 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..ir.array import Array
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
-from ..ir.formats import Format, Layout, kept_layout
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
 from ..ir.phases import phase
 from ..ir.process import process_identity
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import Sharding, SingleDeviceSharding
+from ..ir.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
@@ -47,16 +43,12 @@ from ..tracer.staging import current_builder, record_mesh, trace_to_program
 from ..tracer.tracer import Tracer, typeof
 from .asked_shardings import (
     check_asked,
-    check_fits,
-    check_one_process,
-    check_positional,
     checked_device,
-    constrained,
-    is_sharding,
-    resolved,
 )
+from .boundary import Boundary
 from .calls import MISS, QuickCalls
-from .executable import DEFAULT_OPTIONS, Executable, leaf_keys, placed_sharding
+from .donation import donated
+from .executable import DEFAULT_OPTIONS, Executable, leaf_keys
 from .seen import WATCH
 from .stages import Lowered, Traced
 
@@ -82,20 +74,18 @@ def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
 class Jitted:
     """A jitted function; see `jit`."""
 
-    def __init__(self, f: Callable[..., Any], in_shardings: Any, out_shardings: Any,
-                 arguments: Arguments, inline: bool, keep_unused: bool,
+    def __init__(self, f: Callable[..., Any], boundary: Boundary, inline: bool, keep_unused: bool,
                  device: Device | None = None, options: dict[str, Any] | None = None) -> None:
         functools.update_wrapper(self, f)
         self._f = f
-        self._in_shardings, self._out_shardings = in_shardings, out_shardings
-        self.arguments = arguments
+        self._boundary = boundary
+        self.arguments = boundary.arguments
         self.inline, self.keep_unused = inline, keep_unused
         self._device, self._options = device, options
-        self._api = "jit"        # what users called this by
         self._partition_options = DEFAULT_OPTIONS
-        self._traces = _traces_of(f, arguments)
+        self._traces = _traces_of(f, boundary.arguments)
         self._executables: dict[Any, Any] = {}
-        self._quick = QuickCalls(arguments)
+        self._quick = QuickCalls(boundary.arguments)
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
@@ -112,7 +102,7 @@ class Jitted:
         if state.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
         if kwargs:
-            self._check_kwargs(traced_kwargs)
+            self._boundary.check_kwargs(traced_kwargs)
         if self._device is not None:
             leaves = self._on_device(leaves)
         try:
@@ -133,7 +123,7 @@ class Jitted:
                 self._executables[key] = found
         executable, rebuild = found
         results = executable(leaves)
-        gone, unusable = self._donated(traced_args, traced_kwargs, leaves, results)
+        gone, unusable = donated(self.arguments, traced_args, traced_kwargs, leaves, results)
         for i in gone:
             leaves[i].delete()
         if unusable:
@@ -152,8 +142,8 @@ class Jitted:
             raise ValueError("`compiler_options` can only be passed to top-level `jax.jit`. Got "
                              f"compiler_options={self._options} specified on a nested jit with "
                              f"name: {_function_name(self._f)}")
-        if self._in_shardings is not None:
-            leaves = self._constrained_arguments(leaves, in_tree)
+        if self._boundary.in_shardings is not None:
+            leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         for mesh in program.memo.get("meshes", ()):
             record_mesh(mesh)                    # traced before, perhaps: named here all the same
@@ -161,26 +151,9 @@ class Jitted:
             results = evaluate(program, [*captured, *leaves])
         else:
             results = jit_p.bind(*captured, *leaves, name=program.name, jaxpr=program, inline=False)
-        if self._out_shardings is not None:
-            results = self._constrained_results(results, out_tree)
+        if self._boundary.out_shardings is not None:
+            results = self._boundary.constrained_results(results, out_tree)
         return tree.unflatten(out_tree, results)
-
-    def _constrained_arguments(self, leaves: list[Any], in_tree: Any) -> list[Any]:
-        args, kwargs = tree.unflatten(in_tree, leaves)
-        self._check_kwargs(kwargs)
-        names = self.arguments.leaf_names(args, kwargs)
-
-        def check(sharding: Sharding, x: Any, i: int) -> None:
-            check_fits(sharding, typeof(x), f"arguments with pytree key path {names[i]}")
-
-        return constrained(leaves, self._in_prefix(args), "in_shardings", self._api, check)
-
-    def _constrained_results(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
-        def check(sharding: Sharding, x: Any, i: int) -> None:
-            check_fits(sharding, typeof(x), f"outputs with pytree key path {_result(i, results)}")
-
-        return constrained(results, self._out_prefix(results, out_tree), "out_shardings",
-                           self._api, check)
 
     def _on_device(self, leaves: list[Any]) -> list[Any]:
         """The arguments on the device that jit was given, wherever they are."""
@@ -227,8 +200,8 @@ class Jitted:
         names = self.arguments.names_by_position(len(leaves)) if plain else (
             self.arguments.leaf_names(*tree.unflatten(in_tree, leaves)))
         if config.read("jax_no_tracing"):
-            raise RuntimeError(f"re-tracing function {_function_name(self._f)} for `{self._api}`, "
-                               "but 'no_tracing' is set")
+            raise RuntimeError(f"re-tracing function {_function_name(self._f)} for "
+                               f"`{self._boundary.api}`, but 'no_tracing' is set")
         trees: list[Any] = []
 
         def flat(*tracers: Any) -> list[Any]:
@@ -270,144 +243,28 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
-        given = self._given_in_shardings(leaves, in_tree, program)
-        asked = self._asked_out_shardings(program, out_tree)
+        given = self._boundary.given_in(leaves, in_tree, program)
+        asked = self._boundary.asked_out(program, out_tree)
         used = {v for eqn in program.eqns for v in eqn.invars} | {*program.outvars}
         args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]
         executable = Executable(program, args, asked, others, self._partition_options,
                                 who=_qualified_name(self._f))
-        executable.layouts = self._asked_layouts(program, out_tree)
+        executable.layouts = self._boundary.asked_layouts(program, out_tree)
         return executable
-
-    def _asked_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
-        """The layout that out_shardings asks for, for each result; [] if it names none."""
-        if not any(isinstance(f, Format) for f in tree.leaves(self._out_shardings, is_sharding)):
-            return []
-        example = tree.unflatten(out_tree, list(program.outvars))
-        asked = tree.broadcast_prefix(self._out_shardings, example, is_sharding)
-        found = [f.layout if isinstance(f, Format) else None for f in asked]
-        return [layout if isinstance(layout, Layout) else None for layout in found]
-
-    def _given_in_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
-                            ) -> list[Sharding | None]:
-        own = [placed_sharding(x) for x in leaves]
-        if self._in_shardings is None:
-            return own
-        args, _ = tree.unflatten(in_tree, leaves)
-        wanted = self._in_prefix(args)
-        out: list[Sharding | None] = []
-        for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
-                                          strict=True):
-            sharding = resolved(asked, "in_shardings", self._api)
-            if sharding is None:
-                out.append(has)
-                continue
-            if isinstance(x, np.ndarray) and not sharding.is_fully_replicated:
-                check_one_process(v.aval)
-            check_fits(sharding, v.aval, f"arguments with pytree key path {name}")
-            if isinstance(asked, Format):
-                _check_layout(asked.layout, x, v.aval)
-            if has is not None and has.is_concrete and has.memory_kind != sharding.memory_kind:
-                raise error(
-                    ValueError, "Memory kinds passed to jax.jit does not match memory kind on the "
-                    f"respective arg. Got jit memory kind: {sharding.memory_kind}, arg memory "
-                    f"kind: {has.memory_kind} for arg type: {v.aval.update(sharding=None)}",
-                    code="in-memory", help="move the argument with `device_put`")
-            if has is not None and has.tiling(v.aval.ndim) != sharding.tiling(v.aval.ndim):
-                raise error(
-                    ValueError, "Sharding passed to jit does not match the sharding on the "
-                    f"respective arg. Got jit sharding: {sharding},\narg sharding: {has} for arg "
-                    f"type: {v.aval.update(sharding=None)}", code="in-sharding",
-                    help="move the argument with `device_put`, or leave in_shardings out")
-            out.append(sharding)
-        return out
-
-    def _asked_out_shardings(self, program: Program, out_tree: Any) -> list[Sharding | None]:
-        if self._out_shardings is None:
-            return [None] * len(program.outvars)
-        wanted = self._out_prefix(program.outvars, out_tree)
-        out = []
-        for i, (asked, v) in enumerate(zip(wanted, program.outvars, strict=True)):
-            sharding = resolved(asked, "out_shardings", self._api)
-            if sharding is not None:
-                name = _result(i, wanted)
-                check_fits(sharding, v.aval, f"outputs with pytree key path {name}")
-            out.append(sharding)
-        return out
-
-    def _in_prefix(self, args: Any) -> list[Any]:
-        """What in_shardings says of each leaf of the arguments."""
-        prefix = tuple(self._in_shardings) if type(self._in_shardings) is list else (
-            self._in_shardings)
-        check_positional(prefix, tuple(args))
-        return tree.broadcast_prefix(prefix, tuple(args), is_sharding, "pjit in_shardings")
-
-    def _out_prefix(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
-        """What out_shardings says of each leaf of the result."""
-        example = tree.unflatten(out_tree, list(results))
-        try:
-            return tree.broadcast_prefix(
-                self._out_shardings, example, is_sharding, "pjit out_shardings")
-        except tree.PrefixError:
-            found = tree.prefix_mismatches(self._out_shardings, example, is_sharding,
-                                           "pjit out_shardings")
-            details = "\n".join(found)
-            raise ValueError(f"Mismatch details ({len(found)} found):\n{details}") from None
-
-    def _check_kwargs(self, kwargs: dict[str, Any]) -> None:
-        if kwargs and self._in_shardings is not None:
-            raise ValueError("pjit does not support kwargs when in_shardings is specified.")
-
-    def _donated(self, args: Any, kwargs: Any, leaves: Sequence[Any], results: Sequence[Any]
-                 ) -> tuple[list[int], list[str]]:
-        """Which leaves give their buffers to results, and the types of those that nobody can use.
-        """
-        gone: list[int] = []
-        if not self.arguments.donate_nums and not self.arguments.donate_names:
-            return gone, []
-        spare = [(r.aval.shape, r.aval.dtype) for r in results]
-        others: list[int] = []
-        given = self.arguments.donated(args, kwargs)
-        for i, (x, donated) in enumerate(zip(leaves, given, strict=True)):
-            if not donated or not isinstance(x, ArrayImpl):
-                continue
-            if (x.aval.shape, x.aval.dtype) in spare:
-                spare.remove((x.aval.shape, x.aval.dtype))
-                gone.append(i)
-            else:
-                others.append(i)
-        sizes = [math.prod(shape) for shape, _ in spare]      # a result of another shape, then
-        unusable = []
-        for i in others:
-            size = leaves[i].aval.size
-            if size in sizes:
-                sizes.remove(size)
-                gone.append(i)
-            else:
-                unusable.append(str(leaves[i].aval))
-        return gone, unusable
 
     # -- ahead of time -------------------------------------------------------------------------
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
         args, kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten_call(args, kwargs)
-        if self._in_shardings is not None or self._out_shardings is not None:
-            self._check_shardings()
+        self._boundary.check()
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:
             WATCH.watcher(traced)
         return traced
-
-    def _check_shardings(self) -> None:
-        """Raises where there is no mesh for a sharding that was asked for."""
-        for asked, where in ((self._in_shardings, "in_shardings"),
-                             (self._out_shardings, "out_shardings")):
-            for sharding in () if asked is None else tree.leaves(asked, is_sharding):
-                resolved(sharding, where, self._api)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.trace(*args, **kwargs).lower()
@@ -456,24 +313,6 @@ def _qualified_name(f: Any) -> str:
     return getattr(f, "__qualname__", None) or str(f)
 
 
-def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
-    """Raise unless the argument lies in memory as in_shardings says."""
-    if isinstance(layout, Layout):
-        layout.check_compatible_aval(aval.shape)
-    if layout is None or not isinstance(x, ArrayImpl) or not x.committed:
-        return
-    own = x.format.layout
-    if not isinstance(layout, Layout) or kept_layout(layout) != own:
-        fail(ValueError, "Layout passed to jit does not match the layout on the respective arg. "
-             f"Got jit layout: {layout},\narg layout: {own} for arg type: "
-             f"{aval.update(sharding=None)}.",
-             code="in-layout", help="move the argument with `device_put(x, Format(...))`")
-
-
-def _result(i: int, results: Sequence[Any]) -> str:
-    return "result" if len(results) == 1 else f"result[{i}]"
-
-
 def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
         out_shardings: Any = None, static_argnums: Any = None, static_argnames: Any = None,
         donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
@@ -513,8 +352,8 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     if out_shardings is not None:
         check_asked(out_shardings, "out_shardings")
     arguments = Arguments(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
-    return Jitted(fun, in_shardings, out_shardings, arguments, inline, keep_unused, device,
-                  compiler_options)
+    return Jitted(fun, Boundary(in_shardings, out_shardings, arguments), inline, keep_unused,
+                  device, compiler_options)
 
 
 JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()

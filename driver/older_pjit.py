@@ -91,7 +91,7 @@ class PjitFunction:
 
     def __init__(self, jitted: Any) -> None:
         functools.update_wrapper(self, jitted, updated=())
-        jitted._api = "pjit"
+        jitted._boundary.api = "pjit"
         self._jitted = jitted
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
