@@ -3,7 +3,8 @@
 Shape and dtype come from the op's `infer`; the spec from its explicit policy, over Explicit axes
 only; unreduced and reduced axes from `pending`; varying axes are the union of the operands'.
 Results are cached per op on the operand types (interned, so hashing is by identity) and params: a
-rule runs once per distinct use. Text and classes of errors are JAX's.
+rule runs once per distinct use; not where a param is a program, which is mostly used once and would
+live on. Text and classes of errors are JAX's.
 """
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     if found is None:
         found = _infer(op, types, params, context)
         rule_evaluated()
+        if op.subprograms:
+            return found
         if len(op.infer_cache) > 20_000:
             op.infer_cache.clear()
         op.infer_cache[key] = found
