@@ -2,39 +2,26 @@
 
 After propagation the tensors of an equation may still disagree. A choice gives every factor its
 axes; operands are brought to it and results taken from it, by reshards that have a price
-(redistribute.py), and a sum over a split factor leaves a pending sum whose end has one too. All
-choices that the layouts in play suggest are enumerated, one factor (or none) per axis. Legal are
-factors that pass through, those whose emitter exchanges little, and reductions that a collective
-can finish; everything else is gathered. Which choice is taken depends on what comes before and
-after (lookahead.py).
+(redistribute.py), and a sum over a split factor leaves a pending sum whose end has one too. Legal
+are factors that pass through, those whose emitter exchanges little, and reductions that a
+collective can finish; everything else is gathered. What is tried follows from the layouts in play
+(options.py); which choice is taken depends on what comes before and after (lookahead.py).
 """
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..ir.mesh import AbstractMesh
-from ..ir.rule import PASS
 from ..ir.types import Entries, Shape
-from .factors import Axes, RuleInfo, project, tensor_entries
+from .factors import Axes, RuleInfo, tensor_entries
 from .prices import EXCHANGE, block_elements, inside, parts_of, possible
 from .redistribute import least_received, plan
 
 Pending = frozenset[str]
 Layout = tuple[Entries, Pending]
 _NOT_PENDING: Pending = frozenset()
-_MOST_CANDIDATES = 256
-
-
-@dataclass(frozen=True)
-class Site:
-    """One tensor of an equation: whole shape, bytes of an element, layout, pending axes."""
-    shape: Shape
-    itemsize: int
-    entries: Entries
-    pending: Pending = _NOT_PENDING
 
 
 @dataclass(frozen=True)
@@ -53,34 +40,6 @@ class Choice:
     finish: tuple[tuple[str, Axes], ...] = field(default=())
     price: float = 0.0
     received: int = 0
-
-
-def choose(mesh: AbstractMesh, info: RuleInfo, sites: Sequence[Site]) -> Choice:
-    """The cheapest choice for an equation by itself, which finishes all sums.
-
-    sites: operands with their layouts, then results with the layouts they must end in.
-    """
-    def price(choice: Choice) -> float:
-        total = choice.price
-        counted: set[tuple[Site, Entries]] = set()
-        for i, (site, target) in enumerate(zip(sites, choice.layouts, strict=True)):
-            here = site.entries, site.pending
-            if i >= info.operands:
-                total += bridge(mesh, site.shape, site.itemsize, (target, choice.pending), here)
-            elif (site, target) not in counted:
-                counted.add((site, target))
-                total += bridge(mesh, site.shape, site.itemsize, here, (target, choice.sums[i]))
-        return total
-
-    parts = []
-    for i, (dims, site) in enumerate(zip(info.maps, sites, strict=True)):
-        axes, overflow, _ = project(dims, info.factors, site.entries, mesh.axis_size)
-        parts.append((i, (tuple(sorted((f, a) for f, a in axes.items() if a)), overflow)))
-    sums = (_NOT_PENDING,) * info.operands
-    shapes, sizes = [s.shape for s in sites], [s.itemsize for s in sites]
-    found = [choice for axes_of in candidates(mesh, info, parts, _NOT_PENDING)
-             if (choice := legal_choice(mesh, info, shapes, sizes, axes_of, sums)) is not None]
-    return min(found, key=price)
 
 
 def bridge(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
@@ -144,11 +103,6 @@ def _without_tail(axes: Axes, gone: Pending) -> Axes:
     return axes[:count]
 
 
-# -- enumeration -----------------------------------------------------------------------------------
-
-Part = tuple[tuple[tuple[int, Axes], ...], Axes]    # axes of factors, and overflow, of one layout
-
-
 def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
                  itemsizes: Sequence[int], axes_of: dict[int, Axes], sums: tuple[Pending, ...]
                  ) -> Choice | None:
@@ -157,99 +111,39 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
     sums: per operand, axes over which it is taken as an unfinished sum and the equation passes it
     on.
     """
-    layouts = []
-    for dims, plain, shape in zip(info.maps, info.plain, shapes, strict=True):
+    parts = {f: parts_of(mesh, axes) for f, axes in axes_of.items() if axes}
+    layouts, blocks = [], []
+    for dims, plain, shape in zip(info.maps, info.plain, shapes):  # noqa: B905 (speed)
+        block = math.prod(shape)
         if plain is None:
             entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
             if entries is None or any([
-                    info.factors[f].size % parts_of(mesh, axes_of.get(f, ()))
-                    for split in dims if len(split) > 1 for f in split]):
+                    info.factors[f].size % parts[f]
+                    for split in dims if len(split) > 1 for f in split if f in parts]):
                 return None
+            for split in dims:
+                for f in split:
+                    if f in parts:
+                        block //= parts[f]
         else:
-            entries = tuple([axes_of.get(f, ()) for f in plain])
-            for axes, n in zip(entries, shape, strict=True):
-                if axes and n % parts_of(mesh, axes):
-                    return None
+            entries = tuple([axes_of[f] if f in parts else () for f in plain])
+            for f, n in zip(plain, shape):  # noqa: B905 (speed)
+                if f in parts:
+                    if n % parts[f]:
+                        return None
+                    block //= parts[f]
         layouts.append(entries)
+        blocks.append(block)
     if info.has_other_kinds and not all(
-            possible(mesh, info, shapes, f, axes) for f, axes in axes_of.items() if axes):
+            [possible(info, shapes, f, n) for f, n in parts.items()]):
         return None
-    pending, finish = set(_NOT_PENDING.union(*sums)), []
-    for f, axes in axes_of.items():
+    pending, finish = _NOT_PENDING.union(*sums), []
+    for f in parts if info.has_other_kinds else ():
         factor = info.factors[f]
-        if factor.kind == PASS or not axes:
-            continue
         if factor.leaves_sum:
-            pending.update(axes)
+            pending = pending.union(axes_of[f])
         elif factor.reducer:
-            finish.append((factor.reducer, axes))
-    price = inside(mesh, info, shapes, itemsizes, axes_of, layouts, finish)
-    return Choice(axes_of, tuple(layouts), sums, frozenset(pending), tuple(finish), *price)
-
-
-def candidates(mesh: AbstractMesh, info: RuleInfo, parts: Sequence[tuple[int, Part]],
-               kept: Pending) -> Iterator[dict[int, Axes]]:
-    """One factor or none for every axis in play; axes of a factor in an order some tensor has.
-
-    parts: (tensor, what a layout of it gives to the factors). kept: axes over which operands are
-    unfinished sums. An axis that passes through, and that all which could have it have, stays.
-    """
-    where: dict[str, set[int]] = {}
-    for _, (found, overflow) in parts:
-        for f, axes in found:
-            for a in axes:
-                where.setdefault(a, set()).add(f)
-        for a in overflow:
-            where.setdefault(a, set())
-    if not where:
-        yield {}
-        return
-    lacking = {a for a, factors in where.items() if len(factors) != 1}
-    for i, (found, _) in parts:
-        held = [a for _, axes in found for a in axes]
-        for a, factors in where.items():
-            if a not in held and a not in lacking and not factors.isdisjoint(info.carried[i]):
-                lacking.add(a)
-    if info.has_other_kinds:
-        passing = [f for f, factor in enumerate(info.factors)
-                   if factor.kind == PASS and info.split_ok[f] and factor.size > 1]
-        for a, factors in where.items():
-            if any([info.factors[f].kind != PASS for f in factors]):
-                factors.update(passing)     # work along the factor while another dimension is split
-                lacking.add(a)
-    axes = [a for a in mesh.sort_axes(where) if a not in kept]
-    options: list[list[int]] = [
-        [*sorted([f for f in where[a] if info.split_ok[f]]), *([-1] if a in lacking else ())]
-        or [-1] for a in axes]
-    while math.prod(map(len, options)) > _MOST_CANDIDATES:
-        longest = max(options, key=len)
-        if len(longest) == 1:
-            break
-        del longest[-2 if len(longest) > 2 else -1]      # drop a factor, at last "no factor"
-    if any([found[-1] >= 0 for found in options]):
-        yield {}                            # in case that none of the others is possible
-    for picks in itertools.product(*options):
-        sets: dict[int, list[str]] = {}
-        for a, f in zip(axes, picks):  # noqa: B905 (speed)
-            if f >= 0:
-                sets.setdefault(f, []).append(a)
-        if len(sets) + picks.count(-1) == len(axes):        # one axis a factor
-            yield {f: (sets[f][0],) for f in sorted(sets)}
-            continue
-        seen = dict.fromkeys([part for _, (found, _) in parts for part in found])
-        orders = [_orders(members, [order for g, order in seen if g == f])
-                  for f, members in sorted(sets.items())]
-        for combination in itertools.product(*orders):
-            yield dict(zip(sorted(sets), combination, strict=True))
-
-
-def _orders(members: list[str], seen: Sequence[Axes]) -> list[Axes]:
-    """Orders of these axes on a factor: those that tensors have, else one that extends one."""
-    if len(members) == 1:
-        return [(members[0],)]
-    exact = list(dict.fromkeys([s for s in seen if set(s) == set(members)]))
-    if exact:
-        return exact[:2]
-    heads = [s for s in seen if set(s) <= set(members)]
-    head = max(heads, key=len, default=())
-    return [(*head, *(a for a in members if a not in head))]
+            finish.append((factor.reducer, axes_of[f]))
+    price = inside(info, shapes, itemsizes, parts, blocks, [
+        (reducer, parts_of(mesh, axes)) for reducer, axes in finish])
+    return Choice(axes_of, tuple(layouts), sums, pending, tuple(finish), *price)

@@ -13,16 +13,15 @@ of them is found out once for all layers of a kind. After variable elimination i
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .choose import Choice
-from .layouts import Goal, Held, Layouts
+from .layouts import Expected, Goal, Held, Layouts
 from .outcomes import outcomes
 from .tasks import Task
 
 Row = tuple[Held, ...]
-Value = tuple[int, int, Goal]
 
 
 class Effort(NamedTuple):
@@ -48,13 +47,13 @@ _WIDEST = 24                    # values of a cluster
 
 
 class Content:
-    """The table of a cluster. values: kind, layout of its type, and what its readers would like.
-    prices: above that of the first row.
+    """The table of a cluster. values: what is expected to be paid for each. prices: above that of
+    the first row.
     """
 
     __slots__ = ("prices", "rows", "values")
 
-    def __init__(self, values: tuple[Value, ...], rows: tuple[Row, ...], prices: tuple[int, ...]
+    def __init__(self, values: tuple[Expected, ...], rows: tuple[Row, ...], prices: tuple[int, ...]
                  ) -> None:
         self.values, self.rows, self.prices = values, rows, prices
 
@@ -100,7 +99,7 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
     # the values that live on: those of the clusters that are not read, then operands and results
     places: list[tuple[int, int]] = []
-    values: list[Value] = []
+    values: list[Expected] = []
     for c, content in enumerate(contents):
         for place, value in enumerate(content.values):
             if (c, place) not in read_at:
@@ -111,38 +110,37 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     for i in living:
         c, place = sources[i]
         places.append((c, place) if c >= 0 else (READ, i))     # type: ignore[arg-type]
-        values.append((task.var_kinds[i], task.var_homes[i], reading.later[i]))
+        values.append(layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]])
     made = [k for k, unread in enumerate(reading.unread) if not unread]
     count = len(task.places)
     for k in made:
         places.append((MADE, k))
-        values.append((task.kinds[count + k], task.homes[count + k], reading.goals[k]))
+        values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
+                                      reading.goals[k]])
 
     found: dict[Row, tuple[int, tuple[int, ...], Choice | None]] = {}
     fixed = [None if c >= 0 else held for c, held in sources]
-    for price, parents in _joined(layouts, contents, effort.joined):
+    outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
+    for price, parents in _joined(contents, effort.joined):
         held: tuple[Held, ...] = tuple([
             contents[c].rows[parents[c]][place] if own is None else own         # type: ignore
             for (c, place), own in zip(sources, fixed, strict=True)])
         stay = [contents[c].rows[parents[c]][place] for c, place in kept]
-        for o in outcomes(layouts, task, held, reading.goals, reading.repeats, reading.ends,
-                          effort.outcomes):
-            row = (*stay, *[o.operands[i] for i in living], *[(o.results[k],) for k in made])
-            total = price + o.price
-            other = found.get(row)
-            if other is None or total < other[0]:
-                found[row] = total, parents, o.choice
+        for more, choice, operands, results in outs[held]:
+            row = (*stay, *[operands[i] for i in living], *[(results[k],) for k in made])
+            total = price + more
+            if row not in found or total < found[row][0]:
+                found[row] = total, parents, choice
     return _settled(layouts, places, values, found, effort)
 
 
-def _joined(layouts: Layouts, contents: Sequence[Content], most: int
-            ) -> list[tuple[int, tuple[int, ...]]]:
+def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int, ...]]]:
     """(price, row of each) of clusters taken together, the most promising first."""
     if len(contents) == 1:
         return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
-        gaps = [_ahead(layouts, content.values, row) for row in content.rows]
+        gaps = [_ahead(content.values, row) for row in content.rows]
         found = [(price + more, gap + gaps[i], (*parents, i)) for price, gap, parents in found
                  for i, more in enumerate(content.prices)]
         if len(found) > most:
@@ -151,19 +149,15 @@ def _joined(layouts: Layouts, contents: Sequence[Content], most: int
     return [(price, parents) for price, _, parents in found]
 
 
-def _ahead(layouts: Layouts, values: Sequence[Value], row: Row) -> int:
+def _ahead(values: Sequence[Expected], row: Row) -> int:
     """What is expected to be paid for what a row holds."""
-    total = 0
-    for (kind, home, goal), held in zip(values, row, strict=True):
-        if goal or home not in held:
-            total += layouts.ahead(kind, home, goal, held)
-    return total
+    return sum([expected[held] for expected, held in zip(values, row)])  # noqa: B905 (speed)
 
 
-def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Value],
+def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Expected],
              found: dict[Row, tuple[int, tuple[int, ...], Choice | None]], effort: Effort) -> Step:
     """What goes on of these rows, and what all of them agree on."""
-    ranked = _promising(layouts, values, found, effort)
+    ranked = _promising(layouts.gaps, values, found, effort)
     while True:
         first = ranked[0]
         differ = [c for c in range(len(values)) if any([r[c] != first[c] for r in ranked])]
@@ -183,7 +177,7 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
                 tuple([choice for _, _, choice in entries]))
 
 
-def _content(layouts: Layouts, values: tuple[Value, ...], rows: tuple[Row, ...],
+def _content(layouts: Layouts, values: tuple[Expected, ...], rows: tuple[Row, ...],
              prices: tuple[int, ...]) -> Content:
     key = ("content", values, rows, prices)
     content = layouts.memo.get(key)
@@ -192,8 +186,8 @@ def _content(layouts: Layouts, values: tuple[Value, ...], rows: tuple[Row, ...],
     return content
 
 
-def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple], effort: Effort
-               ) -> list[Row]:
+def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expected],
+               found: dict[Row, tuple], effort: Effort) -> list[Row]:
     """The rows to go on with, the cheapest first.
 
     Left out are rows that are as dear as it is to come to them from one that is taken.
@@ -202,14 +196,17 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
     if len(rows) == 1:
         return rows
     prices = [entry[0] for entry in found.values()]
-    aheads = [_ahead(layouts, values, row) for row in rows]
-    kinds = [v[0] for v in values]
-    gaps, gap = layouts.gaps, layouts.gap
+    aheads = [sum([expected[held] for expected, held in zip(values, row)])  # noqa: B905 (speed)
+              for row in rows]
+    kinds = [v.kind for v in values]
     # what rows cost at least and at most, if what is ahead turns out otherwise than expected
-    hoped = [4 * (price + ahead) - effort.doubt * abs(ahead)
-             for price, ahead in zip(prices, aheads, strict=True)]
-    least = min([4 * (price + ahead) + effort.doubt * abs(ahead)
-                 for price, ahead in zip(prices, aheads, strict=True)])
+    hoped: list[int] = []
+    least = 0
+    if effort.doubt:
+        hoped = [4 * (price + ahead) - effort.doubt * abs(ahead)
+                 for price, ahead in zip(prices, aheads, strict=True)]
+        least = min([4 * (price + ahead) + effort.doubt * abs(ahead)
+                     for price, ahead in zip(prices, aheads, strict=True)])
     chosen: list[int] = []
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         if not count:
@@ -217,7 +214,7 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
         ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
         order = sorted(range(len(rows)), key=ranks.__getitem__)
         for i in order[:effort.compared]:
-            if i in chosen or (effort.doubt and hoped[i] > least):
+            if i in chosen or (hoped and hoped[i] > least):
                 continue
             row, price = rows[i], prices[i]
             for j in chosen:
@@ -226,8 +223,7 @@ def _promising(layouts: Layouts, values: Sequence[Value], found: dict[Row, tuple
                     continue
                 for kind, held, have in zip(kinds, row, rows[j]):  # noqa: B905 (speed)
                     if held is not have and held != have:
-                        step = gaps.get((kind, have, held))
-                        left -= gap(kind, have, held) if step is None else step
+                        left -= gaps[kind, have, held]
                         if left < 0:
                             break
                 else:

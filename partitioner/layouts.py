@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from typing import Any
+from typing import Any, TypeVar
 
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
@@ -27,9 +27,12 @@ Held = tuple[int, ...]          # numbers of the layouts that a value is held in
 Goal = tuple[tuple[int, int], ...]
 WAITS, ALL = -1, 1024
 WANTED = 3                      # layouts of a goal
+HELD = 4                        # layouts of one value that are remembered
 UNIT = 10 ** 9                  # in a byte
 _EMPTY: frozenset[str] = frozenset()
 _NO_SHARE: Share = ((), 0, 0)
+Key = TypeVar("Key")
+Found = TypeVar("Found")
 _LOCK = threading.Lock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever: of
@@ -58,52 +61,40 @@ class Layouts:
     """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
 
     rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
-    knows both names. memo: answers about equations, by what they depend on. served: equations
-    asked about.
+    knows both names. Tables work out what they are asked for the first time: numbers: of layouts;
+    homes, kinds_of: layout and kind of a type; prices: by (kind, source, target); moved: by (kind,
+    what a value is held in, a layout), the price of bringing it there from the nearest, and what
+    it is held in then; gaps: by (kind, held, wanted), the price of holding a value in all that
+    is wanted; expected: by (kind, home, goal), what is expected to be paid (`Expected`). memo:
+    answers about equations, by what they depend on. served: equations asked about.
     """
 
-    __slots__ = ("aheads", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "numbers",
-                 "prices", "served", "shapes", "shares", "table")
+    __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
+                 "numbers", "places", "prices", "served", "shapes", "shares", "sizes", "table")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
         self.joint = Joined(mesh, rows) if rows else None
         self.mesh = mesh if self.joint is None else self.joint.mesh
-        self.numbers: dict[Layout, int] = {}
         self.table: list[Layout] = []
-        self.homes: dict[ArrayType, int] = {}
+        self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
         self.kinds: dict[tuple[Shape, int], int] = {}
-        self.kinds_of: dict[ArrayType, int] = {}
         self.shapes: list[tuple[Shape, int]] = []
-        self.prices: dict[tuple[int, int, int], int] = {}
-        self.shares: dict[tuple[int, int], Share] = {}
-        self.gaps: dict[tuple[int, Held, Held], int] = {}
-        self.aheads: dict[tuple[int, int, Goal, Held], int] = {}
+        self.sizes: list[int] = []                  # elements of each kind
+        self.numbers = _Numbers(self)
+        self.homes = _Homes(self)
+        self.kinds_of = _Kinds(self)
+        self.prices = _Prices(self)
+        self.shares = _Shares(self)
+        self.moved = _Moved(self)
+        self.gaps = _Gaps(self)
+        self.expected = _Expectations(self)
         self.memo: dict[Any, Any] = {}
         self.served = 0
-
-    def number(self, entries: Entries, pending: frozenset[str] = _EMPTY) -> int:
-        layout = (entries, pending)
-        n = self.numbers.get(layout)
-        if n is None:
-            with _LOCK:
-                n = self.numbers.get(layout)
-                if n is None:
-                    self.table.append(layout)
-                    n = self.numbers[layout] = len(self.table) - 1
-        return n
-
-    def of(self, aval: ArrayType) -> int:
-        """The layout that a type says."""
-        n = self.homes.get(aval)
-        if n is None:
-            n = self.homes[aval] = self.named(aval.entries, aval.sharding.spec.unreduced)
-        return n
 
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
         """The number of a layout by the names that the program has for axes."""
         joint = self.joint
-        return self.number(entries, pending) if joint is None else self.number(
-            *joint.joined(entries, pending))
+        return self.numbers[(entries, pending) if joint is None else joint.joined(entries, pending)]
 
     def spelled(self, choice: Choice) -> Choice:
         """A choice by the names that the program has for axes."""
@@ -118,96 +109,13 @@ class Layouts:
                       tuple([(reducer, spelled(axes)) for reducer, axes in choice.finish]),
                       choice.price, choice.received)
 
-    def kind(self, aval: ArrayType) -> int:
-        """The number of a type's shape and size of an element."""
-        n = self.kinds_of.get(aval)
-        if n is None:
-            key = aval.shape, aval.dtype.itemsize
-            with _LOCK:
-                n = self.kinds.get(key)
-                if n is None:
-                    self.shapes.append(key)
-                    n = self.kinds[key] = len(self.shapes) - 1
-            self.kinds_of[aval] = n
-        return n
-
-    def bytes(self, kind: int) -> int:
-        shape, itemsize = self.shapes[kind]
-        return math.prod(shape) * itemsize
-
-    def price(self, kind: int, source: int, target: int) -> int:
-        if source == target:
-            return 0
-        key = (kind, source, target)
-        found = self.prices.get(key)
-        if found is None:
-            shape, itemsize = self.shapes[kind]
-            least = self._least(source, target, shape)
-            if least is None:
-                price = bridge(self.mesh, shape, itemsize, self.table[source], self.table[target])
-            else:
-                price = least * itemsize + EXCHANGE * (least > 0)
-            found = self.prices[key] = round(price * UNIT)
-        return found
-
-    def _least(self, source: int, target: int, shape: Shape) -> int | None:
-        """Elements received between two layouts, where that is a share that holds for all shapes
-        which both divide; None elsewhere, and where sums are finished.
-        """
-        known = self.shares.get((source, target))
-        if known is None:
-            (have, pending), (want, other) = self.table[source], self.table[target]
-            share = share_received(self.mesh, have, want) if pending == other else None
-            known = self.shares[source, target] = share or _NO_SHARE
-        units, parts, common = known
-        for n, unit in zip(shape, units):  # noqa: B905 (speed)
-            if n % unit:
-                return None
-        if not parts:
-            return None
-        whole = math.prod(shape)
-        return whole // parts - (whole // common if common else 0)
-
     def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
         """(price, layout) of the cheapest source among those held."""
         if target in held:
             return 0, target
-        if len(held) == 1:
-            return self.price(kind, held[0], target), held[0]
-        price, _, best = min([(self.price(kind, h, target), k, h) for k, h in enumerate(held)])
+        prices = self.prices
+        price, _, best = min([(prices[kind, h, target], k, h) for k, h in enumerate(held)])
         return price, best
-
-    def gap(self, kind: int, have: Held, want: Held) -> int:
-        """The price of holding a value in all of `want` if it is held so."""
-        key = (kind, have, want)
-        found = self.gaps.get(key)
-        if found is None:
-            found = self.gaps[key] = sum([self.nearest(kind, have, n)[0] for n in want])
-        return found
-
-    def ahead(self, kind: int, home: int, goal: Goal, held: Held) -> int:
-        """What is expected to be paid for a value from now on, where it is held so, less what it is
-        where it is held as its type says. goal: what readers would like.
-        """
-        if not goal and home in held:
-            return 0
-        key = (kind, home, goal, held)
-        found = self.aheads.get(key)
-        if found is None:
-            found = self.aheads[key] = min([self._ahead(kind, home, goal, n) for n in held])
-        return found
-
-    def _ahead(self, kind: int, home: int, goal: Goal, layout: int) -> int:
-        least = self.price(kind, layout, home)
-        for n, gain in goal:
-            if n == WAITS:
-                if self.table[layout][1]:
-                    least = least * gain // ALL
-            elif n == layout:
-                return min(gain, least)
-            else:
-                least = min(least, self.price(kind, layout, n) + gain)
-        return least
 
     def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
                  ) -> Goal:
@@ -218,11 +126,11 @@ class Layouts:
         key = ("goal", kind, home, first, second, all_of_them)
         found = self.memo.get(key)
         if found is None:
-            ranked = []
+            ranked, prices = [], self.prices
+            one, other = self.expected[kind, home, first], self.expected[kind, home, second]
             for n in dict.fromkeys([n for n, _ in (*first, *second) if n >= 0]):
-                back, there = self.price(kind, n, home), self.price(kind, home, n)
-                gain = self._ahead(kind, home, first, n) + self._ahead(kind, home, second, n)
-                gain = max(gain, -there)
+                back, there = prices[kind, n, home], prices[kind, home, n]
+                gain = max(one.of(n) + other.of(n), -there)
                 if gain < back or all_of_them:
                     ranked.append((min(gain, back) + there, n, min(gain, back)))
             ranked.sort()
@@ -230,6 +138,164 @@ class Layouts:
             found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
                                       *[(n, gain) for _, n, gain in ranked[:WANTED]])
         return found
+
+
+class _Answers(dict[Key, Found]):
+    """What has been asked of some numbers; an answer is worked out by `__missing__`, once."""
+
+    __slots__ = ("layouts",)
+
+    def __init__(self, layouts: Layouts) -> None:
+        super().__init__()
+        self.layouts = layouts
+
+
+class _Numbers(_Answers[Layout, int]):
+    __slots__ = ()
+
+    def __missing__(self, layout: Layout) -> int:
+        layouts = self.layouts
+        with _LOCK:
+            n = self.get(layout)
+            if n is None:
+                places = layouts.places
+                for axes in layout[0]:
+                    for a in axes:
+                        places.setdefault(a, len(places))
+                layouts.table.append(layout)
+                n = self[layout] = len(layouts.table) - 1
+        return n
+
+
+class _Homes(_Answers[ArrayType, int]):
+    __slots__ = ()
+
+    def __missing__(self, aval: ArrayType) -> int:
+        n = self[aval] = self.layouts.named(aval.entries, aval.sharding.spec.unreduced)
+        return n
+
+
+class _Kinds(_Answers[ArrayType, int]):
+    __slots__ = ()
+
+    def __missing__(self, aval: ArrayType) -> int:
+        layouts, key = self.layouts, (aval.shape, aval.dtype.itemsize)
+        with _LOCK:
+            n = layouts.kinds.get(key)
+            if n is None:
+                layouts.shapes.append(key)
+                layouts.sizes.append(math.prod(aval.shape))
+                n = layouts.kinds[key] = len(layouts.shapes) - 1
+        self[aval] = n
+        return n
+
+
+class _Prices(_Answers[tuple[int, int, int], int]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int, int]) -> int:
+        kind, source, target = key
+        if source == target:
+            self[key] = 0
+            return 0
+        layouts = self.layouts
+        shape, itemsize = layouts.shapes[kind]
+        units, parts, common = layouts.shares[source, target]
+        known = parts > 0
+        for n, unit in zip(shape, units):  # noqa: B905 (speed)
+            if n % unit:
+                known = False
+        if known:
+            whole = layouts.sizes[kind]
+            least = whole // parts - (whole // common if common else 0)
+            price: float = least * itemsize + EXCHANGE * (least > 0)
+        else:
+            price = bridge(layouts.mesh, shape, itemsize, layouts.table[source],
+                           layouts.table[target])
+        found = self[key] = round(price * UNIT)
+        return found
+
+
+class _Shares(_Answers[tuple[int, int], Share]):
+    """The share that is received between two layouts, which holds for all shapes that both divide;
+    none where there is no such share, and where sums are finished.
+    """
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int]) -> Share:
+        source, target = key
+        table = self.layouts.table
+        (have, pending), (want, other) = table[source], table[target]
+        share = share_received(self.layouts.mesh, have, want) if pending == other else None
+        found = self[key] = share or _NO_SHARE
+        return found
+
+
+class _Moved(_Answers[tuple[int, Held, int], tuple[int, Held]]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, Held, int]) -> tuple[int, Held]:
+        kind, held, need = key
+        found = self[key] = self.layouts.nearest(kind, held, need)[0], with_layout(held, need)
+        return found
+
+
+class _Gaps(_Answers[tuple[int, Held, Held], int]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, Held, Held]) -> int:
+        kind, have, want = key
+        moved = self.layouts.moved
+        found = self[key] = sum([moved[kind, have, n][0] for n in want if n not in have])
+        return found
+
+
+class Expected(_Answers[Held, int]):
+    """What is expected to be paid for a value from now on, by what it is held in, less what it is
+    where it is held as its type says. goal: what its readers would like.
+    """
+    __slots__ = ("goal", "home", "kind")
+
+    def __init__(self, layouts: Layouts, kind: int, home: int, goal: Goal) -> None:
+        super().__init__(layouts)
+        self.kind, self.home, self.goal = kind, home, goal
+
+    def __missing__(self, held: Held) -> int:
+        found = self[held] = 0 if not self.goal and self.home in held else min(
+            [self.of(n) for n in held])
+        return found
+
+    def of(self, layout: int) -> int:
+        kind, prices = self.kind, self.layouts.prices
+        least = prices[kind, layout, self.home]
+        for n, gain in self.goal:
+            if n == WAITS:
+                if self.layouts.table[layout][1]:
+                    least = least * gain // ALL
+            elif n == layout:
+                return min(gain, least)
+            else:
+                least = min(least, prices[kind, layout, n] + gain)
+        return least
+
+    # one per value of its kind, told apart by identity
+    __hash__ = object.__hash__                  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
+class _Expectations(_Answers[tuple[int, int, Goal], Expected]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int, Goal]) -> Expected:
+        found = self.setdefault(key, Expected(self.layouts, *key))
+        return found
+
+
+def with_layout(held: Held, layout: int) -> Held:
+    """What a value is held in when it is brought to one more layout."""
+    if layout in held:
+        return held
+    return (*held, layout) if len(held) < HELD else (held[0], *held[2:], layout)
 
 
 def share_of(goal: Goal) -> int:

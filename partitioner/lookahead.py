@@ -17,8 +17,9 @@ from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
+from .goals import goals_before
 from .layouts import Goal, Held, Layouts, likes
-from .outcomes import goals_before, outcomes
+from .outcomes import outcomes
 from .tasks import Member, Outcome, Task
 
 # By the number of equations, up to which; short programs are searched more widely.
@@ -181,7 +182,7 @@ class Planner:
         most = self.effort.outcomes
         nothing: tuple[Goal, ...] = ()
         for v in (*self.program.invars, *self.program.constvars):
-            base[v] = (layouts.of(v.aval),)
+            base[v] = (layouts.homes[v.aval],)
         for k, part in enumerate(self.parts):
             task, read, made = part.task, part.read, part.made
             wanted = nothing
@@ -200,8 +201,8 @@ class Planner:
                 if task.settled is not None and not likes(wanted) and held == task.alone:
                     only = task.settled
                 else:
-                    found = outcomes(layouts, task, held, wanted or ((),) * len(made), repeats,
-                                     tuple([last[v] == k for v in read]), most)
+                    found = outcomes(layouts, task, wanted or ((),) * len(made), repeats,
+                                     tuple([last[v] == k for v in read]), most)[held]
                     if len(found) == 1:
                         only = found[0]
             if only is not None:
@@ -281,7 +282,7 @@ class Planner:
         for cluster in dict.fromkeys(self.clusters.values()):
             content = cluster.content
             best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
-                [self._leaving(results[v], kind, home, held) for v, (kind, home, _), held in
+                [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
                  zip(cluster.variables, content.values, content.rows[i], strict=True)]))
             self._take(cluster.paths[best])
 

@@ -1,5 +1,4 @@
-"""Outcomes: how one equation may go on from what its operands are held in, and for how much; and
-what it would gain from having its operands otherwise.
+"""Outcomes: how one equation may go on from what its operands are held in, and for how much.
 
 Pure functions of tasks and layouts, remembered, so that repeated layers cost a dictionary lookup.
 """
@@ -7,223 +6,172 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from .layouts import ALL, UNIT, WAITS, WANTED, Goal, Held, Layouts, likes, share_of
+from .layouts import UNIT, Goal, Held, Layouts
+from .options import Option
 from .tasks import Outcome, Task
 
-HELD = 4                    # layouts of one value that are remembered
 PASSED_ON = UNIT // 10000   # what passing on a sum counts: it is not done for nothing
 _EMPTY: frozenset[str] = frozenset()
 
-
-def with_layout(held: Held, layout: int) -> Held:
-    """What a value is held in when it is brought to one more layout."""
-    if layout in held:
-        return held
-    return (*held, layout) if len(held) < HELD else (held[0], *held[2:], layout)
+# what an option costs from its results on: price of bringing pinned ones to where they must be, the
+# results then, and what is expected to be paid for them
+_Ending = tuple[int, Held, int]
+_Row = tuple[tuple[Held, ...], Held]
 
 
-# -- goals -----------------------------------------------------------------------------------------
-
-def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
-                 ) -> tuple[Goal, ...]:
-    """Per variable, what the equation would gain from having it otherwise than its type says.
-
-    after: per result, what its readers would. all_of_them: also what gains nothing over bringing
-    the value back.
-    """
-    found = task.goals.get((after, all_of_them))
-    if found is None:
-        if task.settled is not None and not likes(after):
-            found = tuple(_waiting(layouts, task, after))
-        elif task.table is None or task.needs:
-            found = tuple([
-                () if need == home else ((need, -layouts.price(kind, home, need)),)
-                for kind, home, need in zip(task.var_kinds, task.var_homes, task.needs,
-                                            strict=True)])
-        else:
-            found = _goals_before(layouts, task, after, all_of_them)
-        task.goals[after, all_of_them] = found
-    return found
-
-
-def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
-                  ) -> tuple[Goal, ...]:
-    table = task.table
-    assert table is not None
-    kinds, homes, count = task.kinds, task.homes, len(task.places)
-    ends = list(zip(kinds[count:], homes[count:], after, task.pinned, strict=True))
-    hints: list[Held] = [(n,) for n in homes[:count]]
-    hints += [(home, *[n for n, _ in goal if n >= 0]) for _, home, goal, _ in ends]
-    price_of, ahead = layouts.price, layouts.ahead
-    priced = []
-    for option in table.suggested(hints, task.sums):
-        price = option.price
-        needs: dict[int, int] = {}
-        for p, kind, home, need in zip(task.places, kinds, homes, option.needs, strict=False):
-            if home != need:
-                price += price_of(kind, home, need)
-                if p >= 0:
-                    needs[p] = need
-        for (kind, home, goal, pinned), made in zip(ends, option.results, strict=True):
-            if pinned:
-                price += price_of(kind, made, home)
-            elif made != home or goal:
-                price += ahead(kind, home, goal, (made,))
-        priced.append((price, needs))
-    priced.sort(key=itemgetter(0))
-    least = priced[0][0]
-    out: list[dict[int, int]] = [{} for _ in task.var_homes]
-    for price, needs in priced[:2 * WANTED]:
-        for p, n in needs.items():
-            if n not in out[p] and len(out[p]) < WANTED:
-                there = price_of(task.var_kinds[p], task.var_homes[p], n)
-                back = price_of(task.var_kinds[p], n, task.var_homes[p])
-                gain = max(price - least - there, -there)
-                if gain < back or all_of_them:
-                    out[p][n] = min(gain, back)
-    return tuple([(*waits, *liked.items()) for waits, liked in
-                  zip(_waiting(layouts, task, after), out, strict=True)])
-
-
-def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal]:
-    """Per variable, the share of finishing a sum that is left when it passes this equation."""
-    shares = [ALL] * len(task.var_homes)
-    if task.linear and not task.pinned[0]:
-        count = len(task.places)
-        result = layouts.bytes(task.kinds[count]) * share_of(after[0])
-        for members in task.linear:
-            for i in members:
-                p = task.places[i]
-                if p >= 0:
-                    own = layouts.bytes(task.kinds[i]) * len(members)
-                    shares[p] = min(shares[p], result // max(own, 1))
-    return [((WAITS, share),) if share < ALL else () for share in shares]
-
-
-# -- outcomes --------------------------------------------------------------------------------------
-
-def outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple[Goal, ...],
-             repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> tuple[Outcome, ...]:
-    """How an equation may go on, the most promising first, at most `most`.
-
-    held: what its variables are held in. goals: per result, what its readers would like.
-    repeats: per variable, how often the equation runs for one reshard of it; () for once. ends: per
-    variable, whether nothing reads it later.
-    """
-    key = (held, goals, repeats, ends, most)
+def outcomes(layouts: Layouts, task: Task, goals: tuple[Goal, ...], repeats: tuple[int, ...],
+             ends: tuple[bool, ...], most: int) -> Outcomes:
+    """How an equation may go on, by what its variables are held in; see `Outcomes`."""
+    key = goals, repeats, ends, most
     found = task.outcomes.get(key)
     if found is None:
-        if task.table is None:
-            found = (_brought(layouts, task, held, repeats),)
-        elif task.needs:
-            first = _brought(layouts, task, held, repeats)
-            found = tuple([o._replace(price=first.price + o.price, operands=first.operands)
-                           for o in _outcomes(layouts, task, task.alone, goals, (), ends, most)])
-        else:
-            found = _outcomes(layouts, task, held, goals, repeats, ends, most)
-        task.outcomes[key] = found
+        found = task.outcomes[key] = Outcomes(layouts, task, *key)
     return found
 
 
-def _brought(layouts: Layouts, task: Task, held: tuple[Held, ...], repeats: tuple[int, ...]
-             ) -> Outcome:
-    """What an equation without options takes: its operands as their types say."""
-    price = 0
-    now = []
-    for i, (have, kind, need) in enumerate(zip(held, task.var_kinds, task.needs, strict=True)):
-        if need not in have:
-            price += layouts.nearest(kind, have, need)[0] // (repeats[i] if repeats else 1)
-            have = with_layout(have, need)
-        now.append(have)
-    return Outcome(price, None, tuple(now), task.homes[len(task.places):])
+class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
+    """By what the variables of an equation are held in: how it may go on, the most promising first,
+    at most `most`.
+
+    goals: per result, what its readers would like. repeats: per variable, how often the equation
+    runs for one reshard of it; () for once. ends: per variable, whether nothing reads it later.
+    """
+
+    __slots__ = ("ahead", "endings", "hints", "layouts", "living", "most", "repeats", "task",
+                 "wanted")
+
+    def __init__(self, layouts: Layouts, task: Task, goals: tuple[Goal, ...],
+                 repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> None:
+        super().__init__()
+        self.layouts, self.task, self.most = layouts, task, most
+        self.repeats = repeats
+        self.living = [i for i, end in enumerate(ends) if not end]
+        count = len(task.places)
+        made = list(zip(task.kinds[count:], task.homes[count:], goals, strict=True))
+        self.wanted = [[n for n, _ in goal if n >= 0] for goal in goals]
+        self.hints = [(home, *more) for (_, home, _), more in zip(made, self.wanted, strict=True)]
+        self.ahead = [layouts.expected[m] for m in made]
+        self.endings: dict[Option, _Ending] = {}
+
+    def __missing__(self, held: tuple[Held, ...]) -> tuple[Outcome, ...]:
+        task = self.task
+        if task.table is None:
+            found = (self._brought(held),)
+        elif task.needs:
+            first = self._brought(held)
+            found = tuple([o._replace(price=first.price + o.price, operands=first.operands)
+                           for o in self._outcomes(task.alone, ())])
+        else:
+            found = self._outcomes(held, self.repeats)
+        self[held] = found
+        return found
+
+    def _brought(self, held: tuple[Held, ...]) -> Outcome:
+        """What an equation without options takes: its operands as their types say."""
+        task, repeats, moved = self.task, self.repeats, self.layouts.moved
+        price = 0
+        now = []
+        for i, (have, kind, need) in enumerate(zip(held, task.var_kinds, task.needs, strict=True)):
+            if need not in have:
+                more, have = moved[kind, have, need]
+                price += more // (repeats[i] if repeats else 1)
+            now.append(have)
+        return Outcome(price, None, tuple(now), task.homes[len(task.places):])
+
+    def _ending(self, option: Option) -> _Ending:
+        task, prices, results = self.task, self.layouts.prices, option.results
+        more = rest = 0
+        for k, (ahead, pinned) in enumerate(zip(self.ahead, task.pinned, strict=True)):
+            if pinned:
+                if results[k] != ahead.home:
+                    more += prices[ahead.kind, results[k], ahead.home]
+                    results = (*results[:k], ahead.home, *results[k + 1:])
+            elif results[k] != ahead.home or ahead.goal:
+                rest += ahead[results[k],]
+        found = self.endings[option] = more, results, rest
+        return found
+
+    def _outcomes(self, held: tuple[Held, ...], repeats: tuple[int, ...]) -> tuple[Outcome, ...]:
+        task, endings, moved = self.task, self.endings, self.layouts.moved
+        table, places, kinds, sums = task.table, task.places, task.kinds, task.sums
+        assert table is not None
+        hints = [() if p < 0 else held[p] for p in places] + self.hints
+        # per row: (price with what is expected, price, option, row)
+        out: dict[_Row, tuple[int, int, Option, _Row]] = {}
+        for way in _sums(self.layouts, task, held) if task.linear else (sums,):
+            for option in table.suggested(hints, way):
+                price = option.price if way is sums else option.price + PASSED_ON
+                now = held
+                for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
+                    if p >= 0 and need not in now[p]:
+                        more, after = moved[kind, now[p], need]
+                        price += more // repeats[p] if repeats else more
+                        now = (*now[:p], after, *now[p + 1:])
+                more, results, rest = (endings[option] if option in endings else
+                                       self._ending(option))
+                price += more
+                row = now, results
+                if row not in out or price < out[row][1]:
+                    out[row] = price + rest, price, option, row
+        ranked = list(out.values())
+        if len(ranked) > 1:
+            ranked.sort(key=itemgetter(0))
+            _, price, option, (now, results) = ranked[0]
+            if not (now != held or price > option.price or option.choice.received
+                    or option.choice.pending):
+                # it moves nothing: of interest besides is what gives a result as readers like
+                ranked[1:] = [r for r in ranked[1:self.most] if any([
+                    n in more and n != m
+                    for n, m, more in zip(r[3][1], results, self.wanted, strict=True)])]
+            if len(ranked) > 1:
+                ranked = self._undominated(ranked)
+        return tuple([Outcome(price, option.choice, *row) for _, price, option, row in ranked])
+
+    def _undominated(self, found: list[tuple[int, int, Option, _Row]]
+                     ) -> list[tuple[int, int, Option, _Row]]:
+        """Without outcomes that are as dear as it is to come to them from a better one; at most
+        `most`.
+        """
+        gaps, prices, living = self.layouts.gaps, self.layouts.prices, self.living
+        kinds, made = self.task.var_kinds, self.task.kinds[len(self.task.places):]
+        out: list[tuple[int, int, Option, _Row]] = []
+        for o in found:
+            _, price, _, (now, results) = o
+            for _, other, _, (operands, others) in out:
+                left = price - other
+                if left < 0:
+                    continue
+                for kind, have, want in zip(made, others, results):  # noqa: B905 (speed)
+                    if have != want:
+                        left -= prices[kind, have, want]
+                if left < 0:
+                    continue
+                for i in living:
+                    have, want = operands[i], now[i]
+                    if have != want:
+                        left -= gaps[kinds[i], have, want]
+                if left >= 0:
+                    break
+            else:
+                out.append(o)
+                if len(out) == self.most:
+                    break
+        return out
 
 
 def _sums(layouts: Layouts, task: Task, held: tuple[Held, ...]
           ) -> list[tuple[frozenset[str], ...]]:
     """The ways of taking operands as sums: as the types say, and as they are held."""
-    ways = [task.sums]
+    ways, table = [task.sums], layouts.table
+    if not any([table[n][1] for have in held for n in have]):
+        return ways
     for members in task.linear:
         places = [task.places[i] for i in members]
         if min(places) < 0:
             continue
-        for pending in dict.fromkeys([layouts.table[n][1] for p in places for n in held[p]]):
+        for pending in dict.fromkeys([table[n][1] for p in places for n in held[p]]):
             if pending:
                 way = tuple([pending if i in members else _EMPTY for i in range(len(task.sums))])
                 if way not in ways:
                     ways.append(way)
     return ways
-
-
-def _outcomes(layouts: Layouts, task: Task, held: tuple[Held, ...], goals: tuple[Goal, ...],
-              repeats: tuple[int, ...], ends: tuple[bool, ...], most: int) -> tuple[Outcome, ...]:
-    table = task.table
-    assert table is not None
-    kinds, places, count = task.kinds, task.places, len(task.places)
-    made = list(zip(kinds[count:], task.homes[count:], goals, task.pinned, strict=True))
-    wanted = [[n for n, _ in goal if n >= 0] for goal in goals]
-    hints: list[Held] = [() if p < 0 else held[p] for p in places]
-    hints += [(home, *more) for home, more in zip(task.homes[count:], wanted, strict=True)]
-    nearest, ahead = layouts.nearest, layouts.ahead
-    out: dict[tuple, tuple[int, Outcome, bool]] = {}
-    for way in _sums(layouts, task, held):
-        for option in table.suggested(hints, way):
-            price = option.price if way is task.sums else option.price + PASSED_ON
-            now = held
-            for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
-                if p >= 0 and need not in now[p]:
-                    price += nearest(kind, now[p], need)[0] // (repeats[p] if repeats else 1)
-                    now = (*now[:p], with_layout(now[p], need), *now[p + 1:])
-            results = option.results
-            rest = 0
-            for k, (kind, home, goal, pinned) in enumerate(made):
-                if pinned:
-                    if results[k] != home:
-                        price += layouts.price(kind, results[k], home)
-                        results = (*results[:k], home, *results[k + 1:])
-                elif results[k] != home or goal:
-                    rest += ahead(kind, home, goal, (results[k],))
-            row = (now, results)
-            other = out.get(row)
-            if other is None or price < other[1].price:
-                out[row] = (price + rest, Outcome(price, option.choice, *row),
-                            bool(price > option.price or option.choice.received
-                                 or option.choice.pending))
-    ranked = sorted(out.values(), key=itemgetter(0))
-    _, best, moves = ranked[0]
-    if moves or best.operands != held:
-        found = [o for _, o, _ in ranked]
-    else:           # it moves nothing: of interest besides is what gives a result as readers like
-        found = [best, *[o for _, o, _ in ranked[1:most] if any([
-            n in more and n != m
-            for n, m, more in zip(o.results, best.results, wanted, strict=True)])]]
-    if len(found) == 1:
-        return tuple(found)
-    return _undominated(layouts, task, found, [i for i, end in enumerate(ends) if not end], most)
-
-
-def _undominated(layouts: Layouts, task: Task, found: list[Outcome], living: list[int], most: int
-                 ) -> tuple[Outcome, ...]:
-    """Without outcomes that are as dear as it is to come to them from a better one; at most `most`.
-    """
-    gap, price = layouts.gap, layouts.price
-    kinds, made = task.var_kinds, task.kinds[len(task.places):]
-    out: list[Outcome] = []
-    for o in found:
-        for better in out:
-            left = o.price - better.price
-            for kind, have, want in zip(made, better.results, o.results, strict=True):
-                if have != want:
-                    left -= price(kind, have, want)
-            if left < 0:
-                continue
-            for i in living:
-                have, want = better.operands[i], o.operands[i]
-                if have != want:
-                    left -= gap(kinds[i], have, want)
-            if left >= 0:
-                break
-        else:
-            out.append(o)
-            if len(out) == most:
-                break
-    return tuple(out)

@@ -43,94 +43,81 @@ def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
     return n
 
 
-def inside(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
-           axes_of: Mapping[int, Axes], layouts: Sequence[Entries],
-           finish: Sequence[tuple[str, Axes]]) -> tuple[float, int]:
-    """The price of running an equation with its factors over `axes_of`, without any reshards.
+def inside(info: RuleInfo, shapes: Sequence[Shape], itemsizes: Sequence[int],
+           parts: Mapping[int, int], blocks: Sequence[int], finish: Sequence[tuple[str, int]]
+           ) -> tuple[float, int]:
+    """The price of running an equation with its factors in so many `parts`, without any reshards.
 
-    Counts what its blocks exchange (totals of scans, edges, partial maxima), and its local work;
-    the bytes of the former are also given alone.
+    blocks: elements of each tensor's block. finish: (monoid, parts) of reductions that are finished
+    at once. Counts what its blocks exchange (totals of scans, edges, partial maxima), and its local
+    work; the bytes of the former are also given alone.
     """
-    received = exchanges = elements = most = 0
-    for i, (shape, entries) in enumerate(zip(shapes, layouts, strict=True)):
-        local = block_elements(mesh, shape, entries)
-        elements += local
-        most = max(most, local)
-        if i >= info.operands:
-            for _, axes in finish:
-                size = math.prod(map(mesh.axis_size, axes))
-                received += 2 * (size - 1) * local * itemsizes[i] // size
+    received = exchanges = 0
+    if info.has_halos and info.operands:           # other operands with the factor are bases
+        for f, devices in parts.items():
+            rows, block = _halo(info, shapes, f, devices, 0)
+            received += rows * (blocks[0] // max(block, 1)) * itemsizes[0]
+            exchanges += bool(rows)
+    if info.has_other_kinds:
+        for local, itemsize in zip(blocks[info.operands:], itemsizes[info.operands:], strict=True):
+            for _, devices in finish:
+                received += 2 * (devices - 1) * local * itemsize // devices
                 exchanges += 1
-            for f, axes in axes_of.items() if info.has_other_kinds else ():
-                summary = _summary(mesh, info, f, local, axes)
+            for f, devices in parts.items():
+                summary = _summary(info, f, local, devices)
                 if summary:
-                    size = math.prod(map(mesh.axis_size, axes))
-                    received += (size - 1) * summary * itemsizes[i]
+                    received += (devices - 1) * summary * itemsize
                     exchanges += 1
-        elif info.has_halos and i == 0:            # other operands with the factor are bases
-            for f, axes in axes_of.items():
-                rows, block = _halo(mesh, info, shapes, f, axes, i)
-                received += rows * (local // max(block, 1)) * itemsizes[i]
-                exchanges += bool(rows)
-    flops = _product_flops(mesh, info, axes_of) if info.is_product else most
-    price = received + flops / FLOPS_PER_BYTE + EXCHANGE * exchanges + WORK * elements
+    if info.is_product:
+        # multiplications and additions of one device: two for each index of all factors
+        flops = 2 * math.prod([f.size for f in info.factors]) // math.prod(parts.values())
+    else:
+        flops = max(blocks, default=0)
+    price = received + flops / FLOPS_PER_BYTE + EXCHANGE * exchanges + WORK * sum(blocks)
     return price, received
 
 
-def _product_flops(mesh: AbstractMesh, info: RuleInfo, axes_of: Mapping[int, Axes]) -> int:
-    """Multiplications and additions of one device: two for each index of all factors."""
-    n = 2 * math.prod(f.size for f in info.factors)
-    for axes in axes_of.values():
-        for a in axes:
-            n //= mesh.axis_size(a)
-    return n
-
-
-def _halo(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes,
-          operand: int) -> tuple[int, int]:
+def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand: int
+          ) -> tuple[int, int]:
     """Rows of an operand that a device receives for halo factor f, and the rows of its block."""
     factor = info.factors[f]
     dim = next((d for g, d, _ in info.places[operand] if g == f), None)
     if dim is None or not (factor.kind == HALO or factor.reach):
         return 0, 1
-    devices = math.prod(map(mesh.axis_size, axes))
     block = shapes[operand][dim] // devices
     if factor.operator == "joined":
         return lacking(devices, *joined(devices, [s[dim] for s in shapes[:info.operands]])), block
     if not factor.reach:
         return block, block                    # mirrored: another block than its own
-    plan = halo_plan(mesh, info, shapes, f, axes)
+    plan = halo_plan(info, shapes, f, devices)
     return (plan.received if plan else 0), block
 
 
-def possible(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes
-             ) -> bool:
-    """Whether an emitter can work with factor f split over `axes`, as far as sizes matter."""
+def possible(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> bool:
+    """Whether an emitter can work with factor f in so many parts, as far as sizes matter."""
     factor = info.factors[f]
-    if not factor.splittable_over(math.prod(map(mesh.axis_size, axes))):
+    if not factor.splittable_over(devices):
         return False
-    return not factor.reach or halo_plan(mesh, info, shapes, f, axes) is not None
+    return not factor.reach or halo_plan(info, shapes, f, devices) is not None
 
 
-def halo_plan(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape], f: int, axes: Axes
-              ) -> Exchange | None:
-    """The exchange of edges where halo factor f is split over `axes`; None if there is none."""
+def halo_plan(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> Exchange | None:
+    """The exchange of edges where halo factor f is in so many parts; None if there is none."""
     other = 1 if info.factors[f].kind == REDUCE else info.operands     # who reads the rows
     sizes = [shapes[t][d] for t in (0, other) for g, d, _ in info.places[t] if g == f]
-    return plan_of(info.factors[f], math.prod(map(mesh.axis_size, axes)), sizes[0], sizes[-1])
+    return plan_of(info.factors[f], devices, sizes[0], sizes[-1])
 
 
-def _summary(mesh: AbstractMesh, info: RuleInfo, f: int, local: int, axes: Axes) -> int:
-    """Elements of a result that each block tells all others where factor f is split.
+def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
+    """Elements of a result that each block tells all others where factor f is in so many parts.
 
     local: elements of the result's block.
     """
     factor = info.factors[f]
     if factor.kind == SCAN:                    # the block's total: one position along the factor
-        return local * math.prod(map(mesh.axis_size, axes)) // max(factor.size, 1)
+        return local * devices // max(factor.size, 1)
     if factor.operator == "columns":
-        n = math.prod(map(mesh.axis_size, axes))
-        return elements_received(local, factor.size // n, n) // (n - 1)
+        return elements_received(local, factor.size // devices, devices) // (devices - 1)
     if factor.kind == ORDERED:                 # its best elements, and their positions likewise
         return local
     if factor.kind == REDUCE and factor.operator in ("argmax", "argmin"):

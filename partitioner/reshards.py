@@ -106,7 +106,8 @@ class _Chooser:
             return held[need]
         named = self.layouts.named
         numbers = {named(*f): var for f, var in held.items()}
-        _, best = self.layouts.nearest(self.layouts.kind(v.aval), tuple(numbers), named(*need))
+        _, best = self.layouts.nearest(self.layouts.kinds_of[v.aval], tuple(numbers),
+                                       named(*need))
         return numbers[best]
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,

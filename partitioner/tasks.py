@@ -8,94 +8,21 @@ has them, and no reader would like a result elsewhere, nothing needs to be looke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Equation, Literal, Var
 from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType
 from .alternatives import is_nonzero_constant, sums_through
-from .choose import Choice, Part, candidates, legal_choice
-from .factors import Axes, RuleInfo, project, rule_info
-from .layouts import UNIT, Goal, Held, Layouts
+from .choose import Choice
+from .factors import Axes, rule_info
+from .layouts import Goal, Held, Layouts
+from .options import Table
 from .origins import Origins
 
 _EMPTY: frozenset[str] = frozenset()
 _FIRST = (0,)
-
-
-class Option:
-    """A choice in numbers. needs: per operand the layout that it is taken in; results: the layouts
-    that come out. price: in `UNIT`s.
-    """
-
-    __slots__ = ("choice", "needs", "price", "results")
-
-    def __init__(self, choice: Choice, needs: Held, results: Held) -> None:
-        self.choice, self.needs, self.results = choice, needs, results
-        self.price = round(choice.price * UNIT)
-
-
-class Table:
-    """The options of one rule for values of certain kinds."""
-
-    __slots__ = ("found", "hinted", "info", "kinds", "layouts", "options", "parts")
-
-    def __init__(self, layouts: Layouts, info: RuleInfo, kinds: tuple[int, ...]) -> None:
-        self.layouts, self.info, self.kinds = layouts, info, kinds
-        self.parts: dict[tuple[int, int], Part] = {}
-        self.options: dict[tuple, Option | None] = {}
-        self.found: dict[tuple, list[Option]] = {}      # by what layouts give to the factors
-        self.hinted: dict[tuple, list[Option]] = {}     # by layouts
-
-    def part(self, tensor: int, layout: int) -> Part:
-        """The axes that a layout of a tensor gives to the factors."""
-        key = tensor, layout
-        found = self.parts.get(key)
-        if found is None:
-            info = self.info
-            axes, overflow, _ = project(info.maps[tensor], info.factors,
-                                        self.layouts.table[layout][0], self.layouts.mesh.axis_size)
-            found = self.parts[key] = (tuple(sorted([(f, a) for f, a in axes.items() if a])),
-                                       overflow)
-        return found
-
-    def suggested(self, hints: Sequence[Held], sums: tuple[frozenset[str], ...]) -> list[Option]:
-        """All legal options that these layouts of the tensors suggest."""
-        key = (tuple(hints), sums)
-        found = self.hinted.get(key)
-        if found is None:
-            parts = self.parts
-            seen = tuple(dict.fromkeys([
-                (i, parts[i, n] if (i, n) in parts else self.part(i, n))
-                for i, layouts in enumerate(hints) for n in layouts]))
-            found = self.found.get((seen, sums))
-            if found is None:
-                kept = _EMPTY.union(*sums)
-                tried = [self.option(axes_of, sums) for axes_of in
-                         candidates(self.layouts.mesh, self.info, seen, kept)]
-                found = self.found[seen, sums] = [o for o in tried if o is not None]
-            self.hinted[key] = found
-        return found
-
-    def option(self, axes_of: dict[int, Axes], sums: tuple[frozenset[str], ...]) -> Option | None:
-        key = (*axes_of.items(), sums)
-        try:
-            return self.options[key]
-        except KeyError:
-            pass
-        layouts = self.layouts
-        shapes = [layouts.shapes[k][0] for k in self.kinds]        # none, of an empty message
-        sizes = [layouts.shapes[k][1] for k in self.kinds]
-        choice = legal_choice(layouts.mesh, self.info, shapes, sizes, axes_of, sums)
-        option = None
-        if choice is not None:
-            count = self.info.operands
-            needs = tuple(map(layouts.number, choice.layouts, sums))
-            option = Option(layouts.spelled(choice), needs, tuple(
-                [layouts.number(entries, choice.pending) for entries in choice.layouts[count:]]))
-        self.options[key] = option
-        return option
 
 
 class Outcome(NamedTuple):
@@ -137,7 +64,7 @@ class Task:
         self.var_kinds = tuple([kinds[first[p]] for p in range(len(first))])
         self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
-        self.outcomes: dict[tuple, tuple[Outcome, ...]] = {}
+        self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
         self.at_rest = bool(self.settled and self.settled.operands == self.alone and not linear)
@@ -170,9 +97,9 @@ class Task:
         held: list[Held] = list(self.alone)
         for place, need, kind in zip(self.places, option.needs, self.kinds, strict=False):
             if place >= 0 and need not in held[place]:
-                if layouts.nearest(kind, held[place], need)[0]:
+                price, held[place] = layouts.moved[kind, held[place], need]
+                if price:
                     return None
-                held[place] = (*held[place], need)
         return Outcome(option.price, option.choice, tuple(held), option.results)
 
 
@@ -268,9 +195,9 @@ class Tasks:
               pinned: tuple[bool, ...], taken: Sequence[ArrayType]) -> Task:
         """taken: the types that operands are taken in in any case."""
         layouts = self.layouts
-        kinds = tuple(map(layouts.kind, types))
-        homes = tuple(map(layouts.of, types))
-        needs = {p: layouts.of(t) for p, t in zip(places, taken, strict=False) if p >= 0}
+        kinds = tuple([layouts.kinds_of[t] for t in types])
+        homes = tuple([layouts.homes[t] for t in types])
+        needs = {p: layouts.homes[t] for p, t in zip(places, taken, strict=False) if p >= 0}
         table = None
         if rule is not None:
             info = rule_info(rule)

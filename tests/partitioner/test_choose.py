@@ -10,9 +10,11 @@ from building import Build, auto, literal
 
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.choose import Site, choose, legal_choice
+from shardtrace.partitioner.choose import legal_choice
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
+from shardtrace.partitioner.layouts import Layouts
+from shardtrace.partitioner.options import Table
 from shardtrace.partitioner.pipeline import partition
 
 M8 = auto(8, names="x")
@@ -123,18 +125,47 @@ def test_reasons_name_what_is_in_the_way():
         "`dot_general` needs dimension 1 of operand 1 whole: x splits dimension 0 of operand 0")
 
 
-def test_no_factor_is_ever_better_than_brute_force_over_all_assignments():
-    """The enumeration from current layouts finds what trying everything finds, for a product."""
-    mesh = auto(2, 2, names="xy")
+def test_options_are_laid_out_as_their_factors_say():
+    layouts = Layouts(auto(2, 2, names="xy"))
     rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
     info = rule_info(rule)
+    layouts.shapes.append(((16, 16), 4))
+    layouts.sizes.append(256)
+    table = Table(layouts, info, (0, 0, 0))
     specs = [((), ()), (("x",), ()), ((), ("x",)), (("x",), ("y",)), (("y",), ("x",))]
-    for a, b, c in itertools.product(specs, repeat=3):
-        sites = [Site((16, 16), 4, a), Site((16, 16), 4, b), Site((16, 16), 4, c)]
-        choice = choose(mesh, info, sites)
-        for dims, layout in zip(info.maps, choice.layouts, strict=True):
-            assert tensor_entries(dims, (16, 16), info.factors, choice.axes_of,
-                                  mesh.axis_size) == layout
+    for entries in itertools.product(specs, repeat=3):
+        hints = [(layouts.numbers[e, frozenset()],) for e in entries]
+        options = table.suggested(hints, (frozenset(),) * 2)
+        assert options
+        for option in options:
+            choice = option.choice
+            for dims, layout in zip(info.maps, choice.layouts, strict=True):
+                assert tensor_entries(dims, (16, 16), info.factors, choice.axes_of,
+                                      layouts.mesh.axis_size) == layout
+
+
+def test_what_is_tried_are_the_factors_that_layouts_give_and_none():
+    """x on i of one operand and on j of the other: each of them, none, and what both have stays."""
+    layouts = Layouts(M24)
+    rule = make_rule("i k, k j -> i j | k:sum", ((16, 16), (16, 16)), ((16, 16),))
+    layouts.shapes.append(((16, 16), 4))
+    layouts.sizes.append(256)
+    table = Table(layouts, rule_info(rule), (0, 0, 0))
+
+    def tried(*entries):
+        hints = [(layouts.numbers[e, frozenset()],) for e in entries]
+        return [o.choice.axes_of for o in table.suggested(hints, (frozenset(),) * 2)]
+    i, k, j = (next(f for f, factor in enumerate(rule.factors) if factor.name == n) for n in "ikj")
+    whole = ((), ())
+    assert tried((("x",), ()), ((), ("x",)), whole) == [{i: ("x",)}, {j: ("x",)}, {}]
+    assert tried((("x",), ()), whole, (("x",), ())) == [{}, {i: ("x",)}]
+    found = tried(((), ("y",)), (("y",), ()), whole)
+    assert {k: ("y",)} in found and {i: ("y",)} in found and {} in found
+    # axes that meet on a factor are in an order that some tensor has
+    meet = tried((("y", "x"), ()), whole, (("y", "x"), ()))
+    assert {i: ("y", "x")} in meet and {i: ("x", "y")} not in meet
+    assert table.suggested([(layouts.numbers[whole, frozenset()],)] * 3, (frozenset(),) * 2)[0] \
+        .choice.axes_of == {}
 
 
 def test_projection_fills_factors_major_to_minor():

@@ -11,8 +11,7 @@ from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner import lookahead
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.layouts import Layouts, forget_layouts
-from shardtrace.partitioner.outcomes import with_layout
+from shardtrace.partitioner.layouts import Layouts, forget_layouts, with_layout
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.tasks import groups_of
 
@@ -104,14 +103,14 @@ def test_parts_of_an_equation_share_no_factor(text, operands, results, want):
 def test_a_goal_is_worth_no_more_than_going_there():
     layouts = Layouts(M8)
     aval = Build(M8).arg(64, 64, dtype=np.float32).aval
-    kind, home = layouts.kind(aval), layouts.of(aval)
-    split = layouts.number((("x",), ()))
-    there, back = layouts.price(kind, home, split), layouts.price(kind, split, home)
+    kind, home = layouts.kinds_of[aval], layouts.homes[aval]
+    split = layouts.numbers[(("x",), ()), frozenset()]
+    there, back = layouts.prices[kind, home, split], layouts.prices[kind, split, home]
     assert there == 0 < back
     (goal,) = layouts.together(kind, home, ((split, -5),), ((split, -7),), False)
     assert goal == (split, 0)                      # cutting it is free: nothing can be gained
-    assert layouts.ahead(kind, home, (), (split,)) == back
-    assert layouts.ahead(kind, home, ((split, 3),), (split,)) == 3
+    assert layouts.expected[kind, home, ()][split,] == back
+    assert layouts.expected[kind, home, ((split, 3),)][split,] == 3
 
 
 def test_what_a_value_is_held_in_is_bounded_and_keeps_its_own_layout():
