@@ -6,8 +6,7 @@ values or names; so equal equations (layers of a network, an op called again and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ir.keys import storage_dtype
 from ..ir.op import Op
@@ -16,7 +15,7 @@ from ..ir.types import ArrayType
 from ..ir.use import Use
 from . import inplace
 from .axes import MeshAtoms
-from .layout import Atoms, Layout, Shape, array_shape, split_shape
+from .layout import Atoms, Layout, Shape, split_shape
 from .numerics import evaluator
 from .recording import Kernel
 from .workspace import Kind, Value, kind_of
@@ -25,8 +24,7 @@ NONE: frozenset[str] = frozenset()
 Folds = Mapping[str, frozenset[str]]
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """The form in which an operand is given: arguments of `Workspace.view`."""
     stack: Atoms
     split: tuple[Atoms, ...]
@@ -34,8 +32,7 @@ class Form:
     pad: int
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """operands: their forms; None where all are given as they are. function: of their arrays.
 
     results: of each the layout, uniform dimensions, and kind. kernel: of a function with one
@@ -72,118 +69,166 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
 def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
             types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
             done: frozenset[str]) -> Decision:
-    layout = _common_layout(op, operands, types, atoms)
-    if layout is not None:
-        return _elementwise(op, params, operands, types, atoms, layout, done)
-    rule = local_rule(op, params, operands, types)
+    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
+            op.name not in POSITIONAL):
+        shape = types[0].shape
+        for x in operands:
+            if x.aval.shape and x.aval.shape != shape:
+                break
+        else:
+            return _elementwise(op, params, operands, types, atoms, done)
     orders: inplace.Orders = {}
+    rule = None
+    if folds or op.name == "broadcast_in_dim" or _is_told_apart(operands):
+        rule = local_rule(op, params, operands, types)
     if rule is not None and op.name not in POSITIONAL:
         orders = inplace.common_orders(rule, operands, folds)
-        sums = folds.get("sum", NONE) - done
+        sums = folds.get("sum", NONE) - done if folds else NONE
         if sums:
             orders = inplace.contraction_orders(rule, operands, orders, sums, atoms.order)
-        done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
-                 for a in order}
+        if folds and orders:
+            done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
+                     for a in order}
     if rule is not None and orders:
         ins = inplace.target_splits(rule, operands, orders)
         outs = inplace.result_splits(rule, orders)
     else:
-        ins = [((),) * x.aval.ndim for x in operands]
-        outs = [((),) * t.ndim for t in types]
-    own = [x.layout.atoms.difference(*split) for x, split in zip(operands, ins, strict=True)]
-    stack = atoms.sort(set().union(*own))
+        ins = [((),) * len(x.aval.shape) for x in operands]
+        outs = [((),) * len(t.shape) for t in types]
+    size = atoms.size
+    stack, own = _stacked(operands, ins, atoms)
     # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
-    pad = types[0].ndim if stack and op.rule == "... -> ..." else 0
-    forms = [Form(tuple(a for a in stack if a in mine), split, stack, 0 if x.aval.ndim else pad)
+    pad = len(types[0].shape) if stack and op.rule == "... -> ..." else 0
+    forms = [Form(mine, split, stack, 0 if x.aval.shape else pad)
              for x, mine, split in zip(operands, own, ins, strict=True)]
     layouts = [Layout(stack, split, done) for split in outs]
-    size = atoms.size
+    shapes = [split_shape(split, x.aval.shape, size)
+              for split, x in zip(ins, operands, strict=True)]
+    wanted = [split_shape(split, t.shape, size) for split, t in zip(outs, types, strict=True)]
     if orders and op.resize is not None:
-        params = op.resize(
-            params,
-            tuple(split_shape(f.split, x.aval.shape, size)
-                  for f, x in zip(forms, operands, strict=True)),
-            tuple(split_shape(split, t.shape, size)
-                  for split, t in zip(outs, types, strict=True)))
-    given = [form_shape(f, x.aval.shape, size) for f, x in zip(forms, operands, strict=True)]
-    wanted = [array_shape(layout, t.shape, size)
-              for layout, t in zip(layouts, types, strict=True)]
-    function = evaluator(op, len(stack), params, [x.aval for x in operands], types, wanted, given)
+        params = op.resize(params, tuple(shapes), tuple(wanted))
+    given = shapes
+    if stack:
+        given = [(*[size[a] if a in f.stack else 1 for a in stack], *shape, *(1,) * f.pad)
+                 for f, shape in zip(forms, shapes, strict=True)]
+        leading = tuple([size[a] for a in stack])
+        wanted = [leading + shape for shape in wanted]
+    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
+    results = [storage_dtype(t.dtype) for t in types]
+    function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
     uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
     if rule is not None:
         uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
     kernel = None
     if len(types) == 1 and not op.multiple_results:
-        kernel = Kernel(function, (*given, *wanted),
-                        [storage_dtype(t.dtype) for t in (*(x.aval for x in operands), *types)])
+        kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
     return _decision(forms, operands, function, types, layouts, uniform, kernel)
+
+
+def _is_told_apart(operands: Sequence[Value]) -> bool:
+    """Has any operand a dimension that an axis is in place in, or along which it is the same?"""
+    for x in operands:
+        if True in x.uniform:
+            return True
+        for axes in x.layout.split:
+            if axes:
+                return True
+    return False
+
+
+def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
+             ) -> tuple[Atoms, list[Atoms]]:
+    """The axes that have to be stacked, operands having these in place; and those of each."""
+    own = []
+    for x, split in zip(operands, splits, strict=True):
+        layout = x.layout
+        own.append(set(layout.stack) if split == layout.split else
+                   layout.atoms.difference(*split))
+    if not any(own):
+        return (), [()] * len(own)
+    stack = atoms.sort(set().union(*own))
+    return stack, [tuple([a for a in stack if a in mine]) for mine in own]
 
 
 def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callable[..., Any],
               types: Sequence[ArrayType], layouts: Sequence[Layout],
               uniform: Sequence[tuple[bool, ...]], kernel: Kernel | None) -> Decision:
-    as_given = all([f.lead == x.layout.stack and f.split == x.layout.split and not f.pad
-                    for f, x in zip(forms, operands, strict=True)])
+    given: tuple[Form, ...] | None = None
+    for f, x in zip(forms, operands, strict=True):
+        if f.lead != x.layout.stack or f.split != x.layout.split or f.pad:
+            given = tuple(forms)
+            break
     results = []
     for t, layout, same in zip(types, layouts, uniform, strict=True):
-        same = same or (False,) * t.ndim
+        same = same or (False,) * len(t.shape)
         results.append((layout, same, kind_of(t, layout, same)))
-    return Decision(None if as_given else tuple(forms), function, tuple(results), kernel)
-
-
-def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
-                   atoms: MeshAtoms) -> Layout | None:
-    """The layout of all operands of an elementwise op, scalars that all devices share aside; None
-    where the general rules have to say what becomes of them.
-    """
-    if (op.rule != "... -> ..." or op.resize is not None or op.multiple_results
-            or op.name in POSITIONAL or not types[0].shape):
-        return None
-    shape = types[0].shape
-    common: Layout | None = None
-    for x in operands:
-        layout = x.layout
-        if x.aval.shape == shape and True not in x.uniform:
-            if common is None:
-                common = layout
-            elif layout.stack != common.stack or layout.split != common.split:
-                return None
-        elif x.aval.shape or layout.stack:
-            return None
-    if common is None or (len(common.stack) > 1 and atoms.sort(common.stack) != common.stack):
-        return None
-    return common
+    return Decision(given, function, tuple(results), kernel)
 
 
 def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
-                 types: Sequence[ArrayType], atoms: MeshAtoms, layout: Layout,
-                 done: frozenset[str]) -> Decision:
-    """What `_decide` comes to where operands and result are laid out alike."""
-    (aval,), stack, split = types, layout.stack, layout.split
-    array = Form(stack, split, stack, 0)
-    scalar = Form((), (), stack, aval.ndim if stack else 0)
-    whole = array_shape(layout, aval.shape, atoms.size)
-    small = (1,) * (len(stack) + scalar.pad)
-    given = [whole if x.aval.shape else small for x in operands]
-    function = evaluator(op, len(stack), params, [x.aval for x in operands], types, [whole], given)
-    kernel = Kernel(function, (*given, whole),
-                    [storage_dtype(t.dtype) for t in (*[x.aval for x in operands], aval)])
-    return _decision([array if x.aval.shape else scalar for x in operands], operands, function,
-                     types, (Layout(stack, split, done),), ((),), kernel)
+                 types: Sequence[ArrayType], atoms: MeshAtoms, done: frozenset[str]) -> Decision:
+    """What the general rules come to for operands that have the result's shape, or none.
+
+    A dimension keeps the axes that all have there in place; one along which an operand is the same
+    has what the others have.
+    """
+    (aval,) = types
+    rank, size = len(aval.shape), atoms.size
+    split, same = _common_split(operands, rank)
+    stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
+    pad = rank if stack else 0
+    whole = split_shape(split, aval.shape, size)
+    given: list[Shape] = [whole if x.aval.shape else () for x in operands]
+    if stack:
+        given = [(*[size[a] if a in mine else 1 for a in stack], *(shape or (1,) * pad))
+                 for mine, shape in zip(own, given, strict=True)]
+        whole = (*[size[a] for a in stack], *whole)
+    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
+    dtype = storage_dtype(aval.dtype)
+    function = evaluator(op, len(stack), params, dtypes, [dtype], [whole], given)
+    forms = [Form(mine, split, stack, 0) if x.aval.shape else Form(mine, (), stack, pad)
+             for x, mine in zip(operands, own, strict=True)]
+    return _decision(forms, operands, function, types, (Layout(stack, split, done),), (same,),
+                     Kernel(function, (*given, whole), (*dtypes, dtype)))
+
+
+def _common_split(operands: Sequence[Value], rank: int
+                  ) -> tuple[tuple[Atoms, ...], tuple[bool, ...]]:
+    """The axes that can stay in place in each dimension, and along which the result is the same."""
+    common: tuple[Atoms, ...] | None = None
+    for x in operands:
+        layout = x.layout
+        if not x.aval.shape:
+            if layout.stack:
+                break
+        elif True in x.uniform or (common is not None and common != layout.split):
+            break
+        else:
+            common = layout.split
+    else:
+        return ((),) * rank if common is None else common, ()
+    arrays = [x for x in operands if x.aval.shape]
+    split: list[Atoms] = []
+    same: list[bool] = []
+    for d in range(rank):
+        found = [x.layout.split[d] for x in arrays if not x.uniform[d]]
+        order = inplace.common_suffix(found) if all(found) else ()
+        start = 0
+        for i, a in enumerate(order):
+            for x in operands:
+                if a in x.layout.stack or any(
+                        [a in axes for e, axes in enumerate(x.layout.split) if e != d]):
+                    start = i + 1
+        split.append(order[start:])
+        same.append(not split[d] and not found)
+    return tuple(split), tuple(same)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
                types: Sequence[ArrayType]) -> FactorRule | None:
     """The factor rule on local shapes; None where the op has none for them."""
     try:
-        return op.factor_rule(tuple(x.aval.shape for x in operands),
-                              tuple(t.shape for t in types), params)
+        return op.factor_rule(tuple([x.aval.shape for x in operands]),
+                              tuple([t.shape for t in types]), params)
     except RuleError:
         return None
-
-
-def form_shape(form: Form, local: Shape, size: Mapping[str, int]) -> Shape:
-    """Shape of the array of an operand with blocks of shape `local`."""
-    here = set(form.stack)
-    return (*(size[a] if a in here else 1 for a in form.lead),
-            *split_shape(form.split, local, size), *(1,) * form.pad)

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import is_narrow_float
-from ..ir.keys import storage_dtype
 from ..ir.op import Op
-from ..ir.types import ArrayType
 
 F32 = np.dtype(np.float32)
 Function = Callable[..., Any]
@@ -26,35 +24,38 @@ def widened(x: np.ndarray) -> np.ndarray:
     return x.astype(F32) if is_narrow_float(x.dtype) else x
 
 
-def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[ArrayType],
-              results: Sequence[ArrayType], shapes: Sequence[Shape],
+def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.dtype],
+              results: Sequence[np.dtype], shapes: Sequence[Shape],
               given: Sequence[Shape]) -> Function:
     """`op.evaluate` of arrays alone, giving arrays of exactly the declared dtypes and shapes.
 
-    shapes: of the result arrays; a result that an evaluator leaves at size 1 along a device
-    dimension is repeated. given: shapes of the operand arrays. Gives a list if the op has multiple
-    results. Where the op is a numpy ufunc that keeps the promise by itself, it is that ufunc; where
-    the evaluator can decide things once from the shapes (`evaluate.prepared`), it does. Where it
-    can write over its first operand (`evaluate.over`), the function has an attribute `over` for it.
+    operands, results: dtypes of the arrays. shapes: of the result arrays; a result that an
+    evaluator leaves at size 1 along a device dimension is repeated. given: shapes of the operand
+    arrays. Gives a list if the op has multiple results. Where the op is a numpy ufunc that keeps
+    the promise by itself, it is that ufunc; where the evaluator can decide things once from the
+    shapes (`evaluate.prepared`), it does. Where it can write over its first operand
+    (`evaluate.over`), the function has an attribute `over` for it.
     """
     evaluate = op.evaluate
     if evaluate is None:
         raise TypeError(f"op `{op.name}` has no evaluator")
-    narrow = tuple(i for i, t in enumerate(operands)
-                   if op.arithmetic and is_narrow_float(t.dtype))
-    dtypes = [storage_dtype(t.dtype) for t in results]
+    narrow: Sequence[int] = ()
+    if op.arithmetic:
+        narrow = [i for i, t in enumerate(operands) if t.itemsize <= 2 and is_narrow_float(t)]
     if op.multiple_results:
         def several(*arrays: Any) -> list[Any]:
             if narrow:
                 arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
             out = list(evaluate(lead, *arrays, **params))
             return [as_declared(x, dtype, shape, op)
-                    for x, dtype, shape in zip(out, dtypes, shapes, strict=True)]
+                    for x, dtype, shape in zip(out, results, shapes, strict=True)]
         return several
-    dtype, shape = dtypes[0], shapes[0]
-    ufunc = getattr(evaluate, "ufunc", None)
-    if ufunc is not None and not narrow and _keeps(ufunc, operands, dtype, shape, given):
-        return ufunc
+    dtype, shape = results[0], shapes[0]
+    if not narrow:
+        choose = getattr(evaluate, "ufunc", None)
+        ufunc = None if choose is None else choose(operands[0], params)
+        if ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
+            return ufunc
     if narrow:
         def one_narrow(*arrays: Any) -> Any:
             wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
@@ -62,7 +63,7 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
         return one_narrow
     prepare = getattr(evaluate, "prepared", None)
     if prepare is not None:
-        function = prepare(lead, given, [storage_dtype(t.dtype) for t in operands], params)
+        function = prepare(lead, given, operands, params)
         if function is not None:
             return function
     if len(operands) == 1:
@@ -92,17 +93,20 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[Arra
     return nary
 
 
-def _keeps(ufunc: np.ufunc, operands: Sequence[ArrayType], dtype: np.dtype, shape: Shape,
+def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,
            given: Sequence[Shape]) -> bool:
     """Does the ufunc on operands of these dtypes and shapes give the declared ones?"""
-    rank = len(shape)
-    if any(s and len(s) != rank for s in given) or not any(s == shape for s in given):
+    if shape not in given:
         return False
-    return _result_dtype(ufunc, tuple(storage_dtype(t.dtype) for t in operands)) == dtype
+    rank = len(shape)
+    for s in given:
+        if s and len(s) != rank:
+            return False
+    return _result_dtype(ufunc, *operands) == dtype
 
 
 @functools.lru_cache(maxsize=4096)
-def _result_dtype(ufunc: np.ufunc, dtypes: tuple[np.dtype, ...]) -> np.dtype | None:
+def _result_dtype(ufunc: np.ufunc, *dtypes: np.dtype) -> np.dtype | None:
     if ufunc.nout != 1 or ufunc.nin != len(dtypes):
         return None
     try:

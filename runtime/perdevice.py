@@ -175,7 +175,8 @@ class PerDeviceRun:
         types = [v.aval for v in eqn.outvars]
         shapes = [t.shape for t in types]
         operand_types = [a.aval for a in eqn.invars]
-        function = evaluator(op, 0, eqn.params, operand_types, types, shapes,
+        function = evaluator(op, 0, eqn.params, [storage_dtype(t.dtype) for t in operand_types],
+                             [storage_dtype(t.dtype) for t in types], shapes,
                              [t.shape for t in operand_types])
         done = {d: function(*(x[d] for x in operands)) for d in self.active}
         devices = range(len(self.coordinates))

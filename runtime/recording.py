@@ -100,6 +100,12 @@ class Kernel:
 def record(function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
            ) -> Recording | None:
     """The calls of a function of arrays; the last shape and dtype are those of its result."""
+    if isinstance(function, np.ufunc):      # which gives these, as who chose it made sure
+        count = len(shapes) - 1
+        return Recording(count, tuple(zip(shapes, dtypes, strict=True)),
+                         (Step(CALL, function, tuple(range(count)), count),), count)
+    if hasattr(function, "permuted"):       # a product
+        return None
     tape = _Tape()
     symbols = [tape.value(s, t) for s, t in zip(shapes[:-1], dtypes[:-1], strict=True)]
     try:

@@ -133,6 +133,10 @@ def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None
     return np.multiply(x, y)
 
 
+_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
+    np.multiply if params.get("out_dtype") is None else None)
+
+
 def _mul_transpose(ct: Any, x: Any, y: Any, out_dtype: Any = None) -> list[Any]:
     def side(operand: Any, factor: Any) -> Any:
         if not isinstance(operand, LinearOperand):
@@ -166,6 +170,10 @@ def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
+
+
+_div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
+    None if dtype.kind in "iu" else np.divide)
 
 
 def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:

@@ -110,12 +110,15 @@ def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
 def ufunc(function: Any) -> Callable[..., Any]:
     """An evaluator that applies a function of arrays, whatever the device dimensions are.
 
-    `.ufunc` is the numpy ufunc, if it is one: an executor may then give the result's buffer.
+    `.ufunc(dtype, params)` is the numpy ufunc that it is for first operands of this dtype, if it is
+    one: an executor may then give the result's buffer.
     """
     def evaluate(lead: int, *arrays: np.ndarray, **params: Any) -> np.ndarray:
         return function(*arrays)
     if isinstance(function, np.ufunc):
-        evaluate.ufunc = function  # type: ignore[attr-defined]
+        evaluate.ufunc = lambda dtype, params: function  # type: ignore[attr-defined]
+    elif hasattr(function, "ufunc"):
+        evaluate.ufunc = function.ufunc  # type: ignore[attr-defined]
     return evaluate
 
 
