@@ -12,6 +12,7 @@ from ..runtime.blocked import forget_routines
 from ..runtime.generated import forget_sources
 from ..runtime.placement import spec_on
 from ..runtime.workspace import kind_of
+from ..tracer.autodiff.recurring import forget_recurring
 from ..tracer.composed import REMEMBERED
 from .eager import EagerInterpreter
 from .jit import JITTED
@@ -41,6 +42,7 @@ def clear_caches() -> None:
         op.infer_cache.clear()
         op.uses.clear()
     forget_recent()
+    forget_recurring()
     for table in REMEMBERED:
         table.clear()
     forget_steps()

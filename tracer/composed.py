@@ -19,6 +19,7 @@ from ..ir.dtypes import issubdtype
 from ..ir.location import Location, capture
 from ..ir.op import Op
 from ..ir.spec import PartitionSpec
+from ..ir.types import ArrayType
 from .staging import Builder
 from .steps import MISS, Steps, marks, steps_since
 from .tracer import Tracer
@@ -68,7 +69,7 @@ def composed(f: F) -> F:
         before = marks((builder,))
         result = f(*args, **kwargs)
         several = type(result) is tuple
-        if not _may_warn(given) and (builder.location is not None or all(
+        if not may_warn([x.aval for x in given]) and (builder.location is not None or all(
                 [type(e.location) is Location for e in builder.eqns[before[0][0]:]])):
             steps = steps_since(before, (builder,), given, result if several else (result,))
             if steps is not None:
@@ -116,7 +117,7 @@ def _is_narrow(dtype: Any) -> bool:
         return False
 
 
-def _may_warn(given: Sequence[Tracer]) -> bool:
-    """May what was done with these be warned of, each time it is done?"""
+def may_warn(types: Sequence[ArrayType]) -> bool:
+    """May what is done with values of these types be warned of, each time it is done?"""
     return config.read("jax_numpy_rank_promotion") != "allow" or any(
-        [issubdtype(x.aval.dtype, np.complexfloating) for x in given])
+        [issubdtype(t.dtype, np.complexfloating) for t in types])

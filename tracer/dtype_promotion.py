@@ -6,6 +6,7 @@ equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets
 """
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any
 
@@ -208,10 +209,8 @@ def to_rank(x: Any, rank: int) -> Any:
     extra = rank - len(shape)
     if extra < 0:
         raise ValueError(f"Rank of array must be at most {rank}, got shape {shape}")
-    if not extra:
-        return x
-    return broadcast_in_dim_p.bind(x, shape=(1,) * extra + tuple(shape),
-                                   broadcast_dimensions=tuple(range(extra, rank)), sharding=None)
+    params = _leading_ones(shape, rank)
+    return x if params is None else broadcast_in_dim_p.bind(x, **params)
 
 
 def promote_shapes(function: str, *args: Any) -> list[Any]:
@@ -225,8 +224,21 @@ def promote_shapes(function: str, *args: Any) -> list[Any]:
     setting = config.jax_numpy_rank_promotion
     if setting != "allow":
         _rank_promotion(function, shapes, setting)
+    return [a if params is None else broadcast_in_dim_p.bind(a, **params)
+            for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _to_one_rank(shapes: tuple[Shape, ...]) -> tuple[dict[str, Any] | None, ...]:
+    """The params of the equations that give these shapes leading 1s, None where none lack."""
     rank = len(broadcast_shapes(*shapes))
-    return [to_rank(a, rank) for a in args]
+    return tuple([_leading_ones(s, rank) for s in shapes])
+
+
+def _leading_ones(shape: Shape, rank: int) -> dict[str, Any] | None:
+    extra = rank - len(shape)
+    return {"shape": (1,) * extra + tuple(shape),
+            "broadcast_dimensions": tuple(range(extra, rank)), "sharding": None} if extra else None
 
 
 def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:

@@ -17,10 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
+from ...ir.location import capture, is_ours
 from ...ir.ops.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.types import ArrayType, same_type
 from .. import lax, tree
+from ..composed import BUILDERS, MOST, REMEMBERED, may_warn
+from ..steps import owner_of
 from ..tracer import typeof
 from .custom import (
     SymbolicZero,
@@ -51,6 +54,10 @@ class custom_jvp:
         self.nondiff_argnums = tuple(nondiff_argnums)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
+        self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone
+        if not self.nondiff_argnums and is_ours(getattr(fun, "__module__", None) or ""):
+            self._known = {}
+            REMEMBERED.append(self._known)
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (primal_out, tangent_out)`."""
@@ -77,7 +84,8 @@ class custom_jvp:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
-        if self.jvp is None:
+        jvp = self.jvp
+        if jvp is None:
             raise AttributeError(
                 f"No JVP defined for custom_jvp function {name} using defjvp.")
         args = positional(self.fun, args, kwargs, "custom_jvp")
@@ -85,13 +93,39 @@ class custom_jvp:
             return self.fun(*args)
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         leaves, treedef = tree.flatten(tuple(moving))
-        program, captured, out_tree = call_program(
-            lambda *values: self.fun(*merge(values)), leaves, treedef, name)
-        rule = _FlatRule(self.jvp, fixed, name, treedef, out_tree, program.out_avals)
+
+        def traced() -> tuple[Any, ...]:
+            program, captured, out_tree = call_program(
+                lambda *values: self.fun(*merge(values)), leaves, treedef, name)
+            rule = _FlatRule(jvp, fixed, name, treedef, out_tree, program.out_avals)
+            return program, captured, out_tree, rule
+
+        program, captured, out_tree, rule = (
+            traced() if self._known is None else self._known_here(leaves, treedef, traced))
         outs = custom_jvp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
             num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
         return tree.unflatten(out_tree, outs)
+
+    def _known_here(self, leaves: Sequence[Any], treedef: Any,
+                    traced: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """`traced()`, which is asked once for each place that calls this with such types."""
+        interpreter, known = STATE.interpreter, self._known
+        if known is None or STATE.on_equation or type(interpreter) not in BUILDERS or getattr(
+                interpreter, "concrete", False):
+            return traced()
+        place, types = capture(), [typeof(x) for x in leaves]
+        if may_warn(types):
+            return traced()
+        key = (place.key, owner_of("custom_jvp"), STATE.abstract_mesh, treedef, self.jvp, *types)
+        found = known.get(key)
+        if found is None:
+            found = (*traced(), place)             # the key names what the place keeps alive
+            if not found[1]:                       # nothing is captured
+                if len(known) > MOST:
+                    known.clear()
+                known[key] = found
+        return found[:4]
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

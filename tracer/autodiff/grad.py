@@ -37,6 +37,7 @@ from .differentiate import (
 )
 from .forward import Linear, Mask, zero_tangent
 from .pullback import VJP, pulled_back
+from .recurring import recurring
 from .replay import Scalar, evaluate
 from .transpose import backward
 
@@ -194,17 +195,27 @@ def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
         values = flat_operands(flat)
         point = differentiable(partial, values, in_tree, has_aux=has_aux)
         types = [typeof(x) for x in values]
-        outs, linear, moved = linearized(point, [has_tangent(t.dtype) for t in types])
+        count = point.count
+
+        def derive() -> list[Any]:
+            outs, linear, moved = linearized(point, [has_tangent(t.dtype) for t in types])
+            with named_meshes(point.meshes):
+                outs[:count] = [finished(x) for x in outs[:count]]
+            check_scalar(tree.unflatten(point.out_tree, outs[:count]))
+            for leaf in outs[:count]:
+                check_reverse_output("grad", holomorphic, leaf)
+            with named_meshes(point.meshes):
+                found = pulled_back(linear, types, moved, [_one(x) for x in outs[:count]])
+            return [*outs, *map(_weak_as, found, types)]
+
+        program = point.program
         with named_meshes(point.meshes):
-            results = [finished(x) for x in outs[:point.count]]
+            both = recurring(("grad", len(types), count, point.out_tree, holomorphic), program,
+                             [point.env[v] for v in program.invars], derive)
+            outs, found = both[:len(program.outvars)], both[len(program.outvars):]
+            value = tree.unflatten(point.out_tree, outs[:count])
             aux = point.auxiliary(outs) if has_aux else None
-        value = tree.unflatten(point.out_tree, results)
-        check_scalar(value)
-        for leaf in results:
-            check_reverse_output("grad", holomorphic, leaf)
-        with named_meshes(point.meshes):
-            found = pulled_back(linear, types, moved, [_one(x) for x in results])
-        g = tree.unflatten(in_tree, [_weak_as(g, t) for g, t in zip(found, types, strict=True)])
+        g = tree.unflatten(in_tree, found)
         if isinstance(argnums, int):
             (g,) = g
         return ((value, aux) if has_aux else value), g

@@ -1,0 +1,164 @@
+"""Gradients of programs that were differentiated before.
+
+A function that is jitted in a loop, or a cell of a notebook that runs again, is traced anew each
+time, to the same program from the same lines. What its gradient recorded then is recorded again,
+equation by equation with their places: the program is neither linearized nor transposed.
+
+Rules of the user's run each time, since they are his code; so do those that use anything else than
+the program's equations (constants, what else is captured).
+"""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from ...ir.context import STATE
+from ...ir.fingerprint import fingerprint
+from ...ir.location import is_ours
+from ...ir.program import Equation, Literal, Program, Var
+from ..staging import Builder
+from ..steps import marks, owner_of
+from ..tracer import Tracer
+from .replay import Scalar
+
+MOST_EQUATIONS = 20_000     # of all kept gradients together
+SMALLEST = 20               # as what a smaller one counts
+MOST_MET = 4096
+
+_lock = threading.Lock()
+_kept: OrderedDict[Any, _Recorded] = OrderedDict()
+_equations = [0]
+_met: dict[Any, None] = {}          # what tells most programs apart: others are met once
+
+
+class _Recorded:
+    """What was recorded of `given`: equations, and results, which are variables or constants.
+
+    program: the one that was differentiated; its parts, which keys name, live as long as this.
+    """
+
+    __slots__ = ("count", "eqns", "given", "program", "results")
+
+    def __init__(self, program: Program, given: list[Var], eqns: list[Equation],
+                 results: list[Any]) -> None:
+        self.program, self.given, self.eqns, self.results = program, given, eqns, results
+        self.count = max(SMALLEST, len(eqns) + len(program.eqns))
+
+    def repeat(self, builder: Builder, given: Sequence[Var]) -> list[Any]:
+        """The results for other values of the same types."""
+        env: dict[Any, Any] = dict(zip(self.given, given, strict=True))
+        at, eqns = env.get, builder.eqns
+        for eqn in self.eqns:
+            outs = eqn.outvars
+            if len(outs) == 1:
+                v = outs[0]
+                new = env[v] = Var(v.aval)
+                outvars: tuple[Var, ...] = (new,)
+            else:
+                outvars = tuple([Var(v.aval) for v in outs])
+                env.update(zip(outs, outvars, strict=True))
+            eqns.append(eqn.on([at(a, a) for a in eqn.invars], outvars))
+        return [Tracer(builder, at(r, r)) if type(r) in _ATOMS else r for r in self.results]
+
+
+_ATOMS = (Var, Literal)
+
+
+def recurring(kind: Hashable, program: Program, given: Sequence[Any],
+              derive: Callable[[], list[Any]]) -> list[Any]:
+    """`derive()`, which records what follows from `kind` and from a program of these values."""
+    builder: Any = STATE.interpreter
+    if type(builder) is not Builder or STATE.on_equation or program.consts or not all(
+            [type(x) is Tracer and x.builder is builder for x in given]):
+        return derive()
+    variables: list[Any] = [x.variable for x in given]
+    rough = (kind, program.name, len(program.eqns), *[v.aval for v in variables])
+    if rough not in _met:
+        if len(_met) > MOST_MET:
+            _met.clear()
+        _met[rough] = None
+        return derive()
+    own = fingerprint(program) if _is_settled(program) else None
+    if own is None:
+        return derive()
+    same = tuple([variables.index(v) for v in variables]) if (
+        len({*variables}) < len(variables)) else ()
+    key = (owner_of(kind), STATE.abstract_mesh, own, same)
+    with _lock:
+        found = _kept.get(key)
+        if found is not None:
+            _kept.move_to_end(key)
+    if found is not None:
+        return found.repeat(builder, variables)
+    before = marks((builder,))
+    results = derive()
+    found = _recorded(program, builder, before[0], variables, results)
+    if found is not None:
+        _keep(key, found)
+    return results
+
+
+def _is_settled(program: Program) -> bool:
+    """Does its derivative follow from its equations, without a function of the user's?"""
+    if not program.holds_programs:
+        return True
+    for eqn in program.eqns:
+        if eqn.op.subprograms:
+            for value in eqn.params.values():
+                for x in value if isinstance(value, tuple) else (value,):
+                    if isinstance(x, Program):
+                        if not _is_settled(x):
+                            return False
+                    elif callable(x) and not is_ours(getattr(x, "__module__", "") or ""):
+                        return False
+    return True
+
+
+def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
+              results: Sequence[Any]) -> _Recorded | None:
+    """What the builder recorded since it was `before`; None where more happened."""
+    (after,) = marks((builder,))
+    eqns = builder.eqns[before[0]:]
+    if after[1:] != before[1:] or any(
+            [e.effects for e in eqns if e.op.effect or e.op.subprograms]):
+        return None
+    known = {*given}
+    for eqn in eqns:
+        if not all([type(a) is Literal or a in known for a in eqn.invars]):
+            return None
+        known.update(eqn.outvars)
+    found: list[Any] = []
+    for x in results:
+        if type(x) is Tracer:
+            atom: Any = x.variable
+            if type(atom) is not Literal and atom not in known:
+                return None
+            found.append(atom)
+        elif type(x) is Scalar:
+            found.append(x)
+        else:
+            return None
+    return _Recorded(program, given, eqns, found)
+
+
+def _keep(key: Any, made: _Recorded) -> None:
+    if made.count > MOST_EQUATIONS:
+        return
+    with _lock:
+        if key in _kept:
+            return
+        _kept[key] = made
+        _equations[0] += made.count
+        while _equations[0] > MOST_EQUATIONS:
+            _, dropped = _kept.popitem(last=False)
+            _equations[0] -= dropped.count
+
+
+def forget_recurring() -> None:
+    """Forget all of them."""
+    with _lock:
+        _kept.clear()
+        _met.clear()
+        _equations[0] = 0
