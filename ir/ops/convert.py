@@ -65,9 +65,15 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     if is_narrow_float(x.dtype):
         x = x.astype(compute_dtype(x.dtype))
     low, high = _bounds(dtype)
-    # Comparisons with NaN are false; Python's compare the float and the integer exactly.
-    if x.size and low <= float(x.min()) and float(x.max()) <= high and dtype.itemsize > 1:
-        return x.astype(dtype)
+    if x.size:
+        # Comparisons with NaN are false; Python's compare the float and the integer exactly.
+        least, most = float(x.min()), float(x.max())
+        if dtype.isbuiltin and least < low and most <= high:
+            x, least = np.maximum(x, np.asarray(low, x.dtype)), low
+        if dtype.isbuiltin and low <= least and most > high and float(x.dtype.type(high)) == high:
+            x, most = np.minimum(x, np.asarray(high, x.dtype)), high
+        if low <= least and most <= high and (dtype.itemsize > 1 or dtype.isbuiltin):
+            return x.astype(dtype)
     out = np.where(np.isnan(x), np.zeros((), x.dtype), x)
     out = np.clip(np.trunc(out), np.asarray(low, x.dtype), np.asarray(high, x.dtype))
     if float(np.asarray(high, x.dtype)) > high:   # high itself is not a float: 2**31 - 1 in float32
