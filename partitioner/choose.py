@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..ir.mesh import AbstractMesh
 from ..ir.types import Entries, Shape
@@ -24,8 +24,7 @@ Layout = tuple[Entries, Pending]
 _NOT_PENDING: Pending = frozenset()
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """axes_of: factor -> axes. layouts: operands as needed, then results as produced.
 
     sums: per operand, the axes over which it is taken as an unfinished sum. pending: axes over
@@ -37,7 +36,7 @@ class Choice:
     layouts: tuple[Entries, ...]
     sums: tuple[Pending, ...]
     pending: Pending
-    finish: tuple[tuple[str, Axes], ...] = field(default=())
+    finish: tuple[tuple[str, Axes], ...] = ()
     price: float = 0.0
     received: int = 0
 
@@ -60,7 +59,6 @@ def bridge(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, targ
 def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
               ) -> tuple[float, int]:
     """Elements received, and exchanges, where a sum is finished, or a value becomes one."""
-    size = mesh.axis_size
     finish, have = source[1] - target[1], source[0]
     start = target[1] - source[1]
     if start:                               # a value becomes a sum: free along minor axes
@@ -70,29 +68,38 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
             return steps.received, steps.exchanges
         moved = least_received(mesh, shape, whole, target[0])
         return moved, moved > 0
-    used = {a for axes in have for a in axes}
-    # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
-    cut = [want if want[:len(own)] == own and used.isdisjoint(want[len(own):]) else own
-           for own, want in zip(have, target[0], strict=True)]
-    placed = {a for axes in cut for a in axes}
-    homes = {a: d for d, axes in enumerate(target[0]) for a in axes}
-    summed = 1
-    for a in mesh.sort_axes(finish - placed):
+    wanted = target[0]
+    cut, placed = list(have), {a for axes in have for a in axes}
+    if have != wanted:
+        # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
+        used = placed
+        for d, (own, want) in enumerate(zip(have, wanted)):  # noqa: B905 (speed)
+            if want[:len(own)] == own and used.isdisjoint(want[len(own):]):
+                cut[d] = want
+                placed = placed.union(want)
+    summed = scattered = 1
+    homes = {a: d for d, axes in enumerate(wanted) for a in axes}
+    waiting = finish - placed
+    for a in mesh.sort_axes(waiting) if len(waiting) > 1 else waiting:
         first = homes.get(a, -1)
-        for d in sorted(range(len(shape)), key=lambda d: d != first):
-            if shape[d] % math.prod(map(size, (*cut[d], a))) == 0:
+        for d in (first, *range(len(shape))) if first >= 0 else range(len(shape)):
+            if shape[d] % parts_of(mesh, (*cut[d], a)) == 0:
                 cut[d] += (a,)
                 break
         else:
-            summed *= size(a)
-    scattered = math.prod(map(size, finish)) // summed
-    local = block_elements(mesh, shape, tuple(cut))
-    moved = least_received(mesh, shape, tuple(cut), target[0])
+            summed *= mesh.axis_size(a)
+    for a in finish:
+        scattered *= mesh.axis_size(a)
+    scattered //= summed
+    reached = tuple(cut)
+    local = block_elements(mesh, shape, reached)
+    moved = 0 if reached == wanted else least_received(mesh, shape, reached, wanted)
     received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
     exchanges = (scattered > 1) + (summed > 1) + (moved > 0)
-    away = finish - homes.keys()
-    if moved and [tuple(a for a in axes if a not in away) for axes in cut] == list(target[0]):
-        exchanges -= 1                      # scattered and gathered again: an all-reduce
+    if moved:
+        away = finish - homes.keys()
+        if [tuple([a for a in axes if a not in away]) for axes in reached] == list(wanted):
+            exchanges -= 1                      # scattered and gathered again: an all-reduce
     return received, exchanges
 
 

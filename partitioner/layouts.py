@@ -114,6 +114,8 @@ class Layouts:
         if target in held:
             return 0, target
         prices = self.prices
+        if len(held) == 1:
+            return prices[kind, held[0], target], held[0]
         price, _, best = min([(prices[kind, h, target], k, h) for k, h in enumerate(held)])
         return price, best
 
@@ -261,8 +263,11 @@ class Expected(_Answers[Held, int]):
         self.kind, self.home, self.goal = kind, home, goal
 
     def __missing__(self, held: Held) -> int:
-        found = self[held] = 0 if not self.goal and self.home in held else min(
-            [self.of(n) for n in held])
+        if len(held) == 1:
+            found = self.of(held[0])
+        else:
+            found = 0 if not self.goal and self.home in held else min([self.of(n) for n in held])
+        self[held] = found
         return found
 
     def of(self, layout: int) -> int:
@@ -273,9 +278,10 @@ class Expected(_Answers[Held, int]):
                 if self.layouts.table[layout][1]:
                     least = least * gain // ALL
             elif n == layout:
-                return min(gain, least)
-            else:
-                least = min(least, prices[kind, layout, n] + gain)
+                return gain if gain < least else least
+            elif gain < least:              # a price is never negative
+                there = prices[kind, layout, n] + gain
+                least = there if there < least else least
         return least
 
     # one per value of its kind, told apart by identity

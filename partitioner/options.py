@@ -61,8 +61,8 @@ class _Shared(NamedTuple):
 class Table:
     """The options of one rule for values of certain kinds."""
 
-    __slots__ = ("axes", "found", "given", "info", "kinds", "layouts", "options", "parts", "shapes",
-                 "sizes", "width")
+    __slots__ = ("axes", "found", "given", "info", "kinds", "lacking", "layouts", "options",
+                 "parts", "shapes", "sizes", "width")
 
     def __init__(self, layouts: Layouts, info: RuleInfo, kinds: tuple[int, ...]) -> None:
         self.layouts, self.info, self.kinds = layouts, info, kinds
@@ -71,7 +71,8 @@ class Table:
         self.width = len(info.factors) + 1
         self.parts: dict[tuple[int, int], Part] = {}
         self.options: dict[tuple, Option | None] = {}
-        self.axes = 0                       # how many there were when `given` was worked out
+        self.axes = -1                      # how many there were when `given` was worked out
+        self.lacking: list[int] = []        # per tensor, what it lacks where it is whole
         self.given: dict[tuple[int, Held], _Given] = {}
         self.found: dict[tuple, list[Option] | _Shared] = {}    # by what is given
 
@@ -80,38 +81,50 @@ class Table:
         key = tensor, layout
         found = self.parts.get(key)
         if found is None:
-            info = self.info
-            axes, overflow, _ = project(info.maps[tensor], info.factors,
-                                        self.layouts.table[layout][0], self.layouts.mesh.axis_size)
-            found = self.parts[key] = (tuple(sorted([(f, a) for f, a in axes.items() if a])),
-                                       overflow)
+            info, entries = self.info, self.layouts.table[layout][0]
+            plain, overflow = info.plain[tensor], ()
+            if plain is None:
+                axes, overflow, _ = project(info.maps[tensor], info.factors, entries,
+                                            self.layouts.mesh.axis_size)
+            else:
+                axes = dict(zip(plain, entries))  # noqa: B905 (speed)
+                if -1 in axes:
+                    overflow = tuple([a for f, e in zip(plain, entries, strict=True) if f < 0
+                                      for a in e])
+            found = self.parts[key] = (tuple([(f, axes[f]) for f in sorted(axes)
+                                              if f >= 0 and axes[f]]), overflow)
         return found
 
     def _give(self, tensor: int, held: Held) -> _Given:
         places, width = self.layouts.places, self.width
-        own = sum([1 << f for f in self.info.carried[tensor]])
-        has = lacks = 0
-        pairs: dict[Pair, None] = {}
-        for n in held:
-            found, overflow = self.part(tensor, n)
-            held_axes = []
-            for pair in found:
-                f, axes = pair
-                pairs[pair] = None
-                held_axes += axes
+        lacks = self.lacking[tensor]
+        if len(held) == 1:
+            pairs, overflow = self.part(tensor, held[0])
+            has = 0
+            for f, axes in pairs:
                 for a in axes:
-                    has |= 1 << places[a] * width + f
+                    place = places[a] * width
+                    has |= 1 << place + f
+                    lacks &= ~((1 << width) - 1 << place)
             for a in overflow:
                 has |= 1 << (places[a] + 1) * width - 1
-            for a, place in places.items():
-                if a not in held_axes:
-                    lacks |= own << place * width
-        return _Given(has, lacks, tuple(pairs))
+            return _Given(has, lacks, pairs)
+        has = some = 0
+        together: dict[Pair, None] = {}
+        for n in held:
+            key = tensor, (n,)
+            if key not in self.given:
+                self.given[key] = self._give(*key)
+            own, lacks, pairs = self.given[key]
+            has |= own
+            some |= lacks
+            together.update(dict.fromkeys(pairs))
+        return _Given(has, some, tuple(together))
 
     def suggested(self, hints: Sequence[Held], sums: tuple[Pending, ...]) -> list[Option]:
         """All legal options that these layouts of the tensors suggest."""
         if self.axes != len(self.layouts.places):
-            self.axes, self.given = len(self.layouts.places), {}
+            self._meet_axes(len(self.layouts.places))
         given = self.given
         has = lacks = 0
         for key in enumerate(hints):
@@ -135,6 +148,11 @@ class Table:
                 found = shared.by_orders[orders] = self._legal(
                     _assigned(shared.axes, shared.choices, orders), sums)
         return found                                            # type: ignore[return-value]
+
+    def _meet_axes(self, count: int) -> None:
+        self.axes, self.given = count, {}
+        every = sum([1 << place * self.width for place in range(count)])
+        self.lacking = [every * sum([1 << f for f in own]) for own in self.info.carried]
 
     def _tried(self, has: int, lacks: int, sums: tuple[Pending, ...]) -> list[Option] | _Shared:
         """What is tried for (axis, factor) that layouts give, and that some of them lack."""
@@ -165,7 +183,7 @@ class Table:
 
     def option(self, axes_of: dict[int, Axes], sums: tuple[Pending, ...]) -> Option | None:
         """The option that splits factors so; None where it is not legal."""
-        key = (*axes_of.items(), sums)
+        key = tuple(axes_of.items()), sums
         try:
             return self.options[key]
         except KeyError:

@@ -101,15 +101,19 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
     size = mesh.axis_size
     units = []
     parts = common = 1
-    for have, want in zip(source, target, strict=True):
-        tiles = wanted = _tiles(mesh, have)
-        if have != want:
-            for a, b in zip(have, want, strict=False):
-                if a != b:
-                    if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
-                        return None
-                    common = 0              # an axis meets another one: some keep nothing
-            wanted = _tiles(mesh, want)
+    for have, want in zip(source, target):  # noqa: B905 (speed)
+        if have == want:
+            tiles = _tiles(mesh, have) if have else 1
+            units.append(tiles)
+            parts *= tiles
+            common *= tiles
+            continue
+        for a, b in zip(have, want):  # noqa: B905 (speed)
+            if a != b:
+                if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
+                    return None
+                common = 0              # an axis meets another one: some keep nothing
+        tiles, wanted = _tiles(mesh, have), _tiles(mesh, want)
         units.append(math.lcm(tiles, wanted))
         parts *= wanted
         common *= max(tiles, wanted)
@@ -205,7 +209,8 @@ def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, 
     return tuple(shape), 0 if move.kind == "all_slice" else here * (n - 1) // n, 0
 
 
-def _tiles(mesh: AbstractMesh, axes: Sequence[str]) -> int:
+@functools.lru_cache(maxsize=4096)
+def _tiles(mesh: AbstractMesh, axes: tuple[str, ...]) -> int:
     return math.prod(map(mesh.axis_size, axes))
 
 
