@@ -22,6 +22,7 @@ from .redistribute import least_received, plan
 Pending = frozenset[str]
 Layout = tuple[Entries, Pending]
 _NOT_PENDING: Pending = frozenset()
+_WHOLE: Entries = ((),)
 
 
 class Choice(NamedTuple):
@@ -119,10 +120,11 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
     on.
     """
     parts = {f: parts_of(mesh, axes) for f, axes in axes_of.items() if axes}
-    layouts, blocks = [], []
-    for dims, plain, shape in zip(info.maps, info.plain, shapes):  # noqa: B905 (speed)
-        block = math.prod(shape)
+    layouts, blocks = [], list(map(math.prod, shapes))
+    for t, plain in enumerate(info.plain):
+        shape = shapes[t]
         if plain is None:
+            dims = info.maps[t]
             entries = tensor_entries(dims, shape, info.factors, axes_of, mesh.axis_size)
             if entries is None or any([
                     info.factors[f].size % parts[f]
@@ -131,16 +133,18 @@ def legal_choice(mesh: AbstractMesh, info: RuleInfo, shapes: Sequence[Shape],
             for split in dims:
                 for f in split:
                     if f in parts:
-                        block //= parts[f]
+                        blocks[t] //= parts[f]
         else:
-            entries = tuple([axes_of[f] if f in parts else () for f in plain])
+            entries = ()
             for f, n in zip(plain, shape):  # noqa: B905 (speed)
                 if f in parts:
                     if n % parts[f]:
                         return None
-                    block //= parts[f]
+                    blocks[t] //= parts[f]
+                    entries += (axes_of[f],)
+                else:
+                    entries += _WHOLE
         layouts.append(entries)
-        blocks.append(block)
     if info.has_other_kinds and not all(
             [possible(info, shapes, f, n) for f, n in parts.items()]):
         return None

@@ -206,13 +206,13 @@ class Planner:
                     if len(found) == 1:
                         only = found[0]
             if only is not None:
-                self.found[k] = only.choice
-                for v, now in zip(read, only.operands, strict=True):
+                _, self.found[k], operands, results = only
+                for v, now in zip(read, operands, strict=True):
                     if last[v] == k:
                         del base[v]
                     else:
                         base[v] = now
-                for v, n in zip(made, only.results, strict=True):
+                for v, n in zip(made, results, strict=True):
                     if v in last:
                         base[v] = (n,)
             else:

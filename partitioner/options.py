@@ -32,20 +32,16 @@ class Option:
 
     __slots__ = ("choice", "needs", "price", "results")
 
-    def __init__(self, choice: Choice, needs: Held, results: Held) -> None:
-        self.choice, self.needs, self.results = choice, needs, results
+    def __init__(self, choice: Choice, tensors: Held) -> None:
+        count = len(choice.sums)
+        self.choice, self.needs, self.results = choice, tensors[:count], tensors[count:]
         self.price = round(choice.price * UNIT)
 
 
-class _Given(NamedTuple):
-    """What the layouts of a tensor give to the factors, as sets of (axis, factor).
-
-    has: what they give; what overflows is given to a factor after the last. lacks: factors of the
-    tensor, with the axes that one of the layouts does not give to any factor. pairs: in order.
-    """
-    has: int
-    lacks: int
-    pairs: tuple[Pair, ...]
+# What the layouts of a tensor give to the factors: what they give, as a set of (axis, factor), where
+# what overflows is given to a factor after the last; what the tensor has of factors without the
+# axis, in one of the layouts, likewise; and pairs in order.
+_Given = tuple[int, int, tuple[Pair, ...]]
 
 
 class _Shared(NamedTuple):
@@ -108,7 +104,7 @@ class Table:
                     lacks &= ~((1 << width) - 1 << place)
             for a in overflow:
                 has |= 1 << (places[a] + 1) * width - 1
-            return _Given(has, lacks, pairs)
+            return has, lacks, pairs
         has = some = 0
         together: dict[Pair, None] = {}
         for n in held:
@@ -119,7 +115,7 @@ class Table:
             has |= own
             some |= lacks
             together.update(dict.fromkeys(pairs))
-        return _Given(has, some, tuple(together))
+        return has, some, tuple(together)
 
     def suggested(self, hints: Sequence[Held], sums: tuple[Pending, ...]) -> list[Option]:
         """All legal options that these layouts of the tensors suggest."""
@@ -194,8 +190,8 @@ class Table:
         if choice is not None:
             numbers, pending = layouts.numbers, choice.pending
             option = Option(layouts.spelled(choice), tuple(
-                [numbers[layout] for layout in zip(choice.layouts, sums)]), tuple(  # noqa: B905
-                    [numbers[entries, pending] for entries in choice.layouts[len(sums):]]))
+                [numbers[layout] for layout in zip(choice.layouts, itertools.chain(
+                    sums, itertools.repeat(pending)))]))  # noqa: B905
         self.options[key] = option
         return option
 
@@ -239,28 +235,30 @@ def _assigned(axes: Sequence[str], choices: Sequence[Sequence[int]], orders: tup
     if any([c[-1] >= 0 for c in choices]):
         found.append({})                    # in case that none of the others is possible
     for picks in itertools.product(*choices):
-        sets: dict[int, list[str]] = {}
+        sets: dict[int, Axes] = {}
         met = False
         for a, f in zip(axes, picks):  # noqa: B905 (speed)
             if f in sets:
-                sets[f].append(a)
+                sets[f] += (a,)
                 met = True
             elif f >= 0:
-                sets[f] = [a]
-        factors = sorted(sets)
+                sets[f] = (a,)
+        if len(sets) > 1:
+            sets = {f: sets[f] for f in sorted(sets)}
         if not met:
-            found.append({f: (sets[f][0],) for f in factors})
+            found.append(sets)
             continue
         for combination in itertools.product(*[
-                _orders(sets[f], [order for g, order in orders if g == f]) for f in factors]):
-            found.append(dict(zip(factors, combination, strict=True)))
+                _orders(members, [order for g, order in orders if g == f])
+                for f, members in sets.items()]):
+            found.append(dict(zip(sets, combination, strict=True)))
     return found
 
 
-def _orders(members: list[str], seen: Sequence[Axes]) -> list[Axes]:
+def _orders(members: Axes, seen: Sequence[Axes]) -> list[Axes]:
     """Orders of these axes on a factor: those that tensors have, else one that extends one."""
     if len(members) == 1:
-        return [(members[0],)]
+        return [members]
     exact = list(dict.fromkeys([s for s in seen if set(s) == set(members)]))
     if exact:
         return exact[:2]

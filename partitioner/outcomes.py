@@ -59,8 +59,8 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
             found = (self._brought(held),)
         elif task.needs:
             first = self._brought(held)
-            found = tuple([o._replace(price=first.price + o.price, operands=first.operands)
-                           for o in self._outcomes(task.alone, ())])
+            found = tuple([(first[0] + price, choice, first[2], results)
+                           for price, choice, _, results in self._outcomes(task.alone, ())])
         else:
             found = self._outcomes(held, self.repeats)
         self[held] = found
@@ -76,7 +76,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 more, have = moved[kind, have, need]
                 price += more // (repeats[i] if repeats else 1)
             now.append(have)
-        return Outcome(price, None, tuple(now), task.homes[len(task.places):])
+        return price, None, tuple(now), task.homes[len(task.places):]
 
     def _ending(self, option: Option) -> _Ending:
         task, prices, results = self.task, self.layouts.prices, option.results
@@ -125,7 +125,8 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                     for n, m, more in zip(r[3][1], results, self.wanted, strict=True)])]
             if len(ranked) > 1:
                 ranked = self._undominated(ranked)
-        return tuple([Outcome(price, option.choice, *row) for _, price, option, row in ranked])
+        return tuple([(price, option.choice, now, results)
+                      for _, price, option, (now, results) in ranked])
 
     def _undominated(self, found: list[tuple[int, int, Option, _Row]]
                      ) -> list[tuple[int, int, Option, _Row]]:

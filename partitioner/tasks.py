@@ -25,14 +25,9 @@ _EMPTY: frozenset[str] = frozenset()
 _FIRST = (0,)
 
 
-class Outcome(NamedTuple):
-    """An option where its variables were held in something: its price with that of bringing them
-    to it, what they are held in then, and what the results are. choice: None where there is none.
-    """
-    price: int
-    choice: Choice | None
-    operands: tuple[Held, ...]
-    results: Held
+# An option where its variables were held in something: its price with that of bringing them to it,
+# its choice (None where there is none), what they are held in then, and what the results are.
+Outcome = tuple[int, Choice | None, tuple[Held, ...], Held]
 
 
 class Task:
@@ -67,14 +62,14 @@ class Task:
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
-        self.at_rest = bool(self.settled and self.settled.operands == self.alone and not linear)
+        self.at_rest = bool(self.settled and self.settled[2] == self.alone and not linear)
 
     def _settled(self) -> Outcome | None:
         """The option that moves nothing, all values being where propagation has them."""
         table = self.table
         assert table is not None
         info, layouts, count = table.info, table.layouts, len(self.places)
-        if self.needs or any(self.sums) or any(layouts.table[n][1] for n in self.homes):
+        if self.needs or any(self.sums) or any([layouts.table[n][1] for n in self.homes]):
             return None
         axes_of: dict[int, Axes] = {}
         for i in range(count, len(self.homes)):
@@ -100,7 +95,7 @@ class Task:
                 price, held[place] = layouts.moved[kind, held[place], need]
                 if price:
                     return None
-        return Outcome(option.price, option.choice, tuple(held), option.results)
+        return option.price, option.choice, tuple(held), option.results
 
 
 def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
