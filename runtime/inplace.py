@@ -28,29 +28,37 @@ NONE: frozenset[str] = frozenset()
 def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
                   ) -> Orders:
     """The axes that can stay in place as they are, without a copy of any operand."""
-    count = len(operands)
+    found: dict[int, Atoms] = {}
+    for x, dims in zip(operands, rule.operands, strict=False):
+        split, uniform = x.layout.split, x.uniform
+        for d, factors in enumerate(dims):
+            if factors and not uniform[d]:
+                axes = found.setdefault(factors[0], split[d])
+                if axes != split[d]:
+                    found[factors[0]] = common_suffix((axes, split[d]))
     orders: Orders = {}
-    if not any([any(x.layout.split) for x in operands]):
-        return orders
-    for f, factor in enumerate(rule.factors):
-        allowed = None
+    for f, order in found.items():
+        if not order:
+            continue
+        factor = rule.factors[f]
         if factor.kind == REDUCE:
-            allowed = folds.get(factor.operator, NONE)
-            if not allowed:
-                continue
+            order = _suffix_within(order, folds.get(factor.operator, NONE))
         elif factor.kind != PASS or factor.blocked:
             continue
-        carriers = rule.carriers(f)
-        found = [operands[t].layout.split[d] for t, d, _ in carriers
-                 if t < count and not operands[t].uniform[d]]
-        if not all(found) or any([p for _, _, p in carriers]):
-            continue
-        order = common_suffix(found)
-        if allowed is not None:
-            order = _suffix_within(order, allowed)
-        if order:
+        if order and f not in _minor(rule):
             orders[f] = order
     return without_conflicts(rule, operands, orders) if orders else orders
+
+
+def _minor(rule: FactorRule) -> set[int]:
+    """The factors that are, in some dimension, not the major part."""
+    found = rule.memo.get("minor")
+    if found is None:
+        found = rule.memo["minor"] = set()
+        for dims in (*rule.operands, *rule.results):
+            for factors in dims:
+                found.update(factors[1:])
+    return found
 
 
 def common_suffix(sequences: Sequence[Atoms]) -> Atoms:
@@ -77,21 +85,16 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
 
 def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
     """The orders without axes that some operand has elsewhere (and what is major to those)."""
-    places: list[dict[str, int | None]] = []
-    for x in operands:
-        at: dict[str, int | None] = dict.fromkeys(x.layout.stack)
-        for d, axes in enumerate(x.layout.split):
-            at.update(dict.fromkeys(axes, d))
-        places.append(at)
     out: Orders = {}
     for f, order in orders.items():
         start = 0
         for i, a in enumerate(order):
-            for t, at in enumerate(places):
-                if a in at:
-                    d = at[a]
-                    factors = () if d is None else rule.operands[t][d]
-                    if not factors or factors[0] != f:
+            for x, dims in zip(operands, rule.operands, strict=False):
+                if a in x.layout.stack:
+                    start = i + 1
+                    continue
+                for d, axes in enumerate(x.layout.split):
+                    if a in axes and dims[d][:1] != (f,):
                         start = i + 1
         if start < len(order):
             out[f] = order[start:]
@@ -133,22 +136,24 @@ def contraction_orders(rule: FactorRule, operands: Sequence[Value], orders: Orde
 def target_splits(rule: FactorRule, operands: Sequence[Value], orders: Orders
                   ) -> list[tuple[Atoms, ...]]:
     """For each operand the axes to have in place in each dimension."""
-    return [tuple(orders.get(factors[0], ()) if factors else () for factors in dims)
+    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
             for dims in rule.operands[:len(operands)]]
 
 
 def result_splits(rule: FactorRule, orders: Orders) -> list[tuple[Atoms, ...]]:
-    return [tuple(orders.get(factors[0], ()) if factors else () for factors in dims)
+    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
             for dims in rule.results]
 
 
 def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
                  ) -> list[tuple[bool, ...]]:
-    """For each result: along which dimensions all elements are the same.
+    """For each result: along which dimensions all elements are the same; () if along none.
 
     makes_new: whether the op repeats its operand along factors that no operand has.
     """
     count = len(operands)
+    if not makes_new and not any([True in x.uniform for x in operands]):
+        return [()] * len(rule.results)
 
     def flat(f: int) -> bool:
         if f in orders or rule.factors[f].kind != PASS:
