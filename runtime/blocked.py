@@ -13,11 +13,10 @@ leaves of an optimizer and the layers of a network are made ready once.
 """
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ..ir.program import Equation
 from .block_frames import Frame, Group
 from .block_steps import Act, act, copying
 from .block_values import Item, Value, assign_buffers, mask_for
+from .calls import Call
 from .cores import CHEAP, DEAR
 from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Kernel
 
@@ -34,37 +34,30 @@ NOTHING: Mapping[int, Any] = {}
 _BUILDING = threading.Lock()
 
 
-class Member(NamedTuple):
-    """A call of a group: what it does, and the slots that it reads and writes."""
-    kernel: Kernel
-    inputs: tuple[int, ...]
-    output: int
-    eqn: Equation | None
-
-
 class Blocked:
     """The function of a group's operands that gives its results."""
 
-    __slots__ = ("_dying", "_eqns", "_frames", "_routine", "_written")
+    __slots__ = ("_dying", "_eqns", "_routine", "_written")
 
-    def __init__(self, members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
+    def __init__(self, members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
                  rows: int) -> None:
         self._eqns = [m.eqn for m in members]
-        self._routine = routine = _routine(members, operands, results, rows)
-        self._frames = routine.frames
+        self._routine = _routine(members, operands, results, rows)
         self._written: tuple[int, ...] = ()         # results whose memory is given
         self._dying: tuple[int, ...] = ()           # operands that may be written over
 
     def writing(self, results: Sequence[int]) -> Blocked:
         """The function that writes these results, by number, into arrays given last."""
-        other = copy.copy(self)
-        other._written = tuple(results)
-        return other
+        return self._with(tuple(results), self._dying)
 
     def over(self, operands: Sequence[int]) -> Blocked:
         """The function that may write results over these operands, by number."""
-        other = copy.copy(self)
-        other._dying = tuple(operands)
+        return self._with(self._written, tuple(operands))
+
+    def _with(self, written: tuple[int, ...], dying: tuple[int, ...]) -> Blocked:
+        other = Blocked.__new__(Blocked)
+        other._eqns, other._routine = self._eqns, self._routine
+        other._written, other._dying = written, dying
         return other
 
     @property
@@ -95,11 +88,12 @@ class Blocked:
             for i, shape in routine.stretch.items():
                 given[i] = np.broadcast_to(given[i], shape)
         key = tuple([x.strides for x in given])
-        frame = self._frames.get(key)
+        frames = routine.frames
+        frame = frames.get(key)
         if frame is None:
-            if len(self._frames) > 16:
-                self._frames.clear()
-            frame = self._frames[key] = Frame(group, given)
+            if len(frames) > 16:
+                frames.clear()
+            frame = frames[key] = Frame(group, given)
         return frame.run(given, self._eqns, memory)
 
 
@@ -240,20 +234,17 @@ def _cost(item: Item, values: Sequence[Value]) -> int:
 _ROUTINES: dict[Any, Routine] = {}
 
 
-def _routine(members: Sequence[Member], operands: Sequence[int], results: Sequence[int],
+def _routine(members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
              rows: int) -> Routine:
     """The routine of a group; slots are told apart by their order only."""
-    at = {s: i for i, s in enumerate(operands)}
-    calls = []
-    for kernel, inputs, output, _ in members:
-        calls.append((kernel, tuple([at[s] for s in inputs])))
-        at[output] = len(at)
-    key = (tuple(calls), len(operands), tuple([at[s] for s in results]), rows)
+    at = {s: i for i, s in enumerate((*operands, *[m.outputs[0] for m in members]))}
+    key = (tuple([(m.kernel, tuple([at[s] for s in m.inputs])) for m in members]), len(operands),
+           tuple([at[s] for s in results]), rows)
     found = _ROUTINES.get(key)
     if found is None:
         if len(_ROUTINES) >= MOST_ROUTINES:
             _ROUTINES.clear()
-        found = _ROUTINES[key] = Routine(*key)
+        found = _ROUTINES[key] = Routine(*key)  # type: ignore[arg-type]
     return found
 
 

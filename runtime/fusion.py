@@ -13,13 +13,15 @@ its operands would be held longer than its results.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from .blocked import Blocked, Member
-from .calls import Call
-from .recording import REDUCE, REPEAT, RESHAPE, Kernel, Recording
+from .blocked import Blocked
+from .calls import Call, new_call
+from .recording import NOT_ASKED, REDUCE, REPEAT, RESHAPE, Kernel, Recording
 
 Shape = tuple[int, ...]
 LARGE = 1 << 15                 # elements of a value from which blocked evaluation pays
@@ -56,26 +58,25 @@ def natural_rows(recording: Recording) -> int:
 class Cut:
     """Into which rows a call can be cut, and what else groups ask of it. most: rows."""
 
-    __slots__ = ("_fits", "is_view", "most", "recording", "reduces")
+    __slots__ = ("is_view", "known", "most", "recording", "reduces")
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         self.most = natural_rows(recording)
         self.is_view = recording.is_view
-        self.reduces = any([step.kind == REDUCE for step in recording.steps])
-        self._fits: dict[int, bool] = {}
+        self.reduces = any([step.axes for step in recording.steps])
+        self.known: dict[int, bool] = {}
 
     def fits(self, rows: int) -> bool:
-        found = self._fits.get(rows)
-        if found is None:
-            found = self._fits[rows] = fits(self.recording, rows)
-        return found
+        if rows not in self.known:
+            self.known[rows] = fits(self.recording, rows)
+        return self.known[rows]
 
 
 def _cut(kernel: Kernel) -> Cut | None:
     """None where the calls that a kernel consists of are not known."""
-    if kernel.cut is None and kernel.recording is not None:
-        kernel.cut = Cut(kernel.recording)
+    recording = kernel.recording
+    kernel.cut = None if recording is None else Cut(recording)
     return kernel.cut
 
 
@@ -124,13 +125,14 @@ class _Group:
         self.after: list[Call] = []         # calls that wait for the group's results
         self.late: set[int] = set()         # the slots that those write
         self.calls: list[tuple[int, Call]] = []
-        self.outputs: set[int] = set()
-        self.reads: set[int] = set()
+        self.outputs: dict[int, None] = {}
+        self.reads: dict[int, None] = {}
 
     def add(self, place: int, call: Call) -> None:
         self.calls.append((place, call))
-        self.reads.update(call.inputs)
-        self.outputs.update(call.outputs)
+        for s in call.inputs:
+            self.reads[s] = None
+        self.outputs[call.outputs[0]] = None
 
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
@@ -144,9 +146,10 @@ def _known(call: Call) -> Cut:
 
 def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     """The calls with groups in place of what they hold; `outputs` are read at the end."""
-    if not any([c.kernel is not None and c.kernel.elements >= LARGE for c in calls]):
-        return list(calls)
-    return _Fusion(calls, outputs).result()
+    for c in calls:
+        if c.kernel is not None and c.kernel.elements >= LARGE:
+            return _Fusion(calls, outputs).result()
+    return list(calls)
 
 
 class _Fusion:
@@ -154,38 +157,41 @@ class _Fusion:
 
     def __init__(self, calls: Sequence[Call], outputs: Sequence[int]) -> None:
         self.calls = calls
-        self.readers: dict[int, int] = {}           # slot to number of reads, results included
-        self.last: dict[int, int] = {}              # slot to the place of its last read
+        self.last = {s: place for place, call in enumerate(calls) for s in call[1]}
+        self.readers: Mapping[int, int] = Counter(     # slot to number of reads, results included
+            chain.from_iterable([*[call[1] for call in calls], outputs]))
+        self.computed = {s for call in calls for s in call[2]}
         self.bytes: dict[int, int] = {}
-        self.computed: set[int] = set()
-        readers, last, size = self.readers, self.last, self.bytes
-        for place, (_, inputs, written, _, _, kernel, _) in enumerate(calls):
-            for s in inputs:
-                readers[s] = readers.get(s, 0) + 1
-                last[s] = place
-            self.computed.update(written)
+        for _, inputs, written, _, _, kernel, _ in calls:
             if kernel is not None:
-                size.update(zip(inputs, kernel.sizes, strict=False))
-                size[written[0]] = kernel.sizes[-1]
+                for s, n in zip((*inputs, *written), kernel.sizes, strict=True):
+                    self.bytes[s] = n
         for s in outputs:
-            readers[s] = readers.get(s, 0) + 1
-            last[s] = len(calls)
+            self.last[s] = len(calls)               # the place of a slot's last read
+        self.wide = {s for s, n in self.bytes.items() if n >= 4 * LARGE}
         self.open: list[_Group] = []
         self.made: dict[int, _Group] = {}           # slot to the open group that computes it
         self.out: list[Call] = []
 
     def result(self) -> list[Call]:
-        large = LARGE
+        large, made = LARGE, self.made
         for place, call in enumerate(self.calls):
-            sources = self._sources(call.inputs) if self.made else []
-            if sources:
-                late = [g for g in sources if g.late and not g.late.isdisjoint(call.inputs)]
-                if late:
-                    self._close_all(late)
-                    sources = [g for g in sources if g not in late]
-            kernel = call.kernel
+            _, inputs, _, _, eqn, kernel, _ = call
+            sources: list[_Group] = []
+            if made:
+                for s in inputs:
+                    if s in made and made[s] not in sources:
+                        sources.append(made[s])
+                for g in sources:
+                    if g.late and not g.late.isdisjoint(inputs):
+                        late = [g for g in sources if not g.late.isdisjoint(inputs)]
+                        self._close_all(late)
+                        sources = [g for g in sources if g not in late]
+                        break
             if kernel is not None and (sources or kernel.elements >= large):
-                cut = kernel.cut or _cut(kernel)
+                cut = kernel.cut
+                if cut is NOT_ASKED:
+                    cut = _cut(kernel)
                 if cut is not None:
                     if self._join(place, call, cut, kernel.elements >= large, sources):
                         continue
@@ -194,21 +200,11 @@ class _Fusion:
                         continue
             if sources:
                 self._close_all(sources)
-            if self.open and call.eqn is not None and (
-                    kernel is None or kernel.elements >= large):
+            if self.open and eqn is not None and (kernel is None or kernel.elements >= large):
                 self._close_costly(place)
             self.out.append(call)
         self._close_all(list(self.open))
         return self.out
-
-    def _sources(self, slots: Iterable[int]) -> list[_Group]:
-        """The open groups that compute these slots."""
-        found: list[_Group] = []
-        for s in slots:
-            g = self.made.get(s)
-            if g is not None and g not in found:
-                found.append(g)
-        return found
 
     # -- joining -------------------------------------------------------------------------------
     def _wait(self, call: Call, g: _Group) -> None:
@@ -221,8 +217,14 @@ class _Fusion:
               ) -> bool:
         """Put the call into an open group or a new one, if it can be cut into rows."""
         home = None
-        for g in sources or self._neighbours(call):
-            rows = self._common(g, cut)
+        if not sources and self.open:
+            candidates = self._neighbours(call)
+        else:
+            candidates = sources
+        for g in candidates:
+            rows = g.rows
+            if rows not in cut.known or not cut.known[rows] or len(g.calls) >= MOST:
+                rows = self._common(g, cut)
             if rows:
                 home = g
                 home.rows = rows
@@ -255,10 +257,8 @@ class _Fusion:
 
     def _neighbours(self, call: Call) -> list[_Group]:
         """Open groups that read a large slot that the call reads, too."""
-        if not self.open:
-            return []
-        large = [s for s in call.inputs if self.bytes.get(s, 0) >= 4 * LARGE]
-        return [g for g in self.open if not g.reads.isdisjoint(large)]
+        wide = [s for s in call.inputs if s in self.wide]
+        return [g for g in self.open if any([s in g.reads for s in wide])] if wide else []
 
     def _merge(self, home: _Group, other: _Group) -> bool:
         rows = min(home.rows, other.rows)
@@ -279,20 +279,19 @@ class _Fusion:
     def _close_costly(self, place: int) -> None:
         """Close groups whose operands, kept for them alone, are larger than their results."""
         for g in list(self.open):
-            held = sum(self.bytes.get(s, 0) for s in g.reads - g.outputs
-                       if self.last[s] <= place and s in self.computed)
-            made = sum(self.bytes.get(s, 0) for s in self._needed(g))
+            size, last, computed = self.bytes, self.last, self.computed
+            held = sum([size[s] for s in g.reads if s in computed and last[s] <= place
+                        and s not in g.outputs])
+            made = sum([size[s] for s in self._needed(g)])
             if held > made:
                 self._close_all([g])
 
     def _needed(self, g: _Group) -> list[int]:
         """The slots of a group that others read."""
-        inside: dict[int, int] = {}
-        for _, call in g.calls:
-            for s in call.inputs:
-                inside[s] = inside.get(s, 0) + 1
-        return [s for _, call in g.calls for s in call.outputs
-                if self.readers.get(s, 0) > inside.get(s, 0)]
+        inside = Counter(chain.from_iterable([call.inputs for _, call in g.calls]))
+        readers = self.readers
+        return [s for s in g.outputs if s in readers and (
+            s not in inside or readers[s] > inside[s])]
 
     def _close_all(self, groups: Sequence[_Group]) -> None:
         for g in groups:
@@ -308,41 +307,30 @@ class _Fusion:
         g.calls.sort(key=itemgetter(0))
         calls = [c for _, c in g.calls]
         needed = set(self._needed(g))
-        inside: list[Call] = []
         views: list[Call] = []
         for call in reversed(calls):
-            (slot,) = call.outputs
-            if slot in needed and _known(call).is_view:
+            if call.outputs[0] in needed and _known(call).is_view:
                 views.append(call)
                 needed.update(call.inputs)
-        wanted = needed - {c.outputs[0] for c in views} if views else needed
-        results: list[int] = []
-        read = set(wanted)
-        for call in reversed(calls):
-            slot = call.outputs[0]
-            if slot in read:
-                inside.append(call)
-                read.update(call.inputs)
-                if slot in wanted:
-                    results.append(slot)
-        inside.reverse()
-        results.reverse()
+        inside = calls
+        if views:
+            needed.difference_update([c.outputs[0] for c in views])
+        if views or not self.readers.keys() >= g.outputs.keys():
+            inside = []
+            read = set(needed)
+            for call in reversed(calls):
+                if call.outputs[0] in read:
+                    inside.append(call)
+                    read.update(call.inputs)
+            inside.reverse()
+        results = [c.outputs[0] for c in inside if c.outputs[0] in needed]
         if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
             self.out.extend(inside)
         elif results:
-            members = []
-            operands: dict[int, None] = {}
-            made: set[int] = set()
-            for _, inputs, (slot,), _, eqn, kernel, _ in inside:
-                assert kernel is not None
-                members.append(Member(kernel, inputs, slot, eqn))
-                for s in inputs:
-                    if s not in made:
-                        operands[s] = None
-                made.add(slot)
-            slots = tuple(operands)
-            function: Any = Blocked(members, slots, results, g.rows)
-            self.out.append(Call(function, slots, tuple(results), True, None))
+            made = {c.outputs[0] for c in inside}
+            slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs if s not in made]))
+            function: Any = Blocked(inside, slots, results, g.rows)
+            self.out.append(new_call((function, slots, tuple(results), True, None, None, False)))
         self.out.extend(reversed(views))
 
 

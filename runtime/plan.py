@@ -17,7 +17,7 @@ import numpy as np
 
 from ..ir.program import Equation
 from .blocked import Blocked
-from .calls import Call, Function
+from .calls import Call, Function, new_call
 from .destinations import into_memory, over_operands
 from .float_errors import silently
 from .fusion import fused
@@ -70,7 +70,7 @@ class PlanBuilder:
         """Append a call of a function that returns one array; the slot of its result."""
         slot = self.slots
         self.slots = slot + 1
-        self.calls.append(Call(function, tuple(inputs), (slot,), False, eqn, kernel))
+        self.calls.append(new_call((function, tuple(inputs), (slot,), False, eqn, kernel, False)))
         return slot
 
     def call_several(self, function: Function, inputs: Sequence[int], count: int,

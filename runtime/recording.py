@@ -27,6 +27,9 @@ _EXTREMES = frozenset({np.maximum, np.minimum, np.bitwise_and, np.bitwise_or, np
 _WEAK = (int, float, complex)      # of Python: such an operand takes the other's dtype, as in numpy
 
 
+NOT_ASKED = object()
+
+
 class Step(NamedTuple):
     """One numpy call. operands: numbers of values, or 0-dimensional constants.
 
@@ -83,7 +86,7 @@ class Kernel:
         self.sizes = tuple([n * t.itemsize for n, t in zip(counts, self.dtypes, strict=True)])
         self.changes = hasattr(function, "over")
         self.permutes = hasattr(function, "permuted")
-        self.cut: Any = None
+        self.cut: Any = NOT_ASKED
         self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self._known = False
         self._recording: Recording | None = None

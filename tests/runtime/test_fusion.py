@@ -14,7 +14,15 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import pool
 from shardtrace.ir.context import config
-from shardtrace.runtime import block_frames, block_steps, blocked, cores, fusion, plan, recording
+from shardtrace.runtime import (
+    block_frames,
+    block_steps,
+    calls,
+    cores,
+    fusion,
+    plan,
+    recording,
+)
 from shardtrace.runtime.blocked import Blocked
 from shardtrace.runtime.fusion import fits, natural_rows
 from shardtrace.runtime.recording import record
@@ -219,7 +227,7 @@ def test_operands_in_other_orders_and_strides(tiny):
 def test_results_in_the_operands_order_when_all_lie_so():
     x = np.asfortranarray(data(256, 300))
     kernel = recording.Kernel(lambda a: np.tanh(a) * np.float32(2), (x.shape, x.shape), (F32, F32))
-    member = blocked.Member(kernel, (0,), 1, None)
+    member = calls.Call(kernel.function, (0,), (1,), False, None, kernel)
     (out,) = Blocked([member], [0], [1], x.size)(x)
     assert out.flags.f_contiguous
     np.testing.assert_array_equal(out, np.tanh(x) * np.float32(2))
