@@ -175,6 +175,9 @@ def _order(arguments: Any) -> Callable[[Leaves], Leaves] | None:
             return {k: numbered(v) for k, v in x.items()}
         if kind is list or kind is tuple:
             return [numbered(v) for v in x]
+        if kind is ArrayImpl or kind is np.ndarray or kind in _NUMBERS:
+            count += 1
+            return count - 1
         inside = tree.flatten(x)[0]          # one leaf, none, or those of a registered class
         count += len(inside)
         return list(range(count - len(inside), count))

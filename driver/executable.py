@@ -321,7 +321,9 @@ class Executable:
         run = self._run
         if type(run) is not Simulated or not run.usual.is_whole or any(self.layouts):
             return None
-        described = self._with_forwarded(self._describe(), leaves)
+        described: Sequence[Description] = self._described or self._describe()
+        if self.forwarded:
+            described = self._with_forwarded(described, leaves)
         arrays, committed = run.usual.arrays, self.committed
         places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
         if not places:

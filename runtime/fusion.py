@@ -128,12 +128,6 @@ class _Group:
         self.outputs: dict[int, None] = {}
         self.reads: dict[int, None] = {}
 
-    def add(self, place: int, call: Call) -> None:
-        self.calls.append((place, call))
-        for s in call.inputs:
-            self.reads[s] = None
-        self.outputs[call.outputs[0]] = None
-
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
 
@@ -168,8 +162,9 @@ class _Fusion:
                     self.bytes[s] = n
         for s in outputs:
             self.last[s] = len(calls)               # the place of a slot's last read
-        self.wide = {s for s, n in self.bytes.items() if n >= 4 * LARGE}
-        self.open: list[_Group] = []
+        self.wide = {s for s, n in self.bytes.items() if n >= 4 * LARGE}    # bytes
+        self.open: dict[_Group, None] = {}          # in the order in which they began
+        self.reading: dict[int, list[_Group]] = {}  # wide slot to the groups that read it
         self.made: dict[int, _Group] = {}           # slot to the open group that computes it
         self.out: list[Call] = []
 
@@ -217,10 +212,12 @@ class _Fusion:
               ) -> bool:
         """Put the call into an open group or a new one, if it can be cut into rows."""
         home = None
-        if not sources and self.open:
-            candidates = self._neighbours(call)
-        else:
-            candidates = sources
+        wide: list[int] = []
+        candidates = sources
+        if self.open:
+            wide = [s for s in call.inputs if s in self.wide]
+            if wide and not sources:
+                candidates = self._neighbours(wide)
         for g in candidates:
             rows = g.rows
             if rows not in cut.known or not cut.known[rows] or len(g.calls) >= MOST:
@@ -234,14 +231,26 @@ class _Fusion:
                 return False
             self._close_all(sources)
             home = _Group(cut.most)
-            self.open.append(home)
+            self.open[home] = None
         elif len(sources) > 1:
             for other in sources:
                 if other is not home and not self._merge(home, other):
                     self._close_all([other])
-        home.add(place, call)
+        home.calls.append((place, call))
+        home.outputs[call.outputs[0]] = None
         self.made[call.outputs[0]] = home
+        self._note(home, call.inputs)
         return True
+
+    def _note(self, g: _Group, slots: Sequence[int]) -> None:
+        """Let the group be known to read these."""
+        for s in slots:
+            g.reads[s] = None
+            if s in self.wide:
+                if s in self.reading:
+                    self.reading[s].append(g)
+                else:
+                    self.reading[s] = [g]
 
     @staticmethod
     def _common(g: _Group, cut: Cut) -> int:
@@ -255,10 +264,10 @@ class _Fusion:
             return own
         return 0
 
-    def _neighbours(self, call: Call) -> list[_Group]:
-        """Open groups that read a large slot that the call reads, too."""
-        wide = [s for s in call.inputs if s in self.wide]
-        return [g for g in self.open if any([s in g.reads for s in wide])] if wide else []
+    def _neighbours(self, wide: Sequence[int]) -> list[_Group]:
+        """Open groups that read one of these large slots, too; the first ones first."""
+        groups = {g for s in wide if s in self.reading for g in self.reading[s] if g in self.open}
+        return [g for g in self.open if g in groups] if len(groups) > 1 else list(groups)
 
     def _merge(self, home: _Group, other: _Group) -> bool:
         rows = min(home.rows, other.rows)
@@ -266,13 +275,13 @@ class _Fusion:
                 or not other.agrees(rows)):
             return False
         home.rows = rows
-        for place, call in other.calls:
-            home.add(place, call)
-            self.made.update(dict.fromkeys(call.outputs, home))
+        home.calls.extend(other.calls)
+        home.outputs.update(other.outputs)
         home.after.extend(other.after)
         home.late.update(other.late)
-        self.made.update(dict.fromkeys(other.late, home))
-        self.open.remove(other)
+        self.made.update(dict.fromkeys((*other.outputs, *other.late), home))
+        self._note(home, tuple(other.reads))
+        del self.open[other]
         return True
 
     # -- closing -------------------------------------------------------------------------------
@@ -295,7 +304,7 @@ class _Fusion:
 
     def _close_all(self, groups: Sequence[_Group]) -> None:
         for g in groups:
-            self.open.remove(g)
+            del self.open[g]
             for s in (*g.outputs, *g.late):
                 del self.made[s]
             self._emit(g)

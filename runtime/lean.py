@@ -6,9 +6,9 @@ results would be stacked for another scan to read, are in runtime/lean_scans.py.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Set
 
-from ..ir.program import Atom, Equation, Program, Var
+from ..ir.program import Atom, Program, Var
 from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
 from .late import late, without
@@ -28,55 +28,67 @@ def lean_program(program: Program) -> FlatProgram:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
-    born = {v: i for i, e in enumerate(eqns) for v in e.outvars if held_bytes(v.aval) >= SMALL}
-    if sum([held_bytes(v.aval) for v in born]) < 2 * LEAST:
+    size: dict[Var, int] = {}           # of large values
+    for e in eqns:
+        for v in e.outvars:
+            n = held_bytes(v.aval)
+            if n >= SMALL:
+                size[v] = n
+    if sum(size.values()) < 2 * LEAST:
         return
+    born: dict[Var, int] = {}
     roots: dict[Var, Var] = {}
     last: dict[Var, int] = {}
     for i, eqn in enumerate(eqns):
         for a in eqn.invars:
-            if a in born:
+            if a in size:
                 last[a] = i                     # type: ignore[index]
+        for v in eqn.outvars:
+            if v in size:
+                born[v] = i
         if eqn.op.name in VIEWS:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots.get(x, x)          # type: ignore[arg-type, assignment]
-    peak, most = _peak(eqns, born, last, roots, flat.outvars)
+    stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
+    peak, most = _peak(size, born, last, roots, stay, len(eqns))
     if most < 2 * LEAST:
         return
     made = {v: eqns[i] for v, i in born.items() if i <= peak}       # small ones count as free
-    stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
 
     def root(v: Var) -> Var:
-        return roots.get(v, v)
+        return roots[v] if v in roots else v
 
     def price(v: Var) -> int:
-        r = root(v)
+        r = roots[v] if v in roots else v
         if r not in made or r in stay:
             return 0
-        return held_bytes(v.aval) if r is v else MUCH
+        return size[v] if r is v else MUCH
 
-    choice = choose([v for v in made if last.get(v, -1) > peak], made, price, LEAST // 16, root)
+    choice = choose([v for v in made if v in last and last[v] > peak], made, price, LEAST // 16,
+                    root)
     if choice.again:
         before = without(eqns[:peak + 1], choice.again)
         flat.eqns = [*before, *late(eqns[peak + 1:], choice.again, made,
                                     {v for e in before for v in e.outvars})]
 
 
-def _peak(eqns: Sequence[Equation], born: Mapping[Var, int], last: Mapping[Var, int],
-          roots: Mapping[Var, Var], outvars: Sequence[Atom]) -> tuple[int, int]:
-    """After which equation the most bytes are held, and how many."""
+def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, int],
+          roots: Mapping[Var, Var], stay: Set[Atom], count: int) -> tuple[int, int]:
+    """After which of `count` equations the most bytes are held, and how many.
+
+    stay: results, which do not count.
+    """
     ends: dict[Var, int] = {}
-    for v in born:
-        r = roots.get(v, v)
-        ends[r] = max(ends.get(r, -1), last.get(v, born[v]))
-    for a in outvars:
-        ends.pop(roots.get(a, a), None)         # type: ignore[arg-type]
-    change = [0] * (len(eqns) + 1)
+    for v, i in born.items():
+        r = roots[v] if v in roots else v
+        end = last[v] if v in last else i
+        if r not in ends or ends[r] < end:
+            ends[r] = end
+    change = [0] * (count + 1)
     for v, end in ends.items():
-        if v in born and end > born[v]:
-            count = held_bytes(v.aval)
-            change[born[v]] += count
-            change[end] -= count
+        if v in born and end > born[v] and v not in stay:
+            change[born[v]] += size[v]
+            change[end] -= size[v]
     now = most = peak = 0
     for i, more in enumerate(change):
         now += more

@@ -299,7 +299,7 @@ class Planner(Workspace):
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
         at = self.at
-        operands = [at.get(a) or self.value_of(a)       # type: ignore[call-overload]
+        operands = [at[a] if a in at else self.value_of(a)      # type: ignore[index]
                     for a in eqn.invars]
         outs = eqn.outvars
         types = [v.aval for v in outs] if len(outs) != 1 else [outs[0].aval]
