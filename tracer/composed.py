@@ -27,6 +27,7 @@ from .tracer import Tracer
 F = TypeVar("F", bound=Callable[..., Any])
 MOST = 4096                                # steps of one function
 BUILDERS: set[type] = {Builder}            # whose `process` only records
+MAPPED: dict[type, Callable[..., Any]] = {}     # for builders of a mapped axis: what is done there
 REMEMBERED: list[dict[Any, Any]] = []      # by function; emptied by `clear_caches`
 _PLAIN = frozenset((int, str, type(None), EllipsisType, PartitionSpec, Op))
 _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
@@ -41,16 +42,19 @@ def composed(f: F) -> F:
     def remembering(*args: Any, **kwargs: Any) -> Any:
         state = STATE
         builder: Any = state.interpreter
-        if type(builder) not in BUILDERS or state.overrides or state.on_equation \
+        kind = type(builder)
+        if kind in MAPPED:
+            return MAPPED[kind](table, f, args, kwargs)
+        if kind not in BUILDERS or state.overrides or state.on_equation \
                 or state.named_axes or state.mapped_mesh_axes or not state.check_vma:
             return f(*args, **kwargs)
         parts: list[Any] = [state.abstract_mesh, config._key]
         given: list[Tracer] = []
-        if not _enter(args, parts, given):
+        if not enter(args, parts, given):
             return f(*args, **kwargs)
         if kwargs:
             parts += kwargs
-            if not _enter(kwargs.values(), parts, given):
+            if not enter(kwargs.values(), parts, given):
                 return f(*args, **kwargs)
         if len(given) > 1 and len({x.variable for x in given}) < len(given):
             variables = [x.variable for x in given]
@@ -79,7 +83,7 @@ def composed(f: F) -> F:
     return remembering          # type: ignore[return-value]
 
 
-def _enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
+def enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
     """Append to a key what tells arguments apart, traced ones also to `given`; False for what
     cannot be told by that."""
     for x in values:
@@ -95,11 +99,11 @@ def _enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool
             parts.append((kind, x.hex()))
         elif kind is tuple or kind is list:
             parts.append((kind, len(x)))
-            if not _enter(x, parts, given):
+            if not enter(x, parts, given):
                 return False
         elif kind is slice:
             parts.append(kind)
-            if not _enter((x.start, x.stop, x.step), parts, given):
+            if not enter((x.start, x.stop, x.step), parts, given):
                 return False
         elif (kind is np.dtype or isinstance(x, type)) and _is_narrow(x):
             parts.append(x)

@@ -20,6 +20,7 @@ from ..ir.infer import is_pending, refuse_pending
 from . import (
     batching_callbacks,
     batching_collectives,
+    batching_composed,
     batching_control,
     batching_custom,
     batching_regions,
@@ -30,8 +31,8 @@ from .lax.mapping import VMAP
 from .mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
 from .tracer import typeof
 
-_RULES = (batching_callbacks, batching_collectives, batching_control, batching_custom,
-          batching_regions)  # on import
+_RULES = (batching_callbacks, batching_collectives, batching_composed, batching_control,
+          batching_custom, batching_regions)  # on import
 
 
 def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,

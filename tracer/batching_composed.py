@@ -1,0 +1,96 @@
+"""Functions made of several ops, under a mapped axis: what they became is remembered as a whole.
+
+As in composed.py, and as plans of single ops are (batching_plans.py): for arguments of the same
+types, mapped along the same dimensions, the equations around the vmap are recorded again.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..ir.context import STATE, config
+from ..ir.location import capture
+from .composed import BUILDERS, MAPPED, MOST, enter, may_warn
+from .mapped import BatchedVar, VmapBuilder
+from .steps import MISS, Steps, marks, owner_of, steps_since
+from .tracer import Tracer
+
+
+def _mapped(table: dict[Any, Any], f: Callable[..., Any], args: tuple[Any, ...],
+            kwargs: dict[str, Any]) -> Any:
+    """`f(*args, **kwargs)`, whose table this is."""
+    state = STATE
+    builder: Any = state.interpreter
+    parent = builder.parent
+    if parent is not builder.outer or type(parent) not in BUILDERS or builder.casting \
+            or state.overrides or state.on_equation:
+        return f(*args, **kwargs)
+    parts: list[Any] = [owner_of(builder.axis), state.abstract_mesh, config._key, *kwargs]
+    given: list[Tracer] = []
+    if not enter((*args, *kwargs.values()), parts, given):
+        return f(*args, **kwargs)
+    values: list[Any] = []
+    mapped = False
+    for x in given:
+        value = x
+        if x.builder is builder:
+            var: Any = x.variable
+            value = var.value
+            parts.append(var.dim)
+            mapped = mapped or var.dim is not None
+        if type(value) is not Tracer or value.builder is not parent:
+            return f(*args, **kwargs)
+        parts.append(value.aval)
+        values.append(value)
+    if not mapped:                         # its equations are no batched ones
+        return f(*args, **kwargs)
+    variables = [x.variable for x in values]
+    if len({*variables}) < len(variables):
+        parts.append(tuple([variables.index(v) for v in variables]))
+    key = tuple(parts)
+    found: Any = table.get(key, MISS)
+    if found is MISS:
+        if len(table) > MOST:
+            table.clear()
+        table[key] = None                  # as in composed.py
+        return f(*args, **kwargs)
+    place = builder.location or capture()
+    if found is not None:
+        steps, kinds, several = found
+        results = [x if kind is None else
+                   Tracer(builder, BatchedVar(kind[0], x, kind[1], op=kind[2], location=place))
+                   for x, kind in zip(steps.repeat((parent,), values, place.under("batch")), kinds,
+                                      strict=True)]
+        return tuple(results) if several else results[0]
+    before = marks((parent,))
+    result = f(*args, **kwargs)
+    several = type(result) is tuple
+    results = list(result) if several else [result]
+    at = place.under("batch").key
+    if not may_warn([x.aval for x in given]) and all(
+            [e.location.key == at for e in parent.eqns[before[0][0]:]]):
+        steps = _steps(builder, before, values, results)
+        if steps is not None:
+            table[key] = *steps, several
+    return result
+
+
+def _steps(builder: VmapBuilder, before: list[tuple[int, ...]], values: list[Any],
+           results: list[Any]) -> tuple[Steps, list[Any]] | None:
+    """What was recorded around the vmap, and of each result what its variable says of it."""
+    outer, kinds = [], []
+    for x in results:
+        kind = None
+        if type(x) is not Tracer:
+            return None
+        if x.builder is builder:
+            var: Any = x.variable
+            kind, x = (x.aval, var.dim, var.op), var.value
+        outer.append(x)
+        kinds.append(kind)
+    parent: Any = builder.parent
+    steps = steps_since(before, (parent,), values, outer)
+    return None if steps is None else (steps, kinds)
+
+
+MAPPED[VmapBuilder] = _mapped
