@@ -28,19 +28,21 @@ class Group:
 
     values: the operands are the first. outputs: numbers of the results. scratch: the part
     of a row, and the dtype, that each buffer holds. acts: the steps, and of which call they are.
-    cost: of all steps for one row, in cheap ones.
+    cost: of all steps for one row, in cheap ones. is_one_pass: whether memory is read only once.
     """
 
-    __slots__ = ("acts", "cost", "in_place", "in_scratch", "outputs", "scratch", "values")
+    __slots__ = ("acts", "cost", "in_place", "in_scratch", "is_one_pass", "outputs", "scratch",
+                 "values")
 
     def __init__(self, values: list[Value], outputs: list[int],
                  scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, int | None]],
-                 cost: int) -> None:
+                 cost: int, is_one_pass: bool) -> None:
         self.values = values
         self.outputs = outputs
         self.scratch = scratch
         self.acts = acts
         self.cost = cost
+        self.is_one_pass = is_one_pass
         buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
         self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
         self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
@@ -89,7 +91,7 @@ class Frame:
         rows = math.prod(dims)
         self.shares = share_count(rows * group.cost)
         per = max(1, BLOCK // max(math.prod(x.actual) * x.dtype.itemsize for x in values))
-        if len(group.acts) == 1:            # nothing is kept in the cache from step to step
+        if group.is_one_pass:               # nothing is kept in the cache from step to step
             per = max(per, -(-rows // self.shares))
         cut = len(dims) - 1
         below = 1

@@ -105,22 +105,34 @@ def _select(o: int, refs: tuple[Any, ...], dtype: np.dtype, mask: int | None) ->
         x = at[a] if one is None else one
         y = at[b] if other is None else other
         decides = at[c] if which is None else which
-        if 0 in decides.strides:            # the same along a dimension: there is less to decide
+        out = at[o]
+        if 0 in decides.strides or decides.size == 1:   # the same along a dimension: decide once
             decides = decides[tuple([slice(0, 1) if s == 0 else slice(None)
                                      for s in decides.strides])]
             if decides.size == 1:
-                np.copyto(at[o], x if decides.item() else y)
+                np.copyto(out, x if decides.item() else y)
                 return
-            chosen = np.negative(decides.astype(bits))
+            chosen = np.empty(decides.shape, bits)
         else:
             chosen = at[m]
-            np.copyto(chosen, decides)
-            np.negative(chosen, out=chosen)
-        out, y = at[o].view(bits), y.view(bits)
-        np.bitwise_xor(x.view(bits), y, out=out)
+        x, y, out, decides = x.view(bits), y.view(bits), out.view(bits), decides.view(np.int8)
+        if _is_zero(x):
+            np.subtract(decides, 1, out=chosen)
+            np.bitwise_and(y, chosen, out=out)
+            return
+        np.negative(decides, out=chosen)
+        if _is_zero(y):
+            np.bitwise_and(x, chosen, out=out)
+            return
+        np.bitwise_xor(x, y, out=out)
         np.bitwise_and(out, chosen, out=out)
         np.bitwise_xor(out, y, out=out)
     return select
+
+
+def _is_zero(x: Any) -> bool:
+    """Is it one number for all elements, all of whose bits are 0?"""
+    return not any(x.strides) and not x[(0,) * x.ndim]
 
 
 def copying(source: int, target: int) -> Act:

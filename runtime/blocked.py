@@ -149,7 +149,8 @@ class Routine:
         for j, o in enumerate(outputs):
             if own.get(o) != j:             # given by a view, or one row for all
                 acts.append((copying(o, len(values) + j), None))
-        return Group(values, outputs, scratch, acts, sum([_cost(item, values) for item in items]))
+        return Group(values, outputs, scratch, acts, sum([_cost(item, values) for item in items]),
+                     len(acts) == 1 and items[0].kind != WHERE)
 
     def _numbered(self) -> tuple[list[Value], list[Item], list[int]]:
         rows = self._rows

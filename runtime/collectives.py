@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.keys import storage_dtype
+from ..ir.ops.lead import empty_like
 from ..ir.ops.rows_exchange import SLAB, slabs
 from ..ir.pool import empty
 from ..ir.program import Equation
@@ -314,7 +315,8 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
     moves = _runs(pairs)
 
     def permute(array: Any) -> Any:
-        result = empty(shape, array.dtype)
+        result = (empty_like(array, shape) if array.ndim == len(shape) else
+                  empty(shape, array.dtype))
         if not complete:
             result[...] = 0
         source = array.reshape(read).transpose(source_order)

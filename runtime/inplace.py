@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir.rule import PASS, REDUCE, FactorRule
+from ..ir.rule import INDEXED, PASS, REDUCE, FactorRule
 from .folding import Folds
 from .layout import Atoms
 from .workspace import Value
@@ -98,6 +98,31 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
                         start = i + 1
         if start < len(order):
             out[f] = order[start:]
+    return out
+
+
+def query_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
+    """More axes for an op that looks up: those over which queries alone are stacked.
+
+    The array of the queries is as it was, one list of them all; what is found comes in place.
+    """
+    if not any([factor.kind == INDEXED for factor in rule.factors]):
+        return orders
+    out = dict(orders)
+    count = len(operands)
+    for t, x in enumerate(operands):
+        others = set().union(*[y.layout.atoms for u, y in enumerate(operands) if u != t])
+        if not x.layout.stack or not x.aval.shape or not others.isdisjoint(x.layout.stack):
+            continue
+        factors = rule.operands[t][0]
+        if not factors or rule.factors[factors[0]].kind != PASS or rule.factors[
+                factors[0]].blocked:
+            continue
+        f, held = factors[0], x.layout.split[0]
+        alone = all([u == t or u >= count for u, _, _ in rule.carriers(f)]) and not any(
+            [p for _, _, p in rule.carriers(f)])
+        if alone and out.get(f, ()) == held:
+            out[f] = (*x.layout.stack, *held)
     return out
 
 

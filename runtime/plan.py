@@ -80,6 +80,13 @@ class PlanBuilder:
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
 
+    def without(self, slot: int) -> None:
+        """Take back the call that gives this slot, which nobody will read."""
+        for i in range(len(self.calls) - 1, -1, -1):
+            if self.calls[i].outputs == (slot,):
+                del self.calls[i]
+                return
+
     def finish(self, outputs: Sequence[int], kept: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.
 

@@ -11,6 +11,7 @@ Plans follow the data, not the types: what a program forgets to exchange stays d
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import callbacks, collectives, control, inplace
+from . import callbacks, collectives, control, inplace, owned
 from .alone import axes_of_one, makers
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
@@ -156,6 +157,7 @@ class Planner(Workspace):
         self.folds: dict[Var, Folds] = {}
         self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
         self.makers: Mapping[Var, Equation] | None = None
+        self.readers: Counter[Var] | None = None      # how often a value is read
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -391,15 +393,38 @@ def _select(p: Planner, eqn: Equation) -> None:
     """What one device alone lets through is its own sum over the devices."""
     (out,) = eqn.outvars
     allowed = p.folds.get(out, NO_FOLDS).get("sum", NONE) if p.folds else NONE
-    if allowed and len(eqn.invars) == 3 and not eqn.invars[0].aval.shape:
+    if allowed and len(eqn.invars) == 3:
         if p.makers is None:
             p.makers = makers(p.flat.eqns)
-        axes = axes_of_one(eqn, p.makers.get, p.atoms)  # type: ignore[arg-type]
-        x = p.value_of(eqn.invars[2])
-        if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
-            p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
-            return
+        maker: Any = p.makers.get
+        if eqn.invars[0].aval.shape:
+            if p.mask is None and _looked_up(p, eqn, maker, allowed):
+                return
+        else:
+            axes = axes_of_one(eqn, maker, p.atoms)
+            x = p.value_of(eqn.invars[2])
+            if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
+                p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
+                return
     p.local(eqn)
+
+
+def _looked_up(p: Planner, eqn: Equation, maker: Any, sums: frozenset[str]) -> bool:
+    """Plan the sum over devices of the rows that each of them has, if that is what is selected."""
+    found = owned.lookup(eqn, maker)
+    if found is None:
+        return False
+    gather, mine = found
+    values = [p.value_of(a) for a in (*gather.invars, mine)]
+    if not owned.plan_lookup(p, eqn, gather, values, sums):
+        return False
+    (read,) = gather.outvars
+    if p.readers is None:
+        p.readers = Counter([a for e in p.flat.eqns for a in e.invars if type(a) is Var])
+        p.readers.update([a for a in p.flat.outvars if type(a) is Var])
+    if p.readers[read] == 1:
+        p.plan.without(p.at[read].slot)
+    return True
 
 
 # Ops that are planned in their own way, by name.

@@ -18,14 +18,13 @@ from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
-from ..pool import empty
 from ..rule import INDEXED
 from ..types import ArrayType, Entries, Shape
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
-from .lead import is_common, lead_indices, lead_sizes, with_lead
+from .lead import empty_like, is_common, lead_indices, lead_sizes, with_lead
 from .rules import call, reject, resized_entries, rule_text, zeros
 from .scatter import scatter_p
 
@@ -154,7 +153,7 @@ def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
     devices = lead_sizes(lead, (x, *starts))
     starts = tuple(_clamped(starts, slice_sizes, x.shape[lead:]))
     if math.prod(slice_sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
-        out = empty((*devices, *slice_sizes), x.dtype)
+        out = empty_like(x, (*devices, *slice_sizes))
         for to, at, where in zip(_places(devices, devices), _places(devices, x.shape[:lead]),
                                  _slices(lead, devices, starts, slice_sizes), strict=True):
             out[to] = x[(*at, *where)]

@@ -6,6 +6,7 @@ number of device dimensions.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -221,7 +222,9 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
                             if lead else at.index, sizes)
         flat = np.broadcast_to(flat, full).reshape(-1)
         front = view.shape[:lead]
-        if mergeable(view, lead, stop):
+        if len(at.addressed) == 1 and not at.partial and x.size:
+            out = _taken(x, flat, lead + at.addressed[0], lead)
+        elif mergeable(view, lead, stop):
             out = view.reshape(*front, -1 if view.size else int(np.prod(sizes, dtype=int)), *tail)
             out = np.take(out, flat, axis=lead, mode="clip")
         else:
@@ -232,17 +235,33 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
     else:
         devices = lead_sizes(lead, (x, indices))
         where = [*lead_indices(x, lead, devices, lead + len(full)), *at.index]
-        flat = np.broadcast_to(linear_index(where, [*x.shape[:lead], *sizes]),
-                               devices + full).reshape(-1)
-        rows = (view.reshape(-1 if view.size else 0, *tail) if mergeable(view, 0, stop)
-                else np.ascontiguousarray(view).reshape(-1 if view.size else 0, *tail))
-        out = np.take(rows, flat, axis=0, mode="clip")
+        count, rows = math.prod(devices + full), math.prod(view.shape[:stop])
+        if 4 * count < rows and not mergeable(view, 0, stop):   # far less than a copy of all
+            out = view[tuple([np.broadcast_to(i, devices + full) for i in where])]
+        else:
+            flat = np.broadcast_to(linear_index(where, view.shape[:stop]), devices + full)
+            out = np.take(view.reshape(rows, *tail), flat.reshape(-1), axis=0, mode="clip")
     out = out.reshape(devices + full + tail)
     if mode is GatherScatterMode.FILL_OR_DROP and at.inside is not None:
-        inside = at.inside.reshape(at.inside.shape + (1,) * (out.ndim - lead - queries))
-        out = np.where(inside, out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype))
+        outside = ~at.inside.reshape(at.inside.shape + (1,) * (out.ndim - lead - queries))
+        np.copyto(out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype), where=outside)
     windows = window_dims(len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)
     return out.transpose(query_order(lead, queries, at, n.offset_dims, windows))
+
+
+def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
+    """The rows at these places along `axis`, that dimension moved to `to`.
+
+    Dimensions stay in memory in the order in which they are: nothing is copied but what is taken.
+    """
+    order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
+    dense = x.transpose(order)
+    if dense.flags.c_contiguous:
+        out = np.take(dense, places, axis=order.index(axis), mode="clip")
+        out = out.transpose([order.index(d) for d in range(x.ndim)])
+    else:
+        out = x[(slice(None),) * axis + (places,)]
+    return out if axis == to else np.moveaxis(out, axis, to)
 
 
 # -- derivatives and batching ----------------------------------------------------------------------

@@ -20,7 +20,7 @@ from ..types import ArrayType, Entries, Shape, array_type
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .elementwise import check_same_dtypes
 from .emitting import Emitting
-from .lead import lead_sizes, with_lead
+from .lead import empty_like, lead_sizes, with_lead
 from .neighbours import split_halos
 from .rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
 
@@ -96,7 +96,16 @@ def _concatenate_localize(context: LocalizeContext) -> list[Any]:
 
 def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.ndarray:
     sizes = lead_sizes(lead, arrays)
-    return np.concatenate([with_lead(x, lead, sizes) for x in arrays], lead + dimension)
+    parts = [with_lead(x, lead, sizes) for x in arrays]
+    shape = list(parts[0].shape)
+    shape[lead + dimension] = sum([x.shape[lead + dimension] for x in parts])
+    out = empty_like(max(parts, key=_extent), tuple(shape))
+    return np.concatenate(parts, lead + dimension, out=out)
+
+
+def _extent(x: np.ndarray) -> int:
+    """How many elements of its own an array has, as opposed to repeated ones."""
+    return 0 if 0 in x.strides else x.size
 
 
 def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:

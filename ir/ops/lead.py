@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..pool import empty
+
 
 def lead_sizes(lead: int, arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     """The device dimensions that the arrays have together."""
@@ -46,6 +48,18 @@ def without_common(x: np.ndarray, lead: int) -> tuple[np.ndarray, list[int]]:
 def is_common(x: np.ndarray, lead: int) -> bool:
     """Is the value the same on all devices?"""
     return all(n == 1 for n in x.shape[:lead])
+
+
+def empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """An array with arbitrary content whose dimensions lie in memory in the order of those of `x`.
+
+    What a device dimension was split from is then put together again without a copy.
+    """
+    if x.flags.c_contiguous:
+        return empty(shape, x.dtype)
+    order = sorted(range(x.ndim), key=lambda d: -abs(x.strides[d]))
+    out = empty(tuple([shape[d] for d in order]), x.dtype)
+    return out.transpose([order.index(d) for d in range(x.ndim)])
 
 
 def mergeable(t: np.ndarray, start: int, stop: int) -> bool:

@@ -112,3 +112,24 @@ def test_a_gradient_over_devices_has_two_calls_more_than_on_one_at_most():
     eight = calls(st.grad(loss), mesh, st.device_put(w, NamedSharding(mesh, P())),
                   st.device_put(x, NamedSharding(mesh, P("x"))))
     assert len(eight) <= len(one) + 2
+
+
+def table_lookups():
+    return {
+        "rows": lambda lib, x, i: lib.take(x, i, axis=0),
+        "part": lambda lib, x, i: x[5:133] if lib is np else lax.dynamic_slice(
+            x, (5, 0), (128, x.shape[1])),
+    }
+
+
+@pytest.mark.parametrize("name", table_lookups())
+def test_what_devices_look_up_in_their_parts_is_held_once(name):
+    find = table_lookups()[name]
+    mesh = st.make_mesh((64,), ("x",), axis_types=(AxisType.Auto,))
+    x, i = data(8192, 256), np.arange(0, 8192, 64, dtype=np.int32)
+    placed = st.device_put(x, NamedSharding(mesh, P("x")))
+    f = st.jit(lambda a, b: find(jnp, a, b))
+    out = f(placed, i)
+    np.testing.assert_array_equal(out, find(np, x, i))
+    POOL.clear()
+    assert peak(lambda: f(placed, i)) <= 6 * out.nbytes        # an array for each device: 64 times
