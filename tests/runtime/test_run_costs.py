@@ -125,11 +125,11 @@ def table_lookups():
 @pytest.mark.parametrize("name", table_lookups())
 def test_what_devices_look_up_in_their_parts_is_held_once(name):
     find = table_lookups()[name]
-    mesh = st.make_mesh((64,), ("x",), axis_types=(AxisType.Auto,))
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
     x, i = data(8192, 256), np.arange(0, 8192, 64, dtype=np.int32)
     placed = st.device_put(x, NamedSharding(mesh, P("x")))
     f = st.jit(lambda a, b: find(jnp, a, b))
     out = f(placed, i)
     np.testing.assert_array_equal(out, find(np, x, i))
     POOL.clear()
-    assert peak(lambda: f(placed, i)) <= 6 * out.nbytes        # an array for each device: 64 times
+    assert peak(lambda: f(placed, i)) <= 3 * out.nbytes         # with one for each device: 8 times
