@@ -54,6 +54,11 @@ class Location:
         end_column = column if end_column is None else end_column
         return cls(None, span=(file, line, column, end_line, end_column, function))
 
+    @property
+    def known(self) -> bool:
+        """Does it say anything? Answered without looking into the source."""
+        return self._span is None or self._span[1] > 0
+
     def under(self, transform: str) -> Location:
         """The same place, for an equation that `transform` made out of the user's one."""
         new = self._copy()

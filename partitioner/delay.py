@@ -259,7 +259,7 @@ class _Writer:
             first = self.forms[x]
             where = self.where[first] if takes(first.aval, x.aval) else eqn.location
             self.eqns.append(eqn.replace(invars=(first,), reason=joined_reasons(reasons),
-                                         location=where if where.line else eqn.location))
+                                         location=where if where.known else eqn.location))
         else:
             self.eqns.append(eqn)
 

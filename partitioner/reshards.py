@@ -209,7 +209,7 @@ class _Chooser:
         if self.origins is None:
             return None
         root = self.origins.solution.graph.asked.get(self.origins.tensors.get(var, -1))
-        return root.location if root is not None and root.location.line else None
+        return root.location if root is not None and root.location.known else None
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:
@@ -330,7 +330,7 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
             out[place[first]] = None
             reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
             # to blame is the one that takes axes away
-            gone = takes(source.aval, operand.aval) and first.location.line
+            gone = takes(source.aval, operand.aval) and first.location.known
             where = first.location if gone else eqn.location
             eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
             operand = source
