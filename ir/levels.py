@@ -89,7 +89,7 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
 def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
     known = use.table(check_shapes)
-    given = known.get(types)
+    given = known[types] if types in known else None
     if given is None:
         given = known[types] = _given(use, types, mesh)
     if given != [(t.shape, t.dtype, t.weak_type) for t in declared]:
@@ -105,7 +105,7 @@ def _given(use: Use, types: Types, mesh: AbstractMesh) -> list[tuple[Any, Any, b
         raw = op.infer(*types, **use.params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
-    weak = bool(types) and all(t.weak_type for t in types)
+    weak = bool(types) and all([t.weak_type for t in types])
     given = []
     for r in raw if op.multiple_results else [raw]:
         if isinstance(r, ArrayType):
@@ -129,35 +129,42 @@ def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -
                             "result-type")
         return
     rule = use.rule(types, declared)
-    tensors = (*types, *declared)
-    axes_of: dict[int, tuple[Fragments, int]] = {}
-    sums: list[Any] = []
+    factors, tensors = rule.factors, (*types, *declared)
+    axes_of: dict[int, Fragments] = {}
+    first: dict[int, int] = {}               # the tensor that says so
     for i, (t, dims) in enumerate(zip(tensors, (*rule.operands, *rule.results), strict=True)):
-        for d, factors in enumerate(dims):
-            entry = t.entries[d]
-            parts = factor_axes(entry, [rule.factors[f].size for f in factors], mesh
-                                ) if entry else ((),) * len(factors)
-            if parts is None:
-                raise Violation(f"`{op.name}`: dimension {d} of {t.str_short(True)} is split in "
-                                f"the middle of a factor of `{rule}`", "factor-boundary")
-            for f, axes in zip(factors, parts, strict=True):
-                first = axes_of.setdefault(f, (axes, i))
-                if first[0] != axes:
+        for d, (group, entry) in enumerate(zip(dims, t.entries, strict=True)):
+            parts: Sequence[Fragments] | None = ()
+            if entry:
+                parts = factor_axes(entry, [factors[f].size for f in group], mesh)
+                if parts is None:
+                    raise Violation(f"`{op.name}`: dimension {d} of {t.str_short(True)} is "
+                                    f"split in the middle of a factor of `{rule}`",
+                                    "factor-boundary")
+            place = 0
+            for f in group:
+                axes = parts[place] if parts else ()
+                place += 1
+                if f not in axes_of:
+                    axes_of[f], first[f] = axes, i
+                elif axes_of[f] != axes:
                     raise Violation(
-                        f"`{op.name}`: {_which(first[1], types)} and {_which(i, types)} do not "
-                        f"agree on the axes of factor {rule.factors[f].name} of `{rule}`: "
-                        f"{tensors[first[1]].str_short(True)} and {t.str_short(True)}",
+                        f"`{op.name}`: {_which(first[f], types)} and {_which(i, types)} do not "
+                        f"agree on the axes of factor {factors[f].name} of `{rule}`: "
+                        f"{tensors[first[f]].str_short(True)} and {t.str_short(True)}",
                         "factor-conflict", help="a `reshard` equation brings them together")
-    for f, (axes, _) in axes_of.items():
-        factor = rule.factors[f]
+    sums: list[Any] = []
+    for f in axes_of:
+        axes, factor = axes_of[f], factors[f]
         if not axes:
             continue
-        if not factor.splittable_over(math.prod(size for _, _, size in axes)):
+        if not factor.splittable_over(math.prod([size for _, _, size in axes])):
             raise Violation(f"`{op.name}` cannot run with factor {factor.name} ({factor.kind}) of "
                             f"`{rule}` split", "factor-kind")
         if factor.leaves_sum:
             sums.extend(axes)
-    check_unreduced(op, types, declared, params, mesh, sums)
+    if sums or any([t.sharding.spec.unreduced for t in tensors]):
+        check_unreduced(op, types, declared, params, mesh, sums)
 
 
 def _which(i: int, types: Sequence[ArrayType]) -> str:
@@ -171,8 +178,6 @@ def check_unreduced(op: Op, types: Types, declared: Types, params: dict[str, Any
         pending = passed_on(op, types, params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
-    if not pending and not sums and not any([t.sharding.spec.unreduced for t in declared]):
-        return
     expected = canonical_axes(pending, mesh, sums)
     for t in declared:
         if canonical_axes(t.sharding.spec.unreduced, mesh) != expected:

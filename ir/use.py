@@ -39,12 +39,14 @@ class Use:
 
         Callers put only what follows from the op, the params and their own key.
         """
-        found = self.tables.get(owner)
-        if found is None:
-            if len(self.tables) > MOST_OWNERS:
-                self.tables.clear()
-            found = self.tables[owner] = {}
-        elif len(found) > MOST:
+        tables = self.tables
+        if owner not in tables:
+            if len(tables) > MOST_OWNERS:
+                tables.clear()
+            tables[owner] = found = {}
+            return found
+        found = tables[owner]
+        if len(found) > MOST:
             found.clear()
         return found
 
@@ -80,7 +82,8 @@ def use_of(op: Op, params: dict[str, Any]) -> Use:
     if found is None:
         found = Use(op, params, key)
         # What cannot be told apart by equality (0.0 and -0.0) or is large is not kept.
-        if not op.subprograms and not any(map(_is_loose, key)):
+        if not op.subprograms and not any([x.__class__ not in _PLAIN and _is_loose(x)
+                                           for x in key]):
             if len(uses) > MOST:
                 uses.clear()
             uses[key] = found
@@ -90,7 +93,10 @@ def use_of(op: Op, params: dict[str, Any]) -> Use:
     return found
 
 
+_PLAIN = frozenset((str, int, bool, type(None)))
+
+
 def _is_loose(value: Any) -> bool:
     if isinstance(value, tuple):
-        return any(map(_is_loose, value))
+        return any([x.__class__ not in _PLAIN and _is_loose(x) for x in value])
     return isinstance(value, (float, complex, np.inexact))

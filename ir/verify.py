@@ -39,7 +39,7 @@ from .location import UNKNOWN
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .print import equation_excerpt
-from .program import Equation, Level, Literal, Program, Var
+from .program import Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
 from .use import Use
@@ -61,21 +61,23 @@ def verify(program: Program) -> None:
         check_mesh(program)
         bound = check_heading(program)
         place = _place(program.level, program.mesh)
-        are_bound, bind, count = bound.issuperset, bound.update, len(bound)
-        for index, eqn in enumerate(program.eqns):
-            if not are_bound(eqn.invars):
-                check_operands(eqn, bound)
+        bind, sound = bound.add, set()          # sound: (class, type) of literals that are right
+        for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
+            for atom in eqn.invars:
+                if atom not in bound and (atom.__class__ is not Literal
+                                          or (atom.val.__class__, atom.aval) not in sound):
+                    check_operand(eqn, atom)
+                    sound.add((atom.val.__class__, atom.aval))
             try:
-                found = eqn.known_types or _types(eqn)
-                known = found in eqn.use.tables[place]
+                known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False
             if not known:
                 check_use(eqn, place)
-            bind(eqn.outvars)
-            count += len(eqn.outvars)
-            if len(bound) != count:
-                raise _bound_twice(program, index)
+            for var in eqn.outvars:
+                if var in bound:
+                    raise _bound_twice(var)
+                bind(var)
         index = len(program.eqns)
         check_results(program, bound)
     except Violation as violation:
@@ -110,12 +112,12 @@ def check_mesh(program: Program) -> None:
 
 def check_heading(program: Program) -> set[Var]:
     """Parameters and constants are bound once, with sound types; returns them."""
-    bound: set[Var] = set()
-    for var in (*program.invars, *program.constvars):
-        if var in bound:
-            raise Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
-        bound.add(var)
-        check_type(var.aval, program.level, program.mesh)
+    given = (*program.invars, *program.constvars) if program.consts else program.invars
+    bound = set(given)
+    if len(bound) != len(given):
+        raise _bound_twice(next(v for i, v in enumerate(given) if v in given[:i]))
+    for aval in dict.fromkeys([v.aval for v in given]):
+        check_type(aval, program.level, program.mesh)
     for var, value in program.consts:
         if isinstance(value, MissingConstant):
             continue
@@ -206,16 +208,12 @@ class _Place:
 _place = functools.lru_cache(maxsize=256)(_Place)       # hashed by identity
 
 
-def check_operands(eqn: Equation, bound: set[Var]) -> None:
-    """Operands are bound variables, or literals of their types."""
-    for atom in eqn.invars:
-        if atom in bound:
-            continue
-        if not isinstance(atom, Literal):
-            raise Violation(f"operand `{atom.name or atom}` of `{eqn.op.name}` is used before it "
-                            "is bound", "unbound")
-        if getattr(atom.val, "dtype", None) is not atom.aval.dtype or atom.aval.shape:
-            check_literal(atom)
+def check_operand(eqn: Equation, atom: Atom) -> None:
+    """One that is not bound is a literal of its type."""
+    if not isinstance(atom, Literal):
+        raise Violation(f"operand `{atom.name or atom}` of `{eqn.op.name}` is used before it "
+                        "is bound", "unbound")
+    check_literal(atom)
 
 
 def check_use(eqn: Equation, place: _Place) -> None:
@@ -230,29 +228,18 @@ def check_use(eqn: Equation, place: _Place) -> None:
             raise
         raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
                         f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
-    types = eqn.known_types or _types(eqn)
-    _check_level(eqn.op, place.level)
-    for name in eqn.op.subprograms:
+    op, types = eqn.op, eqn.types
+    if op.name in NOT_AT[place.level]:
+        _check_level(op, place.level)
+    for name in op.subprograms:
         _check_programs(eqn.params[name])
     _check_types(use, *types, place.level, place.mesh)
-    if not eqn.op.subprograms:
+    if not op.subprograms:
         right[types] = None
 
 
-def _types(eqn: Equation) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
-    """`eqn.types`, which is not kept: not every stage asks for it again."""
-    return tuple([a.aval for a in eqn.invars]), tuple([v.aval for v in eqn.outvars])
-
-
-def _bound_twice(program: Program, index: int) -> Violation:
-    """What to say of the first variable that equation `index` binds and that was bound already."""
-    bound = {*program.invars, *program.constvars,
-             *[v for eqn in program.eqns[:index] for v in eqn.outvars]}
-    for var in program.eqns[index].outvars:
-        if var in bound:
-            return Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
-        bound.add(var)
-    raise AssertionError("every variable is bound once")
+def _bound_twice(var: Var) -> Violation:
+    return Violation(f"variable `{var.name or var}` is bound twice", "bound-twice")
 
 
 def _check_level(op: Op, level: Level) -> None:
@@ -300,9 +287,8 @@ def _check_types(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayTy
 def check_results(program: Program, bound: set[Var]) -> None:
     """Results are literals or bound variables."""
     for i, atom in enumerate(program.outvars):
-        if isinstance(atom, Literal):
-            check_literal(atom)
-        elif atom not in bound:
+        if atom in bound:
+            continue
+        if not isinstance(atom, Literal):
             raise Violation(f"result {i}, `{atom.name or atom}`, is not bound", "unbound")
-
-
+        check_literal(atom)

@@ -83,7 +83,8 @@ class Builder:
         location = self.location or capture()
         if results is None:
             atoms = self._cast(op, atoms, types, location)
-            results = infer(op, tuple([a.aval for a in atoms]), params, context)
+            types = tuple([a.aval for a in atoms])
+            results = infer(op, types, params, context)
         if len(results) == 1:
             var = Var(results[0])
             eqn = Equation(op, atoms, (var,), params, location)
@@ -92,6 +93,7 @@ class Builder:
             outvars = tuple([Var(t) for t in results])
             eqn = Equation(op, atoms, outvars, params, location)
             tracers = [Tracer(self, v) for v in outvars]
+        eqn.known_types = types, results
         self.eqns.append(eqn)
         if state.on_equation:
             for observer in state.on_equation:
@@ -134,6 +136,7 @@ class Builder:
             atoms.append(a)
         outvars = tuple([Var(v.aval) for v in eqn.outvars])
         new = Equation(op, tuple(atoms), outvars, eqn.params, location)
+        new.known_types = eqn.known_types
         self.eqns.append(new)
         for observer in STATE.on_equation:
             observer(new)
