@@ -23,7 +23,10 @@ def lay_out_carries(program: Program) -> Program:
     """A RESHARDED program whose own loops carry each value in the cheapest layout."""
     if not program.holds_programs:
         return program
-    around = _Around(program)
+    loops = [eqn for eqn in program.eqns if eqn.op.name in ("scan", "while")]
+    if not loops:
+        return program
+    around = _Around(program, [v for eqn in loops for v in eqn.outvars])
     eqns: list[Equation] = []
     changed = False
     replaced: dict[Equation, Equation] = {}
@@ -42,22 +45,26 @@ def lay_out_carries(program: Program) -> Program:
 
 
 class _Around:
-    """Who makes and who reads each variable of a program."""
+    """The reshards of a program by what they make, and who reads these variables of it."""
 
-    def __init__(self, program: Program) -> None:
-        self.made: dict[Atom, Equation] = {}
-        self.readers: dict[Atom, list[Equation | None]] = {}
-        for eqn in program.eqns:
-            self.made.update(dict.fromkeys(eqn.outvars, eqn))
-            for a in eqn.invars:
-                self.readers.setdefault(a, []).append(eqn)
-        for a in program.outvars:
-            self.readers.setdefault(a, []).append(None)
+    def __init__(self, program: Program, atoms: Iterable[Atom] = ()) -> None:
+        self.made: dict[Atom, Equation] = {
+            eqn.outvars[0]: eqn for eqn in program.eqns if eqn.op is reshard_p}
+        readers: dict[Atom, list[Equation | None]] = {a: [] for a in atoms}
+        self.readers = readers
+        if readers:
+            for eqn in program.eqns:
+                for a in eqn.invars:
+                    if a in readers:
+                        readers[a].append(eqn)
+            for a in program.outvars:
+                if a in readers:
+                    readers[a].append(None)
 
     def source(self, atom: Atom) -> Atom:
         """What a value was before the reshard that makes it; itself where none does."""
         eqn = self.made.get(atom)
-        return eqn.invars[0] if eqn is not None and eqn.op is reshard_p else atom
+        return eqn.invars[0] if eqn is not None else atom
 
     def wanted(self, atom: Atom) -> list[ArrayType]:
         """The types in which a value is read."""
@@ -93,7 +100,9 @@ class _Carry:
 def _better(eqn: Equation, around: _Around) -> dict[Slot, Entries]:
     """Carried values that had better be laid out otherwise."""
     region, trips = region_of(eqn), trips_of(eqn)
-    inside = [_Around(p) for _, _, p in region.programs]
+    inside = [_Around(p, p.invars) for _, _, p in region.programs]
+    if not around.made and not any([program.made for program in inside]):
+        return {}                           # nothing is brought elsewhere
     body = len(inside) - 1
     found: dict[Slot, Entries] = {}
     for slot in region.slots:
@@ -137,7 +146,7 @@ def _rewritten(eqn: Equation, better: dict[Slot, Entries], around: _Around,
         held = typed(outer.aval, outer.aval.mesh, entries)
         first = around.made.get(operands[slot.operand])
         source = around.source(operands[slot.operand])
-        why = first.reason if first is not None and first.op is reshard_p else loop
+        why = first.reason if first is not None else loop
         move = reshard_equation(source, typed(source.aval, held.mesh, entries), eqn.location, why,
                                 getattr(operands[slot.operand], "name", None))
         before.append(move)
@@ -179,10 +188,9 @@ def _program(region: Region, p: int, better: dict[Slot, Entries], eqn: Equation,
                 continue
             old = outvars[i]
             made = around.made.get(old)
-            moved = made is not None and made.op is reshard_p
-            source = made.invars[0] if moved else direct.get(old, old)   # type: ignore[union-attr]
-            where, why = (made.location, made.reason) if moved else (   # type: ignore[union-attr]
-                eqn.location, loop)
+            source = made.invars[0] if made is not None else direct.get(old, old)
+            where, why = ((made.location, made.reason) if made is not None
+                          else (eqn.location, loop))
             move = reshard_equation(direct.get(source, source),
                                     typed(source.aval, old.aval.mesh, entries), where, why)
             last.append(move)

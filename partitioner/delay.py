@@ -71,6 +71,12 @@ class Delay:
         """
         earlier = self.earlier
         for k, eqn in enumerate(self.program.eqns):
+            for a in eqn.invars:
+                if a in earlier:
+                    break
+            else:
+                if eqn.op is not reshard_p:
+                    continue
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 if isinstance(x, Var) and not y.aval.sharding.spec.unreduced:
@@ -80,8 +86,8 @@ class Delay:
                         self.direct.add(y)
                     if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
                         earlier[y] = form
-            elif not earlier.keys().isdisjoint(eqn.invars) and may_pass(eqn):
-                found = passed(eqn, [earlier.get(a) for a in eqn.invars])
+            elif may_pass(eqn):
+                found = passed(eqn, tuple([earlier.get(a) for a in eqn.invars]))
                 if found is not None and _apart(eqn, found):
                     self.passes[k] = found
                     earlier[eqn.outvars[0]] = found.result
@@ -107,9 +113,13 @@ class Delay:
                 costs[v] = min(own, waiting)
             return costs[v]
 
-        for k in range(len(self.program.eqns) - 1, -1, -1):
-            eqn = self.program.eqns[k]
-            if earlier.keys().isdisjoint(eqn.invars):
+        eqns = self.program.eqns
+        for k in range(len(eqns) - 1, -1, -1):
+            eqn = eqns[k]
+            for a in eqn.invars:
+                if a in earlier:
+                    break
+            else:
                 for v in eqn.outvars:
                     if v in earlier:
                         cost(v)
@@ -136,7 +146,11 @@ class Delay:
 
     def rewritten(self) -> Program:
         """The program, parameters and results in the forms that were asked for."""
-        return _Writer(self).program()
+        if self.later or self.entering or self.leaving:
+            return _Writer(self).program()
+        program = self.program
+        eqns, outvars = fold_reshards(program.eqns, program.outvars)
+        return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
 
 
 def _apart(eqn: Equation, way: Passed) -> bool:
@@ -160,7 +174,7 @@ class _Writer:
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
         # only what has to do with a reshard, or a parameter in its earlier form, is written anew
-        apart = plan.earlier.keys().isdisjoint
+        earlier = plan.earlier
         invars = []
         for v in program.invars:
             if v not in plan.entering:
@@ -170,10 +184,14 @@ class _Writer:
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
         for k, eqn in enumerate(program.eqns):
-            if eqn.op is not reshard_p and apart(eqn.invars) and apart(eqn.outvars):
-                self.eqns.append(eqn)
+            for a in eqn.invars:
+                if a in earlier:
+                    break
             else:
-                self.equation(k, eqn)
+                if eqn.op is not reshard_p:
+                    self.eqns.append(eqn)
+                    continue
+            self.equation(k, eqn)
         outvars: list[Atom] = []
         for i, atom in enumerate(program.outvars):
             want = plan.leaving.get(i)

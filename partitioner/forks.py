@@ -15,6 +15,10 @@ _MOST = 8       # layouts of one value that are compared
 
 def share_layouts(program: Program) -> Program:
     """A RESHARDED program (not those in it) whose reshards start where it is cheapest."""
+    sources = [eqn.invars[0] for eqn in program.eqns if eqn.op is reshard_p]
+    if len({*sources, *[eqn.outvars[0] for eqn in program.eqns if eqn.op is reshard_p]}
+           ) == 2 * len(sources):
+        return program                      # no value is brought to several layouts
     had: dict[Atom, list[Atom]] = {}        # value -> itself in other layouts
     origin: dict[Atom, Atom] = {}
     eqns: list[Equation] = []

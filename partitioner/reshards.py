@@ -298,27 +298,32 @@ def takes(before: ArrayType, after: ArrayType) -> bool:
 # -- folding ---------------------------------------------------------------------------------------
 
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
-                  ) -> tuple[list[Equation], list[Atom]]:
+                  ) -> tuple[Sequence[Equation], Sequence[Atom]]:
     """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
 
-    Reshards that nothing reads are dropped.
+    Reshards that nothing reads are dropped. What has nothing to fold is returned as it is.
     """
+    moves = [eqn for eqn in eqns if eqn.op is reshard_p]
+    moved = {eqn.outvars[0] for eqn in moves}
+    if not moves or (moved.issubset(set(outvars).union(*[eqn.invars for eqn in eqns]))
+                     and all([eqn.invars[0] not in moved
+                              and eqn.invars[0].aval is not eqn.outvars[0].aval
+                              for eqn in moves])):
+        return eqns, outvars
     # how many read what is moved, and what it is moved to
     uses: dict[Atom, int] = dict.fromkeys(
-        [a for eqn in eqns if eqn.op is reshard_p for a in (*eqn.invars, *eqn.outvars)], 0)
-    if not uses:
-        return list(eqns), list(outvars)
-    apart = uses.keys().isdisjoint
-    for atoms in (*[eqn.invars for eqn in eqns if not apart(eqn.invars)], outvars):
+        [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
+    for atoms in (*[eqn.invars for eqn in eqns], outvars):
         for atom in atoms:
             if atom in uses:
                 uses[atom] += 1
     made: dict[Var, Equation] = {}
     same: dict[Atom, Atom] = {}
+    apart = same.keys().isdisjoint
     out: list[Equation | None] = []
     place: dict[Equation, int] = {}
     for eqn in eqns:
-        if same and not same.keys().isdisjoint(eqn.invars):
+        if same and not apart(eqn.invars):
             eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
         if eqn.op is not reshard_p:
             out.append(eqn)
