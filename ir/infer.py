@@ -48,7 +48,7 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
         raw = [raw]
     if not raw or isinstance(raw[0], ArrayType):   # ops with subprograms know their whole types
         return tuple(raw)
-    weak = bool(types) and all(t.weak_type for t in types)
+    weak = bool(types) and all([t.weak_type for t in types])
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
     try:
@@ -58,9 +58,9 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
         raise
     states = _manual_states(op, types, params, len(outs))
     memory = _memory_space(op, types)
-    return tuple(array_type(shape, dtype, weak_type, sharding, state, memory)
-                 for (shape, dtype, weak_type), sharding, state
-                 in zip(outs, shardings, states, strict=True))
+    return tuple([array_type(shape, dtype, weak_type, sharding, state, memory)
+                  for (shape, dtype, weak_type), sharding, state
+                  in zip(outs, shardings, states, strict=True)])
 
 
 def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
@@ -112,7 +112,7 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
     """The mesh of the results: the context's if there is one, else the operands'."""
     mesh = context
     for t in types:
-        m = t.mesh
+        m = t.sharding.mesh
         if m is mesh or m is empty_abstract_mesh:
             continue
         if mesh is empty_abstract_mesh:
@@ -174,7 +174,7 @@ def join_policy(op: Op, types, shapes, params) -> list[Entries]:
     """Operands that carry a factor agree on its axes, or are whole along it."""
     if op.rule == "... -> ...":
         return [_join_elementwise(op, types, shapes[0])] * len(shapes)
-    rule = op.factor_rule(tuple(t.shape for t in types), tuple(shapes), params)
+    rule = op.factor_rule(tuple([t.shape for t in types]), tuple(shapes), params)
     axes_of: dict[int, tuple[str, ...]] = {}
     for t, dims in zip(types, rule.operands, strict=True):
         for factors, axes in zip(dims, t.entries, strict=True):
@@ -182,15 +182,15 @@ def join_policy(op: Op, types, shapes, params) -> list[Entries]:
                 f = factors[0]
                 if axes_of.setdefault(f, axes) != axes:
                     _conflict(op, types)
-    return [tuple(axes_of.get(d[0], ()) if d else () for d in dims) for dims in rule.results]
+    return [tuple([axes_of.get(d[0], ()) if d else () for d in dims]) for dims in rule.results]
 
 
 def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
     ranked = [t for t in types if t.shape]
     if not ranked:
         return ()
-    first = ranked[0].entries
-    if all(t.entries == first and t.shape == ranked[0].shape for t in ranked):
+    first, size = ranked[0].entries, ranked[0].shape
+    if all([t.entries == first and t.shape == size for t in ranked]):
         return first
     out = []
     for d in range(len(shape)):
@@ -272,7 +272,7 @@ def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False
 
 
 def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
-    waiting = [t for t in types if is_pending(t)]
+    waiting = [t for t in types if t.sharding.spec.unreduced or t.sharding.spec.reduced]
     if not waiting:
         return _EMPTY, _EMPTY
     anywhere = getattr(op.pending, "on_any_mesh", "")     # a function may say where it applies
@@ -340,18 +340,18 @@ def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[
 def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
     if op.manual is not None:
         return list(op.manual(op, types, params))
-    if all(t.manual is NOT_MANUAL for t in types):
+    states = [t.manual for t in types]
+    if all([m is NOT_MANUAL for m in states]):
         return [NOT_MANUAL] * count
-    varying = types[0].varying
-    if any(t.varying != varying for t in types):
+    varying = states[0].varying
+    if any([m.varying != varying for m in states]):
         sets = ", ".join("{" + ",".join(sorted(t.varying)) + "}" for t in types)
         fail(ValueError,
              f"Primitive {op.name} requires varying manual axes to match, but got [{sets}].",
              code="varying-mismatch", label=f"operands are {short_list(types)}",
              help="cast the operands with `jax.lax.pcast(x, axes, to='varying')`")
-    unreduced = [t.manual.unreduced for t in types]
-    reduced = [t.manual.reduced for t in types]
-    if any(unreduced) or any(reduced):
-        u, r = pending_axes(op, types, params, unreduced, reduced)
+    if any([m.unreduced or m.reduced for m in states]):
+        u, r = pending_axes(op, types, params, [m.unreduced for m in states],
+                            [m.reduced for m in states])
         return [ManualState(varying, u, r)] * count
     return [ManualState(varying)] * count

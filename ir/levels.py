@@ -228,10 +228,10 @@ def together(types: Types) -> Types:
     else:
         return types
     states = {t.manual for t in types}
-    varying: frozenset = frozenset().union(*(s.varying for s in states))
-    return tuple(t if t.varying == varying else t.update(manual=ManualState(
+    varying: frozenset = frozenset().union(*[s.varying for s in states])
+    return tuple([t if t.manual.varying == varying else t.update(manual=ManualState(
         varying - t.manual.unreduced - t.manual.reduced, t.manual.unreduced, t.manual.reduced))
-        for t in types)
+        for t in types])
 
 
 LEVEL_RULES = {

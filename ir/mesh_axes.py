@@ -95,10 +95,14 @@ class BaseMesh(Immutable):
 
     def axis_size(self, name: AxisName) -> int:
         """Size of an axis or a sub-axis such as 'X:(1)4'; KeyError if the mesh has no such axis."""
-        return axis_size(name, self.shape)
+        shape = self.shape
+        return shape[name] if name in shape else axis_size(name, shape)
 
     def sort_axes(self, names: Iterable[AxisName]) -> tuple[AxisName, ...]:
         """The names in mesh order; sub-axes of one axis major first."""
+        names = tuple(names)
+        if len(names) < 2 and self.shape.keys() >= {*names}:
+            return names
         def place(name: AxisName) -> tuple[int, int]:
             base, pre, _, _ = axis_factor(name, self.shape)
             return self.axis_positions[base], pre

@@ -244,16 +244,15 @@ class ArrayType:
 
     def local_shape(self) -> Shape:
         """The shape of one device's block, rounded up where an axis does not divide."""
-        local = self.memo.get("local_shape")
-        if local is None:
-            mesh = self.mesh
-            sizes = []
-            for n, axes in zip(self.shape, self.entries, strict=True):
+        memo = self.memo
+        if "local_shape" not in memo:
+            mesh = self.sharding.mesh
+            sizes = list(self.shape)
+            for d, axes in enumerate(self.entries):
                 for axis in axes:
-                    n = -(-n // mesh.axis_size(axis))
-                sizes.append(n)
-            local = self.memo["local_shape"] = tuple(sizes)
-        return local
+                    sizes[d] = -(-sizes[d] // mesh.axis_size(axis))
+            memo["local_shape"] = tuple(sizes)
+        return memo["local_shape"]
 
     # -- text --------------------------------------------------------------------------------
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -147,67 +146,71 @@ class _Propagation:
         self.tables = _Tables.of(graph.mesh)
         number = self.tables.number
         # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
-        self.state = [*map(number, graph.layouts), -1]
+        numbers = {layout: number(layout) for layout in dict.fromkeys(graph.layouts)}
+        self.state = [*[numbers[layout] for layout in graph.layouts], -1]
         self.neighbours: list[list[int]] = [[] for _ in graph.layouts]
+        neighbours = self.neighbours
         for i, node in enumerate(graph.nodes):
-            for t in set(node.tensors):
+            for t in {*node.tensors}:
                 if t >= 0:
-                    self.neighbours[t].append(i)
+                    neighbours[t].append(i)
         self.schedules = [_schedule(node, graph) for node in graph.nodes]
 
     def run(self) -> None:
         nodes, schedules, neighbours = self.graph.nodes, self.schedules, self.neighbours
         state = self.state
         tensors_of = [node.tensors for node in nodes]
+        count = len(nodes)
         # per strategy and node, the steps known at this level; None where its turn has not come
-        known: tuple[list[Any], list[Any]] = ([None] * len(nodes), [None] * len(nodes))
-        waiting: tuple[set[int], set[int]] = (set(), set())   # nodes to visit by either strategy
-        here: dict[tuple, dict] = {}
+        known: tuple[list[Any], list[Any]] = ([None] * count, [None] * count)
+        waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
+        here: dict[tuple, tuple[dict, dict]] = {}
         visits = 0
         for level in range(LEVELS):
             for i, schedule in enumerate(schedules):
                 how = schedule[level]
                 if how is not (schedule[level - 1] if level else _OFF):
+                    waiting[0][i] = waiting[1][i] = 1
                     info = nodes[i].info
-                    for aggressive in (False, True):
-                        waiting[aggressive].add(i)
-                        steps = here.get((info, how, aggressive))
-                        if steps is None:
-                            steps = self.tables.known(info, how, aggressive)
-                            if info is not None:
-                                here[info, how, aggressive] = steps
-                        known[aggressive][i] = steps
+                    if (info, how) not in here or info is None:
+                        here[info, how] = (self.tables.known(info, how, False),
+                                           self.tables.known(info, how, True))
+                    known[0][i], known[1][i] = here[info, how]
             for aggressive in (False, True):
                 mine, other, steps = waiting[aggressive], waiting[not aggressive], known[aggressive]
-                queue = deque(sorted(mine))
-                while queue:
-                    i = queue.popleft()
-                    if i not in mine:
-                        continue
-                    mine.discard(i)
+                stack = [i for i in range(count - 1, -1, -1) if mine[i]]
+                take = stack.pop
+                while stack:
+                    i = take()
                     found = steps[i]
+                    if not mine[i]:
+                        continue
+                    mine[i] = 0
                     if found is None:
                         continue
                     visits += 1
                     key = tuple([state[t] for t in tensors_of[i]])
-                    growing = found.get(key)
-                    if growing is None:
-                        if nodes[i].info is None:
-                            changed: Sequence[int] = self.cross(nodes[i])
-                        else:
-                            growing = found[key] = self.step(
-                                nodes[i].info, key, schedules[i][level], aggressive)
-                            changed = self.grow(nodes[i], key, growing) if growing else ()
+                    if key in found:
+                        growing = found[key]
+                        if not growing:
+                            continue
+                        changed = self.grow(nodes[i], key, growing)
+                    elif nodes[i].info is None:
+                        changed = self.cross(nodes[i])
                     else:
-                        changed = self.grow(nodes[i], key, growing) if growing else ()
+                        growing = found[key] = self.step(
+                            nodes[i].info, key, schedules[i][level], aggressive)
+                        if not growing:
+                            continue
+                        changed = self.grow(nodes[i], key, growing)
                     touched = []        # what a change touches comes at once, as in Shardy
                     for t in changed:
                         for j in neighbours[t]:
-                            other.add(j)
-                            if j not in mine:
-                                mine.add(j)
+                            other[j] = 1
+                            if not mine[j]:
+                                mine[j] = 1
                                 touched.append(j)
-                    queue.extendleft(reversed(touched))
+                    stack.extend(reversed(touched))
         self.solution.steps += visits
         table = self.tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]

@@ -80,17 +80,17 @@ class Graph:
 
     def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
         """A new tensor that stands as its type says; Auto axes are open."""
-        start = self.starts.get((aval, manual))
-        if start is None:
-            start = self.starts[aval, manual] = self.start(aval, manual)
-        layout, pending, axes = start
+        starts, uses = self.starts, self.uses
+        if (aval, manual) not in starts:
+            starts[aval, manual] = self.start(aval, manual)
+        layout, pending, axes = starts[aval, manual]
+        t = len(uses)
         self.layouts.append(layout)
         self.pending.append(pending)
-        uses = self.uses
-        if axes:
-            self.roots[len(uses)] = dict.fromkeys(axes, Root("its type", location))
         uses.append(0)
-        return len(uses) - 1
+        if axes:
+            self.roots[t] = dict.fromkeys(axes, Root("its type", location))
+        return t
 
     def root(self, t: int, dim: int, axis: str) -> Root | None:
         """Where an axis comes from that a tensor starts with."""
@@ -110,17 +110,17 @@ class Graph:
                 tuple((d, a) for d, axes in enumerate(aval.entries) for a in axes))
 
     def define(self, var: Var, manual: frozenset[str], location: Location = UNKNOWN) -> int:
-        aval = var.aval
-        if not aval.shape:
+        index = self.index
+        if not var.aval.shape:
             return -1
-        t = self.index.get(var)
-        if t is None:
-            t = self.index[var] = self.tensor(aval, manual, location)
-        return t
+        if var not in index:
+            index[var] = self.tensor(var.aval, manual, location)
+        return index[var]
 
     def of(self, atom: Atom) -> int:
         """The tensor of an operand; -1 for what has no dimensions."""
-        return self.index.get(atom, -1) if isinstance(atom, Var) else -1
+        index = self.index
+        return index[atom] if atom in index else -1  # type: ignore[index]
 
     def constrain(self, t: int, entries: Sequence[Any], root: Root) -> None:
         """Close a tensor on these entries; UNCONSTRAINED dimensions stay as they are."""
@@ -159,18 +159,17 @@ class Graph:
             self.define(var, manual)
         uses, index = self.uses, self.index
         for eqn in program.eqns:
-            tensors = []
             for atom in eqn.invars:
-                t = index.get(atom, -1)  # type: ignore[arg-type]
-                tensors.append(t)
-                if t >= 0:
-                    uses[t] += 1
+                if atom in index:
+                    uses[index[atom]] += 1  # type: ignore[index]
             for var in eqn.outvars:
-                tensors.append(self.define(var, manual, eqn.location) if var.aval.shape else -1)
+                if var.aval.shape and var not in index:
+                    index[var] = self.tensor(var.aval, manual, eqn.location)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
             else:
-                self.add_whole(eqn, tuple(tensors))
+                self.add_whole(eqn, tuple([index[a] if a in index else -1  # type: ignore[index]
+                                           for a in (*eqn.invars, *eqn.outvars)]))
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""
@@ -195,11 +194,10 @@ class Graph:
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
         """An equation by its factor rule."""
         if max(tensors, default=-1) >= 0:
-            key = eqn.use, eqn.types
-            info = self.infos.get(key)
-            if info is None:
-                info = self.infos[key] = rule_info(key[0].rule(*key[1]))
-            self.nodes.append(Node(info, tensors, eqn))
+            key, infos = (eqn.use, eqn.types), self.infos
+            if key not in infos:
+                infos[key] = rule_info(key[0].rule(*key[1]))
+            self.nodes.append(Node(infos[key], tensors, eqn))
             if eqn.op is sharding_constraint_p and tensors[1] >= 0:
                 self.add_constraint(eqn, *tensors)
 

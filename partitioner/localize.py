@@ -83,7 +83,7 @@ def localize(program: Program) -> Program:
                    arg_names=program.arg_names, result_names=program.result_names)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
@@ -192,14 +192,17 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
-        env, literal = self.env, self.literal
+        env, literal, book = self.env, self.literal, self.book
         usual = {op for op in program.ops if not _is_special(op)} if not self.manual else ()
         for eqn in program.eqns:
             op = eqn.op
             if op in usual:
-                recipe, operands = self.recipe(eqn), [
-                    literal(a) if a.__class__ is Literal else env[a]  # type: ignore[arg-type]
-                    for a in eqn.invars]
+                operands = tuple([literal(a) if a.__class__ is Literal else env[a]  # type: ignore
+                                  for a in eqn.invars])
+                try:
+                    recipe = eqn.use.tables[book][eqn.known_types]
+                except KeyError:
+                    recipe = self.recipe(eqn)
                 if recipe.straight:
                     self.plain(eqn, operands, recipe)
                     continue
@@ -263,28 +266,25 @@ class Lowering:
             _check_shapes(eqn, recipe, made)
             found = recipe.made[types] = types, made
         made, outvars = found[1], eqn.outvars
-        if len(made) == 1:
-            (var,) = outvars
-            result = self.env[var] = Var(made[0], var.name)
-            new = eqn.on(operands, (result,), recipe.use)
-        else:
-            results = [Var(t, v.name) for t, v in zip(made, outvars, strict=True)]
+        if eqn.op.multiple_results:
+            results = tuple([Var(t, v.name) for t, v in zip(made, outvars, strict=True)])
             new = eqn.on(operands, results, recipe.use)
             self.env.update(zip(outvars, results, strict=True))
+        else:
+            (var,), (aval,) = outvars, made
+            result = self.env[var] = Var(aval, var.name)
+            new = eqn.on(operands, (result,), recipe.use)
         new.known_types = found
         if not new.reason and eqn.op.collective is not None:
             new.reason = self.exchange_reason
         self.eqns.append(new)
 
     def recipe(self, eqn: Equation) -> Recipe:
-        use, types = eqn.use, eqn.types
-        known = use.tables.get(self.book)
-        if known is None:
-            known = use.table(self.book)
-        found = known.get(types)
-        if found is None:
-            found = known[types] = _recipe(eqn.op, *types, eqn.params)
-        return found
+        types = eqn.types
+        known = eqn.use.table(self.book)
+        if types not in known:
+            known[types] = _recipe(eqn.use, *types, eqn.params)
+        return known[types]
 
 
 def _is_special(op: Op) -> bool:
@@ -300,41 +300,47 @@ def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -
             f"{aval.shape}, not {shape}: its params do not fit")
 
 
-def _recipe(op: Op, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
             params: dict[str, Any]) -> Recipe:
-    rule = op.factor_rule(tuple(t.shape for t in types), tuple(t.shape for t in declared), params)
-    info = rule_info(rule)
+    op, rule = use.op, use.rule(types, declared)
+    info, tensors = rule_info(rule), (*types, *declared)
     axes_of: dict[int, Axes] = {}
-    for dims, aval in zip(info.maps, (*types, *declared), strict=True):
-        if any(aval.entries):
+    for aval, dims, plain in zip(tensors, info.maps, info.plain, strict=True):
+        if plain is not None and -1 not in plain:
+            for f, axes in zip(plain, aval.entries, strict=True):
+                if axes:
+                    axes_of[f] = axes
+        elif any(aval.entries):
             found, overflow, _ = project(dims, info.factors, aval.entries, aval.mesh.axis_size)
             assert not overflow, f"`{op.name}` {types} -> {declared} does not fit `{rule}`"
-            axes_of.update((f, axes) for f, axes in found.items() if axes)
-    operand_shapes = tuple(t.local_shape() for t in types)
-    result_shapes = tuple(t.local_shape() for t in declared)
-    split = bool(axes_of)
-    pending = any(t.sharding.spec.unreduced for t in (*types, *declared))
-    emitter = op.localize is not None and (split or pending)
+            axes_of.update([(f, axes) for f, axes in found.items() if axes])
+    shapes = tuple([t.local_shape() for t in tensors]) if axes_of else tuple(
+        [t.shape for t in tensors])
+    operand_shapes, result_shapes = shapes[:len(types)], shapes[len(types):]
+    entries = tuple([t.entries for t in declared])
+    emitter = op.localize is not None and (
+        bool(axes_of) or any([t.sharding.spec.unreduced for t in tensors]))
     local = None
-    if split and not emitter and op.resize is not None:
+    if axes_of and not emitter and op.resize is not None:
         local = use_of(op, op.resize(params, operand_shapes, result_shapes))
-    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes in sorted(axes_of.items())
-              if info.factors[f].kind != PASS]
-    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}" if worked else ""
+    split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
+             if info.factors[f].kind != PASS]
+    if not split:
+        return Recipe(rule, axes_of, operand_shapes, result_shapes, entries, emitter, "", local,
+                      (), not emitter, {})
+    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
+    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
     finish: dict[Op, tuple[Axes, list[str]]] = {}
-    for f, axes in sorted(axes_of.items()):
-        factor = info.factors[f]
+    for (_, axes, factor), text in zip(split, worked, strict=True):
         if factor.reducer:
-            where = _place(info, f)
             bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
             reducer = bools.get(factor.operator) or FINISH[factor.operator]
             before, texts = finish.get(reducer, ((), []))
-            finish[reducer] = (before + axes, [*texts, f"{where} is over {', '.join(axes)}"])
-    done = tuple((reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
-                 for reducer, (axes, texts) in finish.items())
-    return Recipe(rule, axes_of, operand_shapes, result_shapes,
-                  tuple(t.entries for t in declared), emitter, exchange, local, done,
-                  not emitter and not done, {})
+            finish[reducer] = (before + axes, [*texts, text])
+    done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
+                  for reducer, (axes, texts) in finish.items()])
+    return Recipe(rule, axes_of, operand_shapes, result_shapes, entries, emitter, exchange, local,
+                  done, not emitter and not done, {})
 
 
 def _place(info: RuleInfo, f: int) -> str:

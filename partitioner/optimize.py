@@ -73,10 +73,20 @@ def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
             return tuple(map(apply, value))
         return rewrite(value) if isinstance(value, Program) else value
 
-    eqns = [eqn if not eqn.op.subprograms else eqn.replace(
-        params={**eqn.params, **{k: apply(eqn.params[k]) for k in eqn.op.subprograms}})
-        for eqn in program.eqns]
-    return program.replace(eqns=eqns)
+    changed, eqns = False, list(program.eqns)
+    for k, eqn in enumerate(program.eqns):
+        new = {name: held for name in eqn.op.subprograms
+               if not _same(held := apply(eqn.params[name]), eqn.params[name])}
+        if new:
+            changed, eqns[k] = True, eqn.replace(params={**eqn.params, **new})
+    return program.replace(eqns=eqns) if changed else program
+
+
+def _same(new: Any, old: Any) -> bool:
+    """Is a param with programs what it was?"""
+    if isinstance(new, tuple):
+        return all(map(_same, new, old))
+    return new is old
 
 
 class _Rewriting:
@@ -99,10 +109,14 @@ class _Rewriting:
 
 
 def dedupe(program: Program) -> Program:
-    out = _Rewriting()
-    eqns, now = out.eqns, out.now
     # without operands they are new values each, but for where a device is
     pure = {op for op in program.ops if not op.effect and not op.subprograms}
+    computed = [(e.use.identity, e.invars) for e in program.eqns if e.op in pure
+                and (e.invars or e.op is axis_index_p)]
+    if len(set(computed)) == len(computed):
+        return program
+    out = _Rewriting()
+    eqns, now = out.eqns, out.now
     seen: dict[tuple, int] = {}               # what an equation computes -> its number
     for eqn in program.eqns:
         if now:
@@ -199,7 +213,11 @@ def form_scatters(program: Program) -> Program:
 
 
 def drop_dead(program: Program) -> Program:
-    live: set[Atom] = set(program.outvars)
+    live: set[Atom] = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
+    if all([not live.isdisjoint(eqn.outvars) if len(eqn.outvars) != 1 else eqn.outvars[0] in live
+            for eqn in program.eqns]):
+        return program
+    live = set(program.outvars)
     kept: list[Equation] = []
     for eqn in reversed(program.eqns):
         results = eqn.outvars

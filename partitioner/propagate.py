@@ -57,8 +57,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         results.append(t)
     graph.move_constraints()
     solution = Solution(graph, results)
-    if any(_can_grow(layout, mesh) for layout in graph.layouts):
-        ends = dict.fromkeys(t for t in (*map(graph.of, program.invars), *results) if t >= 0)
+    if any([_can_grow(layout, mesh) for layout in set(graph.layouts)]):
+        ends = dict.fromkeys([t for t in (*map(graph.of, program.invars), *results) if t >= 0])
         _propagate(solution, ends)
     return solution
 

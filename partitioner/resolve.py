@@ -96,21 +96,23 @@ class _Resolver:
         return self.type_at(self.graph.of(atom), atom.aval, mesh)
 
     def type_at(self, t: int, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+        types = self.types
         if t >= 0:
             key = (aval, mesh, self.graph.layouts[t].entries, self.graph.pending[t])
         else:
-            key = (aval, mesh, ((),) * aval.ndim, aval.sharding.spec.unreduced)
-        found = self.types.get(key)
-        if found is None:
-            found = self.types[key] = typed(*key)
-        return found
+            key = (aval, mesh, ((),) * len(aval.shape), aval.sharding.spec.unreduced)
+        if key not in types:
+            types[key] = typed(*key)
+        return types[key]
 
     def bind(self, var: Var, mesh: AbstractMesh) -> Var:
-        t = self.graph.index.get(var, -1)
+        index, named = self.graph.index, self.named
+        t = index[var] if var in index else -1
         new = self.env[var] = Var(self.type_at(t, var.aval, mesh), var.name)
         if t >= 0:
             self.tensors[new] = t
-            self.named.setdefault(t, var)
+            if t not in named:
+                named[t] = var
         return new
 
     def atom(self, atom: Atom) -> Atom:
@@ -202,7 +204,10 @@ class _Resolver:
             env = self.env
             operands = [env[a] if a in env else bare_literal(a)  # type: ignore[arg-type,index]
                         for a in eqn.invars]
-            new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars])
+            if op.multiple_results:
+                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars])
+            else:
+                new = eqn.on(operands, (self.bind(eqn.outvars[0], mesh),))
             key = op.sharding_param
             if key is not None and eqn.params.get(key) is not None:
                 new = new.replace(params={**eqn.params, key: None})
