@@ -119,6 +119,22 @@ class Layouts:
         price, _, best = min([(prices[kind, h, target], k, h) for k, h in enumerate(held)])
         return price, best
 
+    def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
+        """What is left of an amount that pays for bringing a value from one layout to another;
+        below 0 if it does not do.
+
+        The price of a sum over some axes as a sum over others takes a plan, which is not made where
+        the amount pays for the way by `home`.
+        """
+        prices, key = self.prices, (kind, source, target)
+        if key not in prices:
+            pending, other = self.table[source][1], self.table[target][1]
+            if not (other <= pending or pending <= other):
+                by_home = prices[kind, source, home] + prices[kind, home, target]
+                if by_home <= amount:
+                    return amount - by_home
+        return amount - prices[key]
+
     def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
                  ) -> Goal:
         """What the readers of two goals like; a value is brought once to what both of them like.

@@ -133,18 +133,18 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         """Without outcomes that are as dear as it is to come to them from a better one; at most
         `most`.
         """
-        gaps, prices, living = self.layouts.gaps, self.layouts.prices, self.living
-        kinds, made = self.task.var_kinds, self.task.kinds[len(self.task.places):]
+        layouts, living = self.layouts, self.living
+        gaps, kinds = layouts.gaps, self.task.var_kinds
         out: list[tuple[int, int, Option, _Row]] = []
         for o in found:
-            _, price, _, (now, results) = o
+            price, (now, results) = o[1], o[3]
             for _, other, _, (operands, others) in out:
                 left = price - other
                 if left < 0:
                     continue
-                for kind, have, want in zip(made, others, results):  # noqa: B905 (speed)
+                for ahead, have, want in zip(self.ahead, others, results):  # noqa: B905 (speed)
                     if have != want:
-                        left -= prices[kind, have, want]
+                        left = layouts.left(left, ahead.kind, have, want, ahead.home)
                 if left < 0:
                     continue
                 for i in living:

@@ -114,9 +114,10 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
                     return None
                 common = 0              # an axis meets another one: some keep nothing
         tiles, wanted = _tiles(mesh, have), _tiles(mesh, want)
-        units.append(math.lcm(tiles, wanted))
         parts *= wanted
-        common *= max(tiles, wanted)
+        more = tiles if tiles > wanted else wanted
+        common *= more
+        units.append(math.lcm(tiles, wanted) if more % tiles or more % wanted else more)
     return tuple(units), parts, common
 
 
