@@ -75,7 +75,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     if not may_pass(eqn):
         return ()
     types = tuple([a.aval for a in eqn.invars])
-    if any(t.sharding.spec.reduced for t in types):
+    if any([t.sharding.spec.reduced for t in types]):
         return ()
     sets = eqn.op.linear_sets(len(types), types, eqn.params)
     if not sets:

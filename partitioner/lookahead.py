@@ -82,20 +82,20 @@ class _Cluster:
         self.content, self.variables, self.paths = content, variables, paths
 
 
-class _Part:
-    """A part of an equation: the distinct variables that it reads and its results; see Member."""
+# A part of an equation: its task (see Member), the distinct variables that it reads, its results.
+_Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
 
-    __slots__ = ("made", "member", "read", "task")
 
-    def __init__(self, eqn: Equation, member: Member) -> None:
-        self.member, self.task = member, member.task
-        operands, self.made = eqn.invars, eqn.outvars
-        if len(member.operands) != len(operands):
-            operands = tuple([operands[i] for i in member.operands])
-            self.made = tuple([eqn.outvars[k] for k in member.results])
-        read = self.task.read
-        self.read: tuple[Var, ...] = operands if read is None else tuple(      # type: ignore
-            [operands[i] for i in read])
+def _part(eqn: Equation, member: Member) -> _Part:
+    task, operands, results = member
+    read, made = task.read, eqn.outvars
+    if len(made) != len(results):
+        made = tuple([made[k] for k in results])
+    if len(operands) != len(eqn.invars):
+        read = operands if read is None else [operands[i] for i in read]
+    if read is None:
+        return task, eqn.invars, made                                   # type: ignore
+    return task, tuple([eqn.invars[i] for i in read]), made             # type: ignore
 
 
 class Planner:
@@ -113,18 +113,20 @@ class Planner:
         self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
         self.repeats = repeats_of(program, repeats)
         self.members = members
-        self.parts = [_Part(eqn, member) for eqn, members in
+        self.parts = [_part(eqn, member) for eqn, members in
                       zip(program.eqns, self.members, strict=True) for member in members]
-        self.last: dict[Var, int] = {}
-        for k, part in enumerate(self.parts):
-            self.last.update(dict.fromkeys(part.read, k))
+        self.last = last = {}           # per value the number of the part that reads it last
+        for k, (_, read, _) in enumerate(self.parts):
+            for v in read:
+                last[v] = k
         for atom in program.outvars:
             if isinstance(atom, Var):
                 self.last[atom] = len(self.parts)
         # per value what readers would like, with the number of the first of them; the last first
         self.goals: dict[Var, list[tuple[int, Goal]]] = {}
         self.base: dict[Var, Held] = {}             # values that are decided
-        self.clusters: dict[Var, _Cluster] = {}     # values that are not
+        # values that are not, and the place of each in its cluster
+        self.clusters: dict[Var, tuple[_Cluster, int]] = {}
         self.found: list[Choice | None] = [None] * len(self.parts)
 
     def run(self) -> list[Choice | None]:
@@ -143,127 +145,125 @@ class Planner:
     # -- backward: what readers would gain -----------------------------------------------------
 
     def _look_back(self) -> None:
-        goals, layouts, every = self.goals, self.layouts, self.effort.all_wishes
+        goals, layouts, every, last = self.goals, self.layouts, self.effort.all_wishes, self.last
         for k in range(len(self.parts) - 1, -1, -1):
-            part = self.parts[k]
-            task = part.task
-            after: tuple[Goal, ...] = ()
-            if goals:
-                after = tuple([goals[v][-1][1] if v in goals else () for v in part.made])
-            settled = task.settled is not None and not likes(after) and not task.linear
-            if settled and (not goals or goals.keys().isdisjoint(part.read)):
-                continue
-            before: tuple[Goal, ...] = ((),) * len(part.read)
-            if not settled:
-                before = goals_before(layouts, task, after or ((),) * len(part.made), every)
-            for i, v in enumerate(part.read):
-                mine: list[tuple[int, Goal]] | None = goals.get(v)
-                goal: Goal = before[i]
-                if mine is not None:
+            task, read, made = self.parts[k]
+            after = _goals_of(goals, made) if goals else ()
+            before: tuple[Goal, ...] = ()
+            if task.settled is None or task.linear or (after and likes(after)):
+                before = goals_before(layouts, task, after or ((),) * len(made), every)
+            for i, v in enumerate(read):
+                goal: Goal = before[i] if before else ()
+                if v in goals:
+                    mine: list[tuple[int, Goal]] = goals[v]
                     goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,
                                             mine[-1][1], every)
-                elif goal and self.last[v] > k:       # others read it as it is
-                    goals[v] = mine = [(self.last[v], ())]
+                elif not goal:
+                    continue
+                elif last[v] > k:                     # others read it as it is
+                    mine = goals[v] = [(last[v], ())]
                     goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal, (),
                                             every)
-                elif goal:
-                    goals[v] = mine = []
-                if mine is not None:
-                    mine.append((k, goal))
-
-    def _goals_of(self, values: Sequence[Var]) -> tuple[Goal, ...]:
-        goals = self.goals
-        return tuple([goals[v][-1][1] if v in goals else () for v in values])
+                else:
+                    mine = goals[v] = []
+                mine.append((k, goal))
 
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
         layouts, base, clusters, last = self.layouts, self.base, self.clusters, self.last
-        most = self.effort.outcomes
-        nothing: tuple[Goal, ...] = ()
+        goals, found = self.goals, self.found
         for v in (*self.program.invars, *self.program.constvars):
             base[v] = (layouts.homes[v.aval],)
-        for k, part in enumerate(self.parts):
-            task, read, made = part.task, part.read, part.made
-            wanted = nothing
-            if self.goals:
-                wanted = self._goals_of(made)
+        for k, (task, read, made) in enumerate(self.parts):
+            wanted: tuple[Goal, ...] = ()
+            if goals:
+                wanted = _goals_of(goals, made)
                 for v in read:              # it has come to this reader
-                    mine = self.goals.get(v)
-                    if mine is not None and mine[-1][0] == k:
-                        mine.pop()
-                        if not mine:
-                            del self.goals[v]
-            repeats = tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
+                    if v in goals and goals[v][-1][0] == k:
+                        goals[v].pop()
+                        if not goals[v]:
+                            del goals[v]
+            undecided = [v for v in read if v in clusters] if clusters else ()
             only: Outcome | None = None
-            if not clusters or clusters.keys().isdisjoint(read):
-                held = tuple([base[v] for v in read])
-                if task.settled is not None and not likes(wanted) and held == task.alone:
-                    only = task.settled
+            if not undecided:
+                only = task.settled
+                if only is None or (wanted and likes(wanted)):
+                    only = self._alone(k, wanted)
                 else:
-                    found = outcomes(layouts, task, wanted or ((),) * len(made), repeats,
-                                     tuple([last[v] == k for v in read]), most)[held]
-                    if len(found) == 1:
-                        only = found[0]
-            if only is not None:
-                _, self.found[k], operands, results = only
-                for v, now in zip(read, operands, strict=True):
-                    if last[v] == k:
-                        del base[v]
-                    else:
-                        base[v] = now
-                for v, n in zip(made, results, strict=True):
-                    if v in last:
-                        base[v] = (n,)
-            else:
-                self._step(k, task, read, made, wanted or ((),) * len(made), repeats)
+                    for v, home in zip(read, task.alone):  # noqa: B905 (speed)
+                        if base[v] != home:
+                            only = self._alone(k, wanted)
+                            break
+            if only is None:
+                self._step(k, wanted or ((),) * len(made))
+                continue
+            _, found[k], operands, results = only
+            for v, now in zip(read, operands):  # noqa: B905 (speed)
+                if last[v] == k:
+                    del base[v]
+                else:
+                    base[v] = now
+            for v, n in zip(made, results):  # noqa: B905 (speed)
+                if v in last:
+                    base[v] = (n,)
         self._leave()
 
-    def _step(self, k: int, task: Task, read: Sequence[Var], made: Sequence[Var],
-              wanted: tuple[Goal, ...], repeats: tuple[int, ...]) -> None:
+    def _repeats(self, read: Sequence[Var]) -> tuple[int, ...]:
+        return tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
+
+    def _alone(self, k: int, wanted: tuple[Goal, ...]) -> Outcome | None:
+        """The outcome of a part that reads no cluster; None if there are several."""
+        task, read, made = self.parts[k]
         base, last = self.base, self.last
+        found = outcomes(self.layouts, task, wanted or ((),) * len(made), self._repeats(read),
+                         tuple([last[v] == k for v in read]), self.effort.outcomes)[
+                             tuple([base[v] for v in read])]
+        return found[0] if len(found) == 1 else None
+
+    def _step(self, k: int, wanted: tuple[Goal, ...]) -> None:
+        task, read, made = self.parts[k]
+        base, last, clusters = self.base, self.last, self.clusters
         joined: list[_Cluster] = []
         sources: list[tuple[int, Held | int]] = []
         for v in read:
-            cluster = self.clusters.get(v)
-            if cluster is None:
+            if v not in clusters:
                 sources.append((READ, base[v]))
                 continue
+            cluster, place = clusters.pop(v)
             if cluster not in joined:
                 joined.append(cluster)
-            sources.append((joined.index(cluster), cluster.variables.index(v)))
-        ends = [last[v] == k for v in read]
-        reading = Reading(tuple([c.content for c in joined]), tuple(sources), tuple(ends),
-                          tuple([v not in last for v in made]), self._goals_of(read), wanted,
-                          repeats, self.effort)
-        key = (task, reading)
-        after = self.layouts.memo.get(key)
-        if after is None:
-            after = self.layouts.memo[key] = step(self.layouts, task, reading)
-        for v, end in zip(read, ends, strict=True):
-            self.clusters.pop(v, None)
-            if end:
-                base.pop(v, None)
-
-        def variable(source: tuple[int, int]) -> Var:
-            c, place = source
-            return (read[place] if c == READ else made[place] if c == MADE
-                    else joined[c].variables[place])
-
-        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows, strict=True)]), k, choice)
-                 for rows, choice in zip(after.parents, after.choices, strict=True)]
-        for source, held in after.agreed:
-            v = variable(source)
-            self.clusters.pop(v, None)
+            sources.append((joined.index(cluster), place))
+        key = (task, tuple([c.content for c in joined]), tuple(sources),
+               tuple([last[v] == k for v in read]), tuple([v not in last for v in made]),
+               _goals_of(self.goals, read) or ((),) * len(read), wanted, self._repeats(read),
+               self.effort)
+        memo = self.layouts.memo
+        if key in memo:
+            after = memo[key]
+        else:
+            after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
+        for v in read:
+            if v in base and last[v] == k:
+                del base[v]
+        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows)]), k, choice)  # noqa: B905
+                 for rows, choice in zip(after.parents, after.choices)]          # noqa: B905
+        for (c, place), held in after.agreed:
+            v = (read[place] if c == READ else made[place] if c == MADE
+                 else joined[c].variables[place])
+            if v in clusters:
+                del clusters[v]
             base[v] = held
         if after.content is None:
             self._take(paths[0])
             return
-        variables = [variable(source) for source in after.values]
-        cluster = _Cluster(after.content, variables, paths)
-        for v in variables:
-            base.pop(v, None)
-            self.clusters[v] = cluster
+        cluster = _Cluster(after.content, [
+            read[place] if c == READ else made[place] if c == MADE else joined[c].variables[place]
+            for c, place in after.values], paths)
+        for place, v in enumerate(cluster.variables):
+            if v in base:
+                del base[v]
+            clusters[v] = cluster, place
 
     def _take(self, path: Path) -> None:
         """Note the choices that led to a row."""
@@ -279,7 +279,7 @@ class Planner:
         for k, v in enumerate(self.program.outvars):
             if isinstance(v, Var):
                 results.setdefault(v, k)
-        for cluster in dict.fromkeys(self.clusters.values()):
+        for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
             content = cluster.content
             best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
                 [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
@@ -291,6 +291,15 @@ class Planner:
         if price and result in self.waits and self.layouts.table[source][1]:
             price //= self.waits[result]
         return price
+
+
+def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
+              ) -> tuple[Goal, ...]:
+    """What readers would like of some values; () for nothing of any of them."""
+    for v in values:
+        if v in goals:
+            return tuple([goals[v][-1][1] if v in goals else () for v in values])
+    return ()
 
 
 def _merged(eqn: Equation, members: Sequence[Member], choices: Sequence[Choice | None]

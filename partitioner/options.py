@@ -38,9 +38,9 @@ class Option:
         self.price = round(choice.price * UNIT)
 
 
-# What the layouts of a tensor give to the factors: what they give, as a set of (axis, factor), where
-# what overflows is given to a factor after the last; what the tensor has of factors without the
-# axis, in one of the layouts, likewise; and pairs in order.
+# What the layouts of a tensor give to the factors, as a set of (axis, factor), where what overflows
+# is given to a factor after the last; what they lack: factors that the tensor has, with axes that
+# one of the layouts does not give to any; and the pairs in order.
 _Given = tuple[int, int, tuple[Pair, ...]]
 
 
@@ -188,10 +188,9 @@ class Table:
         choice = legal_choice(layouts.mesh, self.info, self.shapes, self.sizes, axes_of, sums)
         option = None
         if choice is not None:
-            numbers, pending = layouts.numbers, choice.pending
-            option = Option(layouts.spelled(choice), tuple(
-                [numbers[layout] for layout in zip(choice.layouts, itertools.chain(
-                    sums, itertools.repeat(pending)))]))  # noqa: B905
+            numbers, pendings = layouts.numbers, itertools.repeat(choice.pending)
+            tensors = zip(choice.layouts, itertools.chain(sums, pendings), strict=False)
+            option = Option(layouts.spelled(choice), tuple([numbers[t] for t in tensors]))
         self.options[key] = option
         return option
 

@@ -74,7 +74,8 @@ class _Chooser:
         env, eqns = self.env, self.eqns
         for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
             if choice is not None:
-                if (not env or env.keys().isdisjoint(eqn.invars)) and self.as_it_is(eqn, choice):
+                if (not env or env.keys().isdisjoint(eqn.invars)) and (
+                        choice is members[0].task.rest or self.as_it_is(eqn, choice)):
                     eqns.append(eqn)
                 else:
                     self.chosen(eqn, members, choice)
@@ -346,12 +347,15 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
         made[result] = eqn
         place[eqn] = len(out)
         out.append(eqn)
-    kept: list[Equation] = []
-    live = {same.get(a, a) for a in outvars}
-    for eqn in reversed([e for e in out if e is not None]):
-        if eqn.op is reshard_p and eqn.outvars[0] not in live:
-            continue
-        live.update(eqn.invars)
-        kept.append(eqn)
-    kept.reverse()
-    return kept, [same.get(a, a) for a in outvars]
+    found = [same.get(a, a) for a in outvars] if same else list(outvars)
+    live = {a for a in found if a in uses}          # of what is moved, what is read
+    out.reverse()
+    for at, eqn in enumerate(out):
+        if eqn is not None:
+            if eqn.op is reshard_p and eqn.outvars[0] not in live:
+                out[at] = None
+                continue
+            for a in eqn.invars:
+                if a in uses:
+                    live.add(a)
+    return [e for e in reversed(out) if e is not None], found

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..ir.ops.sharding import reshard_p
-from ..ir.program import Equation, Literal, Var
+from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType
 from .alternatives import is_nonzero_constant, sums_through
@@ -22,7 +22,7 @@ from .options import Table
 from .origins import Origins
 
 _EMPTY: frozenset[str] = frozenset()
-_FIRST = (0,)
+_RANGE = tuple(range(64))
 
 
 # An option where its variables were held in something: its price with that of bringing them to it,
@@ -43,7 +43,8 @@ class Task:
     """
 
     __slots__ = ("alone", "at_rest", "goals", "homes", "kinds", "linear", "needs", "outcomes",
-                 "pinned", "places", "read", "settled", "sums", "table", "var_homes", "var_kinds")
+                 "pinned", "places", "read", "rest", "settled", "sums", "table", "var_homes",
+                 "var_kinds")
 
     def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
@@ -52,39 +53,51 @@ class Task:
         self.table, self.kinds, self.homes = table, kinds, homes
         self.places, self.sums, self.linear = places, sums, linear
         self.pinned, self.needs = pinned, needs
-        first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
-        self.read = tuple([first[p] for p in range(len(first))])
-        if len(self.read) == len(places):
-            self.read = None
-        self.var_kinds = tuple([kinds[first[p]] for p in range(len(first))])
-        self.var_homes = tuple([homes[first[p]] for p in range(len(first))])
+        count = len(places)
+        if places == _RANGE[:count]:
+            self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
+        else:
+            first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
+            self.read = read = tuple([first[p] for p in range(len(first))])
+            self.var_kinds = tuple([kinds[i] for i in read])
+            self.var_homes = tuple([homes[i] for i in read])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.settled: Outcome | None = self._settled() if table is not None else None
-        self.at_rest = bool(self.settled and self.settled[2] == self.alone and not linear)
+        # the choice that takes and gives all values as propagation has them
+        self.rest = self.settled[1] if self.settled and self.settled[2] == self.alone else None
+        self.at_rest = self.rest is not None and not linear
 
     def _settled(self) -> Outcome | None:
         """The option that moves nothing, all values being where propagation has them."""
-        table = self.table
+        table, homes = self.table, self.homes
         assert table is not None
         info, layouts, count = table.info, table.layouts, len(self.places)
-        if self.needs or any(self.sums) or any([layouts.table[n][1] for n in self.homes]):
+        if self.needs or any(self.sums) or any([layouts.table[n][1] for n in homes]):
             return None
         axes_of: dict[int, Axes] = {}
-        for i in range(count, len(self.homes)):
-            axes, overflow = table.part(i, self.homes[i])
+        for i in range(count, len(homes)):
+            axes, overflow = table.part(i, homes[i])
             if overflow:
                 return None
             for f, names in axes:
-                if axes_of.setdefault(f, names) != names or info.factors[f].kind != PASS:
+                if f not in axes_of:
+                    if info.factors[f].kind != PASS or not info.split_ok[f]:
+                        return None
+                    axes_of[f] = names
+                elif axes_of[f] != names:
                     return None
         for i in range(count):
-            axes, overflow = table.part(i, self.homes[i])
-            if overflow or any(names != axes_of.get(f, ())[:len(names)] for f, names in axes):
+            axes, overflow = table.part(i, homes[i])
+            if overflow:
                 return None
+            for f, names in axes:
+                if f not in axes_of or (axes_of[f] != names
+                                        and axes_of[f][:len(names)] != names):
+                    return None
         used = [a for names in axes_of.values() for a in names]
-        if len(set(used)) != len(used) or not all(info.split_ok[f] for f in axes_of):
+        if len(set(used)) != len(used):
             return None
         option = table.option(dict(sorted(axes_of.items())), self.sums)
         if option is None or option.choice.received or option.results != self.homes[count:]:
@@ -128,10 +141,11 @@ class Tasks:
         if self.origins is not None:
             is_free = self.origins.is_free
             free = tuple([is_free(v) for v in eqn.outvars])
-        key = (op if op.subprograms else eqn.use.identity, eqn.types, self._places(eqn), free)
+        types = eqn.types
+        key = (op if op.subprograms else eqn.use.identity, types, self._places(eqn), free)
         found = self.layouts.memo.get(key)
         if found is None:
-            operands, results = eqn.types
+            operands, results = types
             found = self.layouts.memo[key] = self._members(
                 eqn, (*operands, *results), [max(p, -1) for p in key[2]],
                 free or (False,) * len(results))
@@ -141,21 +155,22 @@ class Tasks:
         """Per operand its number among the distinct variables; -1 for zeros and what is no number,
         -2 for other constants.
         """
-        invars = eqn.invars
-        if len(invars) == 1 and invars[0].__class__ is Var:
-            return _FIRST
-        seen: dict[Var, int] = {}
-        places = []
-        for a in invars:
+        seen: dict[Atom, int] = {}
+        places: tuple[int, ...] = ()
+        count = 0
+        for a in eqn.invars:
             if a.__class__ is Literal:
                 key = a.aval, a.val                              # type: ignore[union-attr]
                 place = self.constants.get(key)
                 if place is None:
                     place = self.constants[key] = -2 if is_nonzero_constant(a) else -1
+            elif a in seen:
+                place = seen[a]
             else:
-                place = seen.setdefault(a, len(seen))            # type: ignore[arg-type]
-            places.append(place)
-        return tuple(places)
+                place = seen[a] = count
+                count += 1
+            places += (place,)
+        return places
 
     def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: Sequence[int],
                  free: Sequence[bool]) -> tuple[Member, ...]:
@@ -168,21 +183,22 @@ class Tasks:
                            *whole),)
         rule = op.factor_rule(tuple([t.shape for t in types[:count]]),
                               tuple([t.shape for t in types[count:]]), eqn.params)
-        sums = declared_sums(types, count)
-        if self.layouts.joint is not None:
-            sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
-        waiting = bool(op.effect) or any(t.sharding.spec.unreduced for t in types)
+        sums, waiting = (_EMPTY,) * count, bool(op.effect)
+        if any([t.sharding.spec.unreduced for t in types]):
+            waiting, sums = True, declared_sums(types, count)
+            if self.layouts.joint is not None:
+                sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
         pinned = tuple([waiting or not f for f in free])
         linear = () if all(pinned) else sums_through(eqn)
-        groups = [whole]
-        if len(free) > 1 and not waiting:
-            groups = groups_of(rule)
+        groups = groups_of(rule) if len(free) > 1 and not waiting else ()
+        if len(groups) < 2:
+            return (Member(self._task(rule, types, places, sums, linear, pinned,
+                                      types[:count] if op.effect else ()), *whole),)
         return tuple([Member(self._task(
-            rule if len(groups) == 1 else part_of(rule, operands, results),
+            part_of(rule, operands, results),
             [*(types[i] for i in operands), *(types[count + k] for k in results)],
             _renumbered([places[i] for i in operands]), tuple([sums[i] for i in operands]),
-            linear, tuple([pinned[k] for k in results]),
-            [types[i] for i in operands] if op.effect else ()),
+            linear, tuple([pinned[k] for k in results]), ()),
             operands, results) for operands, results in groups])
 
     def _task(self, rule: FactorRule | None, types: Sequence[ArrayType], places: Sequence[int],
@@ -223,7 +239,7 @@ def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     count = len(rule.operands)
     maps = rule.operands + rule.results
     whole = [(tuple(range(count)), tuple(range(len(rule.results))))]
-    if any(f.kind != PASS for f in rule.factors):
+    if any([f.kind != PASS for f in rule.factors]):
         return whole
     leader = list(range(len(maps)))
     first: dict[int, int] = {}
