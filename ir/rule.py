@@ -254,19 +254,24 @@ class _Pattern:
             dims: list[tuple[str, ...]] = []
             for d in pattern:
                 if d == ("...",):
-                    dims.extend((f"d{i}",) for i in range(max(rank - (len(pattern) - 1), 0)))
+                    dims += [(f"d{i}",) for i in range(max(rank - (len(pattern) - 1), 0))]
                 else:
                     dims.append(d)
             if len(dims) != rank:
                 raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shapes of rank {rank}")
-            tensors.append(tuple(tuple(order.setdefault(name, len(order)) for name in d)
-                                 for d in dims))
+            for d in dims:
+                for name in d:
+                    if name not in order:
+                        order[name] = len(order)
+            tensors.append(tuple([(order[d[0]],) if d and not d[1:] else
+                                  tuple([order[name] for name in d]) for d in dims]))
         self.dims = tuple(tensors)
         self.names = tuple(order)
         plain = (PASS, "", False, ())
-        self.kinds = tuple(kinds.get(name, plain) for name in order)
-        self.single = tuple(tuple((i, d[0]) for i, d in enumerate(dims) if len(d) == 1)
-                            for dims in tensors)
+        self.kinds = tuple([kinds.get(name, plain) for name in order] if kinds
+                           else [plain] * len(order))
+        self.single = tuple([tuple([(i, d[0]) for i, d in enumerate(dims) if d and not d[1:]])
+                             for dims in tensors])
 
 
 _pattern = functools.lru_cache(maxsize=8192)(_Pattern)

@@ -48,8 +48,12 @@ class RuleInfo:
         like = _structure(self.maps, self.operands, tuple([
             (f.kind, f.operator, f.blocked, f.splittable, min(f.size, 2),
              f.reach > 0) for f in self.factors]))
-        for name in _Structure.SHARED:
-            setattr(self, name, getattr(like, name))
+        self.carried, self.count, self.flowing = like.carried, like.count, like.flowing
+        self.flows, self.has_halos = like.flows, like.has_halos
+        self.has_other_kinds, self.is_product = like.has_other_kinds, like.is_product
+        self.kind, self.passing, self.places = like.kind, like.passing, like.places
+        self.plain, self.simple = like.plain, like.simple
+        self.split_ok, self.spots = like.split_ok, like.spots
 
     def carries(self, factor: int, tensor: int) -> bool:
         """Does sharding flow along this factor in this tensor? (Not in what is read at indices.)"""
@@ -63,39 +67,37 @@ class _Structure:
     whether it reaches to neighbours) of each.
     """
 
-    SHARED = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds", "is_product",
-              "kind", "passing", "places", "plain", "simple", "split_ok", "spots")
-    __slots__ = SHARED
+    __slots__ = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds",
+                 "is_product", "kind", "passing", "places", "plain", "simple", "split_ok", "spots")
 
     def __init__(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> None:
         self.count = len(maps)
-        self.simple = True
-        places: list[tuple[tuple[int, int, bool], ...]] = []
-        spots: list[list[tuple[int, int, bool]]] = [[] for _ in factors]
+        self.simple = not any([split[1:] for dims in maps for split in dims])
+        if self.simple:
+            places = tuple([tuple([(split[0], d, True) for d, split in enumerate(dims) if split])
+                            for dims in maps])
+        else:
+            places = tuple([tuple([(f, d, not split[p + 1:]) for d, split in enumerate(dims)
+                                   for p, f in enumerate(split)]) for dims in maps])
+        self.places = places
+        self.carried = tuple([frozenset([f for f, _, _ in place]) for place in places])
+        # a diagonal: one axis cannot split both dimensions
+        twice: set[int] = set()
+        for place, carried in zip(places, self.carried, strict=True):
+            if len(place) != len(carried):
+                numbers = [f for f, _, _ in place]
+                twice.update([f for f in carried if numbers.count(f) > 1])
         # in the results, no sharding flows along what is read at indices
         hidden = {f for f, (kind, operator, *_) in enumerate(factors)
                   if kind == INDEXED and operator != "own"}
-        twice: set[int] = set()
-        for t, dims in enumerate(maps):
-            found: list[tuple[int, int, bool]] = []
-            seen: set[int] = set()
-            for d, split in enumerate(dims):
-                last = len(split) - 1
-                if last > 0:
-                    self.simple = False
-                for p, f in enumerate(split):
-                    if f in seen:
-                        twice.add(f)          # a diagonal: one axis cannot split both dimensions
-                    seen.add(f)
-                    found.append((f, d, p == last))
-                    if t < operands or f not in hidden:
-                        spots[f].append((t, d, p == last))
-            places.append(tuple(found))
-        self.places = tuple(places)
-        self.carried = tuple([frozenset([f for f, _, _ in place]) for place in places])
-        self.plain = tuple([None if any([len(split) > 1 for split in dims]) else
+        spots: list[tuple[tuple[int, int, bool], ...]] = [()] * len(factors)
+        for t, place in enumerate(places):
+            for f, d, minor in place:
+                if t < operands or f not in hidden:
+                    spots[f] += ((t, d, minor),)
+        self.spots = tuple(spots)
+        self.plain = tuple([None if any([split[1:] for split in dims]) else
                             tuple([split[0] if split else -1 for split in dims]) for dims in maps])
-        self.spots = tuple(map(tuple, spots))
         kinds = [kind for kind, *_ in factors]
         self.has_halos = HALO in kinds or any([reaches for *_, reaches in factors])
         self.has_other_kinds = any([kind != PASS for kind in kinds])

@@ -134,7 +134,8 @@ def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: En
 @functools.lru_cache(maxsize=16384)
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
-    if source_pending != target_pending:
+    moves = _at_once(mesh, source, target, source_pending, target_pending)
+    if moves is None and source_pending != target_pending:
         rows = _rows(mesh, source, target, source_pending, target_pending)
         if rows:
             joint = Joined(mesh, rows)
@@ -143,7 +144,9 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
                 strict=True)))
             return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
     shape = _divided(mesh, shape, source, target)
-    if source_pending == target_pending:
+    if moves is not None:
+        pass
+    elif source_pending == target_pending:
         moves = _retiled(mesh, shape, source, target)
     else:
         moves = _finished(mesh, shape, source, target, source_pending - target_pending,
@@ -162,6 +165,35 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
         largest = max(largest, block)
         local = after
     return Plan(tuple(moves), math.ceil(total - 1e-6), exchanges, peak, largest, bound)
+
+
+def _at_once(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
+             target_pending: Pending) -> list[Move] | None:
+    """The one move that does it, where it is plain to see that one does; None elsewhere."""
+    differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
+    finish = source_pending - target_pending
+    axes = mesh.sort_axes(finish.union(*[source[d] + target[d] for d in differ]))
+    shape = mesh.shape
+    if target_pending - source_pending or not all([a in shape and shape[a] > 1 for a in axes]):
+        return None
+    if not differ:
+        return [Move("psum", axes)]
+    if len(differ) == 1:
+        (d,) = differ
+        have, want = source[d], target[d]
+        more, less = want[len(have):], have[len(want):]
+        if want == have + more and more:
+            if not finish:
+                return [Move("all_slice", more, d)]
+            return [Move("reduce_scatter", more, d)] if finish == {*more} and not more[1:] else None
+        if have == want + less and not finish:
+            return [Move("all_gather", less, d)]
+    elif len(differ) == 2 and not finish:
+        for d, to in (differ, differ[::-1]):
+            moved = source[d][len(target[d]):]
+            if moved and source[d] == target[d] + moved and target[to] == source[to] + moved:
+                return [Move("all_to_all", moved, d, to)]
+    return None
 
 
 def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
@@ -229,6 +261,11 @@ def _divided(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries)
 
 
 def _bound(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:
+    share = share_received(mesh, source, target)
+    if share is not None:
+        _, parts, common = share
+        whole = math.prod(shape)
+        return whole // parts - (whole // common if common else 0)
     try:
         a, b = disjoint_axes([source, target], mesh.shape)
     except ValueError:                          # parts of an axis that have no common parts
