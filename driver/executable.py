@@ -128,7 +128,7 @@ class Executable:
                          ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
         self.is_operation = is_operation
         self.agreements: dict[Any, Any] = {}
-        self.asked = any(s is not None for s in out_shardings)
+        self.asked = any([s is not None for s in out_shardings])
         context = STATE.mesh
         default = devices.default_device()
         self.placement = placement = resolve(
@@ -142,10 +142,10 @@ class Executable:
                 placement, mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
             program = restated(program, refined)
         mesh = placement.mesh
-        self.given = tuple(a.sharding for a in args)
-        self.arg_specs = tuple(self._arg_spec(a, placement) for a in args)
-        wanted = tuple(self._wanted_spec(s, v.aval, placement)
-                       for s, v in zip(out_shardings, program.outvars, strict=True))
+        self.given = tuple([a.sharding for a in args])
+        self.arg_specs = tuple([self._arg_spec(a, placement) for a in args])
+        wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
+                        for s, v in zip(out_shardings, program.outvars, strict=True)])
         program = on_one_mesh(program, placement.abstract_mesh)
         _check_one_mesh(program, placement.abstract_mesh)
         with phase("partition", len(program.eqns)):
@@ -153,13 +153,15 @@ class Executable:
                 program, mesh=_mesh_of_types(program, placement.abstract_mesh),
                 in_shardings=self.arg_specs, out_shardings=wanted, options=options)
         self.committed = bool(mesh is not None or self.asked
-                              or any(a.sharding is not None and a.used for a in args))
+                              or any([a.sharding is not None and a.used for a in args]))
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
-        self.shardings = [self._result_sharding(i, s, program, model)
-                          for i, s in enumerate(out_shardings)]
+        self.shardings = self._result_shardings(out_shardings, program, model)
         if refined is not None:
             self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
-        self.avals = [_array_aval(v.aval, s) for v, s in
+        alike = {(v.aval, id(s)): (v.aval, s)
+                 for v, s in zip(program.outvars, self.shardings, strict=True)}
+        types = {key: _array_aval(*pair) for key, pair in alike.items()}
+        self.avals = [types[v.aval, id(s)] for v, s in
                       zip(program.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
         self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
@@ -190,25 +192,30 @@ class Executable:
 
     @staticmethod
     def _wanted_spec(sharding: Any, aval: ArrayType, placement: Placement) -> PartitionSpec | None:
-        if sharding is None or not placement.abstract_mesh.axis_names:
+        if not placement.abstract_mesh.axis_names:
             return None
         if placement.mesh is None:
             return sharding.spec
         return spec_on(placement.mesh, sharding, aval.ndim)
 
-    def _result_sharding(self, i: int, asked: Any, program: Program, model: Placed | None) -> Any:
+    def _result_shardings(self, asked: Sequence[Any], program: Program, model: Placed | None
+                          ) -> list[Any]:
+        """What was asked for, else as found; once for all results that are alike."""
+        wanted = [(v.aval, spec) for v, spec in zip(
+            program.outvars, self.partitioned.out_specs, strict=True)]
+        found = {key: self._found_sharding(*key, model) for key in dict.fromkeys(
+            [key for key, s in zip(wanted, asked, strict=True) if s is None])}
+        return [found[key] if s is None else s for key, s in zip(wanted, asked, strict=True)]
+
+    def _found_sharding(self, aval: ArrayType, spec: PartitionSpec, model: Placed | None) -> Any:
         """model: the first argument that lies on a mesh; a result laid out alike says it alike."""
         placement = self.placement
-        if asked is not None:
-            return asked
-        host = program.outvars[i].aval.memory_space is MemorySpace.Host
+        host = aval.memory_space is MemorySpace.Host
         kind = "pinned_host" if host else None
         if not placement.abstract_mesh.axis_names:
             device = placement.device
             return SingleDeviceSharding(device, memory_kind=kind) if device else None
         mesh = placement.mesh or placement.abstract_mesh
-        spec = self.partitioned.out_specs[i]
-        aval = program.outvars[i].aval
         types = mesh.axis_types
         if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
             types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes

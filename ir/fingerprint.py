@@ -37,13 +37,12 @@ def fingerprint(program: Program) -> tuple | None:
 
 
 def _program(program: Program) -> tuple:
-    numbers: dict[Any, Any] = {}
-    for v in program.invars:
-        numbers[v] = len(numbers)
+    numbers: dict[Any, int] = {v: n for n, v in enumerate(program.invars)}
     consts = []
     for v, value in program.consts:
         numbers[v] = len(numbers)
         consts.append((v.aval, v.name, _captured(value)))
+    count = len(numbers)
     rows: list[Any] = []
     last = place = None
     for eqn in program.eqns:
@@ -53,14 +52,16 @@ def _program(program: Program) -> tuple:
         use: Any = eqn.use
         rows += use if use.identity is use else _params(eqn), place, eqn.reason
         for a in eqn.invars:
-            rows.append(_literal(a) if type(a) is Literal else numbers[a])
+            rows += (numbers[a] if a in numbers else _literal(a),)      # type: ignore
         for v in eqn.outvars:
-            numbers[v] = len(numbers)
+            numbers[v] = count
+            count += 1
             rows += v.aval, v.name
     return (program.name, program.level, program.mesh, program.global_in, program.global_out,
             program.arg_names, program.result_names, program.memo.get("meshes", ()),
             tuple([(v.aval, v.name) for v in program.invars]), tuple(consts), tuple(rows),
-            tuple([_literal(a) if type(a) is Literal else numbers[a] for a in program.outvars]))
+            tuple([numbers[a] if a in numbers else _literal(a)          # type: ignore
+                   for a in program.outvars]))
 
 
 def _params(eqn: Equation) -> tuple:
@@ -81,7 +82,10 @@ def _param(value: Any) -> Any:
 
 
 def _literal(a: Literal) -> tuple:
-    return a.aval, _bytes(a.val)
+    value = a.val
+    if isinstance(value, np.generic):
+        return a.aval, value.dtype, value.tobytes()
+    return a.aval, _bytes(value)
 
 
 def _captured(value: Any) -> Any:

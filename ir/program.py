@@ -216,11 +216,11 @@ class Program:
 
     @property
     def in_avals(self) -> tuple[ArrayType, ...]:
-        return tuple(v.aval for v in self.invars)
+        return tuple([v.aval for v in self.invars])
 
     @property
     def out_avals(self) -> tuple[ArrayType, ...]:
-        return tuple(v.aval for v in self.outvars)
+        return tuple([v.aval for v in self.outvars])
 
     @property
     def result_types(self) -> tuple[ArrayType, ...]:

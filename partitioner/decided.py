@@ -85,15 +85,15 @@ class _Writer:
 
     def end(self, aval: ArrayType, spec: PartitionSpec | None) -> ArrayType:
         """The type of a parameter that is given, or of a result that is asked for, as `spec`."""
-        found = self.ends.get((aval, spec))
-        if found is None:
+        ends = self.ends
+        if (aval, spec) not in ends:
             entries, pending = aval.entries, aval.sharding.spec.unreduced
             if spec is not None:
                 pending = spec.unreduced
                 entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
                                  zip(entries, spec.padded(aval.ndim).entries, strict=True)])
-            found = self.ends[aval, spec] = typed(aval, self.mesh, entries, pending)
-        return found
+            ends[aval, spec] = typed(aval, self.mesh, entries, pending)
+        return ends[aval, spec]
 
     def bind(self, var: Var, aval: ArrayType) -> Var:
         if aval is not var.aval:
