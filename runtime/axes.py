@@ -76,7 +76,9 @@ class MeshAtoms:
 
     def of_all(self, names: Iterable[str]) -> tuple[str, ...]:
         """The atoms of several axes, in the order of the names."""
-        return tuple([a for name in names for a in self.of(name)])
+        known = self._of
+        return tuple([a for name in names for a in (
+            known[name] if name in known else self.of(name))]) if names else ()
 
     def sort(self, atoms: Iterable[str]) -> tuple[str, ...]:
         """The atoms in mesh order."""

@@ -72,34 +72,38 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     """
     out = list(calls)
     used: list[int] = []
-    partly = any([isinstance(c.function, Blocked) or (c.kernel is not None and c.kernel.changes)
-                  for c in calls])
-    if not owned and not partly:
+    kinds = [type(call.function) is Blocked for call in calls]
+    if not owned and True not in kinds and not any([
+            call.kernel is not None and call.kernel.changes for call in calls]):
         return out, used
     reads = Counter(chain.from_iterable([c.inputs for c in calls]))
     given = Counter(outputs)
-    made: set[int] = set()                  # slots with arrays of their own
+    makers = {s: call for call in calls for s in call.outputs}
+
+    def is_own(s: int) -> bool:
+        """Is it an array that is computed here, read once, and nobody else's?"""
+        return s in makers and reads[s] == 1 and s not in given and _fresh(makers[s])
+
     for i, call in enumerate(calls):
-        changed = None
-        if isinstance(call.function, Blocked):
-            dying = [k for k, s in enumerate(call.inputs)
-                     if s in made and reads[s] == 1 and not given[s]]
+        if kinds[i]:
+            dying = [k for k, s in enumerate(call.inputs) if is_own(s)]
             if dying:
                 out[i] = call._replace(function=call.function.over(dying), changes=True)
-        elif partly or not owned.keys().isdisjoint(call.inputs):
-            changed = _changed(call)
+            continue
+        if not (call.kernel is not None and call.kernel.changes) and (
+                not owned or owned.keys().isdisjoint(call.inputs)):
+            continue
+        changed = _changed(call)
         if changed is not None:
             function, x, inputs = changed
             mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
                 _fresh(c) for c in calls if call.outputs[0] in c.inputs)
             if reads[x] == 1 and not given[x] and (
-                    mine or (x in made and hasattr(call.function, "over"))):
+                    mine or (hasattr(call.function, "over") and is_own(x))):
                 out[i] = call._replace(function=function, inputs=inputs, kernel=None,
                                        changes=True)
                 if x in owned:
                     used.append(x)
-        if partly and _fresh(call):
-            made.update(call.outputs)
     return out, used
 
 

@@ -158,12 +158,16 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
     for eqn in reversed(eqns):
         if eqn.op.name == "scan":
             uses = _scan_uses(eqn, found, varies, atoms, loops)
-        elif eqn.op.collective is None and not any([found.get(v) for v in eqn.outvars]):
-            for v in eqn.invars:
-                if isinstance(v, Var):
-                    found[v] = _NO_FOLDS
-            continue
         else:
+            if eqn.op.collective is None:
+                for v in eqn.outvars:
+                    if v in found and found[v]:
+                        break
+                else:
+                    for a in eqn.invars:
+                        if type(a) is Var:
+                            found[a] = _NO_FOLDS
+                    continue
             uses = _uses(eqn, found, varies, atoms)
         for v, use in zip(eqn.invars, uses, strict=True):
             if not isinstance(v, Var):

@@ -90,7 +90,7 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
     """Names of all axes and sub-axes that a program speaks of."""
     program = flat.program
     used = {name for lead in leads for name in lead}
-    for t in (*program.global_in, *program.global_out):
+    for t in {*program.global_in, *program.global_out}:
         used.update(t.sharding.spec.axes(), t.sharding.spec.unreduced)
     if not any([op.collective is not None or op.effect or op.subprograms or op.name == "axis_index"
                 for op in flat.ops]):
