@@ -5,6 +5,7 @@ its fingerprint says of itself all that the one it is found for would say.
 """
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,13 @@ def fingerprint(program: Program) -> tuple | None:
     These are the ones that capture large arrays, or arrays that may change.
     """
     try:
-        if sum(getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
+        if program.consts and sum(
+                getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
             return None
-        with collector_paused():
+        if gc.isenabled():
+            with collector_paused():
+                key = _program(program)
+        else:
             key = _program(program)
         hash(key)
     except (_Unkeyed, TypeError):

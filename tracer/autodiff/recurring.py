@@ -25,12 +25,10 @@ from .replay import Scalar
 
 MOST_EQUATIONS = 20_000     # of all kept gradients together
 SMALLEST = 20               # as what a smaller one counts
-MOST_MET = 4096
 
 _lock = threading.Lock()
 _kept: OrderedDict[Any, _Recorded] = OrderedDict()
 _equations = [0]
-_met: dict[Any, None] = {}          # what tells most programs apart: others are met once
 
 
 class _Recorded:
@@ -73,16 +71,10 @@ def recurring(kind: Hashable, program: Program, given: Sequence[Any],
     if type(builder) is not Builder or STATE.on_equation or program.consts or not all(
             [type(x) is Tracer and x.builder is builder for x in given]):
         return derive()
-    variables: list[Any] = [x.variable for x in given]
-    rough = (kind, program.name, len(program.eqns), *[v.aval for v in variables])
-    if rough not in _met:
-        if len(_met) > MOST_MET:
-            _met.clear()
-        _met[rough] = None
-        return derive()
     own = fingerprint(program) if _is_settled(program) else None
     if own is None:
         return derive()
+    variables: list[Any] = [x.variable for x in given]
     same = tuple([variables.index(v) for v in variables]) if (
         len({*variables}) < len(variables)) else ()
     key = (owner_of(kind), STATE.abstract_mesh, own, same)
@@ -124,11 +116,12 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
     if after[1:] != before[1:] or any(
             [e.effects for e in eqns if e.op.effect or e.op.subprograms]):
         return None
-    known = {*given}
+    known, used = {*given}, set()
     for eqn in eqns:
-        if not all([type(a) is Literal or a in known for a in eqn.invars]):
-            return None
         known.update(eqn.outvars)
+        used.update(eqn.invars)
+    if not all([type(a) is Literal for a in used - known]):
+        return None
     found: list[Any] = []
     for x in results:
         if type(x) is Tracer:
@@ -160,5 +153,4 @@ def forget_recurring() -> None:
     """Forget all of them."""
     with _lock:
         _kept.clear()
-        _met.clear()
         _equations[0] = 0
