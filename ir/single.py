@@ -50,10 +50,16 @@ def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -
 
 def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
     """The polynomial, highest power first."""
-    total = np.full_like(x, coefficients[0])
-    for c in coefficients[1:]:
-        total = fma(total, x, c)
-    return total
+    first, *others = coefficients
+    wide = x.astype(np.float64)
+    total = np.full(x.shape, first, np.float64)
+    rounded = np.empty(x.shape, _F32)
+    for c in others:                            # as `fma`, in memory that is there
+        total *= wide
+        total += c
+        np.copyto(rounded, total, casting="same_kind")
+        np.copyto(total, rounded)
+    return rounded
 
 
 def _in_pieces(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., np.ndarray]:
@@ -77,8 +83,9 @@ def _log(x: np.ndarray) -> np.ndarray:
     m = ((bits & 0x7FFFFF) | 0x3F000000).view(_F32)          # in [0.5, 1)
     e = ((bits >> 23) - 126).astype(_F32)
     low = m < _SQRT_HALF
-    e -= low
-    t = (m - _F32(1)) + np.where(low, m, _F32(0))
+    below = low.astype(_F32)
+    e -= below
+    t = (m - _F32(1)) + m * below
     square = t * t
     cube = square * t
     a, b, c = (_horner(t, p) for p in _LOG)
@@ -92,14 +99,14 @@ def _log(x: np.ndarray) -> np.ndarray:
 
 def _log1p(x: np.ndarray) -> np.ndarray:
     """log(1 + x) of float32."""
-    near = np.abs(x) < _LOG1P_NEAR
+    is_near = np.abs(x) < _LOG1P_NEAR
+    near, far = np.flatnonzero(is_near), np.flatnonzero(~is_near)     # faster than masks
     y = np.empty_like(x)
-    s = x[near]
+    s = x.take(near)
     ratio = _horner(s, _LOG1P_TOP) / _horner(s, _LOG1P_BOTTOM)
     square = s * s
     y[near] = s + fma(square, _F32(-0.5), (s * square) * ratio)
-    far = ~near
-    y[far] = _log(_F32(1) + x[far])
+    y[far] = _log(_F32(1) + x.take(far))
     return y
 
 

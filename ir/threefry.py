@@ -20,7 +20,7 @@ from .pool import empty
 Shape = tuple[int, ...]
 Words = tuple[np.ndarray, np.ndarray]
 
-_U32 = np.dtype(np.uint32)
+_U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PIECE = 1 << 16                   # elements at a time: three buffers of 256 KiB
@@ -72,15 +72,19 @@ def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarr
     whole = shape if whole is None else whole
     starts = starts or (0,) * len(shape)
     stride = math.prod(whole)
-    position = np.zeros((1,) * len(shape), np.uint64)
+    few = stride <= 1 << 32                     # so that the high words are 0
+    dtype = _U32 if few else _U64
+    position = np.zeros((1,) * len(shape), dtype)
     for d, (n, size, start) in enumerate(zip(shape, whole, starts, strict=True)):
         stride = stride // size if size else 0
-        index = np.arange(n, dtype=np.uint64).reshape((-1,) + (1,) * (len(shape) - d - 1))
-        first = np.asarray(start).astype(np.uint64)
+        index = np.arange(n, dtype=dtype).reshape((-1,) + (1,) * (len(shape) - d - 1))
+        first = np.asarray(start).astype(dtype)
         first = first.reshape(first.shape + (1,) * len(shape)) if first.shape else first
-        position = position + (first + index) * np.uint64(stride)
+        position = position + (first + index) * dtype.type(stride % (1 << 8 * dtype.itemsize))
+    if few:
+        return np.zeros((), _U32), position
     low, high = split_words(position)
-    return (high if math.prod(whole) > 1 << 32 else np.zeros((), _U32)), low
+    return high, low
 
 
 def random_bits(keys: np.ndarray, bit_width: int, shape: Shape, whole: Shape | None = None,
