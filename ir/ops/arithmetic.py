@@ -273,7 +273,8 @@ def _sign(x: np.ndarray) -> np.ndarray:
         return np.sign(x)
     # Any number but 0 is beyond 1 after this. NaN and -0.0 stay, and it is faster than `np.sign`.
     huge = np.ldexp(x.dtype.type(1), np.finfo(x.dtype).maxexp - 1)
-    return np.maximum(np.minimum(x * huge * huge, x.dtype.type(1)), x.dtype.type(-1))
+    with np.errstate(over="ignore"):
+        return np.maximum(np.minimum(x * huge * huge, x.dtype.type(1)), x.dtype.type(-1))
 
 
 sign_p = unary("sign", NUMBER, _sign, "-1, 0 or 1 as x; z / |z| of complex numbers.", jvp="zero",
