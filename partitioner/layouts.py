@@ -126,14 +126,13 @@ class Layouts:
         The price of a sum over some axes as a sum over others takes a plan, which is not made where
         the amount pays for the way by `home`.
         """
-        prices, key = self.prices, (kind, source, target)
-        if key not in prices:
-            pending, other = self.table[source][1], self.table[target][1]
-            if not (other <= pending or pending <= other):
-                by_home = prices[kind, source, home] + prices[kind, home, target]
-                if by_home <= amount:
-                    return amount - by_home
-        return amount - prices[key]
+        prices = self.prices
+        pending, other = self.table[source][1], self.table[target][1]
+        if not (other <= pending or pending <= other):
+            by_home = prices[kind, source, home] + prices[kind, home, target]
+            if by_home <= amount:
+                return amount - by_home
+        return amount - prices[kind, source, target]
 
     def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
                  ) -> Goal:

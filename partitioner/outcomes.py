@@ -96,6 +96,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         table, places, kinds, sums = task.table, task.places, task.kinds, task.sums
         assert table is not None
         hints = [() if p < 0 else held[p] for p in places] + self.hints
+        single = len(held) == 1
         # per row: (price with what is expected, price, option, row)
         out: dict[_Row, tuple[int, int, Option, _Row]] = {}
         for way in _sums(self.layouts, task, held) if task.linear else (sums,):
@@ -106,13 +107,15 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                     if p >= 0 and need not in now[p]:
                         more, after = moved[kind, now[p], need]
                         price += more // repeats[p] if repeats else more
-                        now = (*now[:p], after, *now[p + 1:])
+                        now = (after,) if single else (*now[:p], after, *now[p + 1:])
                 more, results, rest = (endings[option] if option in endings else
                                        self._ending(option))
                 price += more
                 row = now, results
-                if row not in out or price < out[row][1]:
-                    out[row] = price + rest, price, option, row
+                entry = price + rest, price, option, row
+                other = out.setdefault(row, entry)
+                if price < other[1]:
+                    out[row] = entry
         ranked = list(out.values())
         if len(ranked) > 1:
             ranked.sort(key=itemgetter(0))
@@ -134,7 +137,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         `most`.
         """
         layouts, living = self.layouts, self.living
-        gaps, kinds = layouts.gaps, self.task.var_kinds
+        gaps, prices, kinds = layouts.gaps, layouts.prices, self.task.var_kinds
         out: list[tuple[int, int, Option, _Row]] = []
         for o in found:
             price, (now, results) = o[1], o[3]
@@ -144,7 +147,11 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                     continue
                 for ahead, have, want in zip(self.ahead, others, results):  # noqa: B905 (speed)
                     if have != want:
-                        left = layouts.left(left, ahead.kind, have, want, ahead.home)
+                        key = ahead.kind, have, want
+                        if key in prices:
+                            left -= prices[key]
+                        else:
+                            left = layouts.left(left, *key, ahead.home)
                 if left < 0:
                     continue
                 for i in living:
