@@ -127,15 +127,18 @@ class Planner:
         self.base: dict[Var, Held] = {}             # values that are decided
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
-        self.found: list[Choice | None] = [None] * len(self.parts)
+        self.found: list[Choice | Task | None] = [None] * len(self.parts)
 
-    def run(self) -> list[Choice | None]:
-        """The choice of every equation; None where there is none to make."""
+    def run(self) -> list[Choice | Task | None]:
+        """The choice of every equation, or its task where that is settled; None where there is none
+        to make.
+        """
         self._look_back()
         self._search()
         if len(self.parts) == len(self.members):
             return self.found
-        found, at = [], 0
+        found: list[Choice | Task | None] = []
+        at = 0
         for eqn, members in zip(self.program.eqns, self.members, strict=True):
             found.append(self.found[at] if len(members) == 1 else
                          _merged(eqn, members, self.found[at:at + len(members)]))
@@ -185,20 +188,21 @@ class Planner:
                         if not goals[v]:
                             del goals[v]
             undecided = [v for v in read if v in clusters] if clusters else ()
-            only: Outcome | None = None
-            if not undecided:
-                only = task.settled
-                if only is None or (wanted and likes(wanted)):
-                    only = self._alone(k, wanted)
-                else:
-                    for v, home in zip(read, task.alone):  # noqa: B905 (speed)
-                        if base[v] != home:
-                            only = self._alone(k, wanted)
-                            break
-            if only is None:
-                self._step(k, wanted or ((),) * len(made))
-                continue
-            _, found[k], operands, results = only
+            settled = None if undecided or (wanted and likes(wanted)) else task.settled
+            if settled is not None:
+                for v, home in zip(read, task.alone):  # noqa: B905 (speed)
+                    if base[v] != home:
+                        settled = None
+                        break
+            if settled is not None:
+                operands, results = settled
+                found[k] = task
+            else:
+                only = None if undecided else self._alone(k, wanted)
+                if only is None:
+                    self._step(k, wanted or ((),) * len(made))
+                    continue
+                _, found[k], operands, results = only
             for v, now in zip(read, operands):  # noqa: B905 (speed)
                 if last[v] == k:
                     del base[v]
@@ -302,8 +306,8 @@ def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
     return ()
 
 
-def _merged(eqn: Equation, members: Sequence[Member], choices: Sequence[Choice | None]
-            ) -> Choice | None:
+def _merged(eqn: Equation, members: Sequence[Member],
+            choices: Sequence[Choice | Task | None]) -> Choice | None:
     """The choices of an equation's parts as one."""
     count = len(eqn.invars)
     axes_of: dict = {}
@@ -312,6 +316,8 @@ def _merged(eqn: Equation, members: Sequence[Member], choices: Sequence[Choice |
     for member, choice in zip(members, choices, strict=True):
         if choice is None:
             return None
+        if isinstance(choice, Task):
+            choice = choice.choice
         axes_of.update(choice.axes_of)
         for i, entries in zip((*member.operands, *(count + k for k in member.results)),
                               choice.layouts, strict=True):

@@ -24,7 +24,7 @@ from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
 from .resolve import reshard_equation, typed
-from .tasks import Member, Tasks
+from .tasks import Member, Task, Tasks
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -68,14 +68,18 @@ class _Chooser:
         self.produced: dict[Var, tuple[Location, str]] = {}
         self.same: dict[tuple[int, Any], bool] = {}     # see `as_it_is`
 
-    def run(self, plan: Sequence[Choice | None]) -> Program:
-        """plan: the choice of every equation; None where there is none to make."""
+    def run(self, plan: Sequence[Choice | Task | None]) -> Program:
+        """plan: as of `Planner.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
         for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
+            if isinstance(choice, Task):
+                if choice.rest and (not env or env.keys().isdisjoint(eqn.invars)):
+                    eqns.append(eqn)
+                    continue
+                choice = choice.choice
             if choice is not None:
-                if (not env or env.keys().isdisjoint(eqn.invars)) and (
-                        choice is members[0].task.rest or self.as_it_is(eqn, choice)):
+                if (not env or env.keys().isdisjoint(eqn.invars)) and self.as_it_is(eqn, choice):
                     eqns.append(eqn)
                 else:
                     self.chosen(eqn, members, choice)

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS, FactorRule
-from ..ir.types import ArrayType
+from ..ir.types import ArrayType, Entries
 from .alternatives import is_nonzero_constant, sums_through
 from .choose import Choice
 from .factors import Axes, rule_info
 from .layouts import Goal, Held, Layouts
-from .options import Table
+from .options import Option, Table
 from .origins import Origins
+from .prices import parts_of
 
 _EMPTY: frozenset[str] = frozenset()
+_WHOLE: Entries = ((),)
 _RANGE = tuple(range(64))
 
 
@@ -39,12 +41,14 @@ class Task:
     operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
     which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
     variable the layout that it is taken in in any case, or (); without a table there are no other
-    options.
+    options. settled: what variables and results are held in where all are as propagation has them
+    and nothing is moved, or None; rest: whether that is as it has them; at_rest: and no sum may
+    pass.
     """
 
-    __slots__ = ("alone", "at_rest", "goals", "homes", "kinds", "linear", "needs", "outcomes",
-                 "pinned", "places", "read", "rest", "settled", "sums", "table", "var_homes",
-                 "var_kinds")
+    __slots__ = ("alone", "at_rest", "axes_of", "goals", "homes", "kinds", "linear", "needs",
+                 "option", "outcomes", "pinned", "places", "read", "rest", "settled", "sums",
+                 "table", "var_homes", "var_kinds")
 
     def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
@@ -64,13 +68,25 @@ class Task:
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
-        self.settled: Outcome | None = self._settled() if table is not None else None
-        # the choice that takes and gives all values as propagation has them
-        self.rest = self.settled[1] if self.settled and self.settled[2] == self.alone else None
-        self.at_rest = self.rest is not None and not linear
+        self.option: Option | None = None
+        self.axes_of: dict[int, Axes] = {}
+        self.settled: tuple[tuple[Held, ...], Held] | None = (
+            self._settled() if table is not None else None)
+        self.rest = self.settled is not None and self.settled[0] == self.alone
+        self.at_rest = self.rest and not linear
 
-    def _settled(self) -> Outcome | None:
-        """The option that moves nothing, all values being where propagation has them."""
+    @property
+    def choice(self) -> Choice:
+        """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
+        assert self.table is not None
+        if self.option is None:
+            self.option = self.table.option(self.axes_of, self.sums)
+        return self.option.choice                              # type: ignore[union-attr]
+
+    def _settled(self) -> tuple[tuple[Held, ...], Held] | None:
+        """What variables and results are held in where nothing is moved, all values being where
+        propagation has them; None if something must be.
+        """
         table, homes = self.table, self.homes
         assert table is not None
         info, layouts, count = table.info, table.layouts, len(self.places)
@@ -99,16 +115,36 @@ class Task:
         used = [a for names in axes_of.values() for a in names]
         if len(set(used)) != len(used):
             return None
-        option = table.option(dict(sorted(axes_of.items())), self.sums)
-        if option is None or option.choice.received or option.results != self.homes[count:]:
+        self.axes_of = axes_of = {f: axes_of[f] for f in sorted(axes_of)}
+        if info.has_other_kinds or not info.simple:
+            option = self.option = table.option(axes_of, self.sums)
+            if option is None or option.choice.received:
+                return None
+            needs = option.needs + option.results
+        else:               # it is legal if all is divided
+            parts = {f: parts_of(layouts.mesh, names) for f, names in axes_of.items()}
+            needs = ()
+            for plain, shape in zip(info.plain, table.shapes):  # noqa: B905 (speed)
+                entries = ()
+                for f, n in zip(plain, shape):                  # type: ignore # noqa: B905
+                    if f not in parts:
+                        entries += _WHOLE
+                    elif n % parts[f]:
+                        return None
+                    else:
+                        entries += (axes_of[f],)
+                needs += (layouts.numbers[entries, _EMPTY],)
+        if needs[count:] != homes[count:]:
             return None
+        if needs == homes:
+            return self.alone, homes[count:]
         held: list[Held] = list(self.alone)
-        for place, need, kind in zip(self.places, option.needs, self.kinds, strict=False):
+        for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
             if place >= 0 and need not in held[place]:
                 price, held[place] = layouts.moved[kind, held[place], need]
                 if price:
                     return None
-        return option.price, option.choice, tuple(held), option.results
+        return tuple(held), homes[count:]
 
 
 def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
