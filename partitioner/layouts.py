@@ -253,7 +253,11 @@ class _Moved(_Answers[tuple[int, Held, int], tuple[int, Held]]):
 
     def __missing__(self, key: tuple[int, Held, int]) -> tuple[int, Held]:
         kind, held, need = key
-        found = self[key] = self.layouts.nearest(kind, held, need)[0], with_layout(held, need)
+        if len(held) == 1 and need != held[0]:
+            found = self.layouts.prices[kind, held[0], need], (held[0], need)
+        else:
+            found = self.layouts.nearest(kind, held, need)[0], with_layout(held, need)
+        self[key] = found
         return found
 
 
@@ -263,7 +267,11 @@ class _Gaps(_Answers[tuple[int, Held, Held], int]):
     def __missing__(self, key: tuple[int, Held, Held]) -> int:
         kind, have, want = key
         moved = self.layouts.moved
-        found = self[key] = sum([moved[kind, have, n][0] for n in want if n not in have])
+        found = 0
+        for n in want:
+            if n not in have:
+                found += moved[kind, have, n][0]
+        self[key] = found
         return found
 
 

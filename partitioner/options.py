@@ -75,20 +75,24 @@ class Table:
     def part(self, tensor: int, layout: int) -> Part:
         """The axes that a layout of a tensor gives to the factors."""
         key = tensor, layout
-        found = self.parts.get(key)
-        if found is None:
-            info, entries = self.info, self.layouts.table[layout][0]
-            plain, overflow = info.plain[tensor], ()
-            if plain is None:
-                axes, overflow, _ = project(info.maps[tensor], info.factors, entries,
-                                            self.layouts.mesh.axis_size)
-            else:
-                axes = dict(zip(plain, entries))  # noqa: B905 (speed)
-                if -1 in axes:
-                    overflow = tuple([a for f, e in zip(plain, entries, strict=True) if f < 0
-                                      for a in e])
-            found = self.parts[key] = (tuple([(f, axes[f]) for f in sorted(axes)
-                                              if f >= 0 and axes[f]]), overflow)
+        if key in self.parts:
+            return self.parts[key]
+        info, entries = self.info, self.layouts.table[layout][0]
+        plain, overflow = info.plain[tensor], ()
+        axes: dict[int, Axes] = {}
+        if plain is None:
+            axes, overflow, _ = project(info.maps[tensor], info.factors, entries,
+                                        self.layouts.mesh.axis_size)
+        else:
+            for f, names in zip(plain, entries):  # noqa: B905 (speed)
+                if f >= 0:
+                    axes[f] = names
+                else:
+                    overflow += names
+        pairs = [(f, axes[f]) for f in axes if axes[f]]
+        if len(pairs) > 1:
+            pairs.sort()
+        found = self.parts[key] = tuple(pairs), overflow
         return found
 
     def _give(self, tensor: int, held: Held) -> _Given:
@@ -106,7 +110,7 @@ class Table:
                 has |= 1 << (places[a] + 1) * width - 1
             return has, lacks, pairs
         has = some = 0
-        together: dict[Pair, None] = {}
+        together: tuple[Pair, ...] = ()
         for n in held:
             key = tensor, (n,)
             if key not in self.given:
@@ -114,8 +118,10 @@ class Table:
             own, lacks, pairs = self.given[key]
             has |= own
             some |= lacks
-            together.update(dict.fromkeys(pairs))
-        return has, some, tuple(together)
+            for pair in pairs:
+                if pair not in together:
+                    together += (pair,)
+        return has, some, together
 
     def suggested(self, hints: Sequence[Held], sums: tuple[Pending, ...]) -> list[Option]:
         """All legal options that these layouts of the tensors suggest."""
@@ -190,7 +196,8 @@ class Table:
         if choice is not None:
             numbers, pendings = layouts.numbers, itertools.repeat(choice.pending)
             tensors = zip(choice.layouts, itertools.chain(sums, pendings), strict=False)
-            option = Option(layouts.spelled(choice), tuple([numbers[t] for t in tensors]))
+            option = Option(choice if layouts.joint is None else layouts.spelled(choice),
+                            tuple([numbers[t] for t in tensors]))
         self.options[key] = option
         return option
 

@@ -17,6 +17,8 @@ import pytest
 
 import shardtrace as st
 from shardtrace.driver.recent import forget_recent
+from shardtrace.partitioner.layouts import forget_layouts
+from shardtrace.partitioner.reshards import insert_reshards
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -100,6 +102,21 @@ def test_an_equation_takes_few_calls_to_lower(name: str, fixed: int, per_equatio
         equations = worker.count_equations(traced.jaxpr)
         found = calls_of(traced.lower)
     assert found <= fixed + per_equation * equations, f"{found} calls for {equations} equations"
+
+
+@pytest.mark.parametrize(("name", "per_equation"), [("a step", 1060), ("a block", 205)])
+def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: float) -> None:
+    """Where nobody says how values are laid out, and nothing is known of such equations yet."""
+    make, arguments = SMALL[name]
+    lib = library.Library("shardtrace", library.GRID, False)
+    args = library.map_tree(lib.put, arguments)
+    with lib.context():
+        traced = lib.root.jit(make(lib)).trace(*args)
+        resolved = traced.lower().compile().stages["resolved"]
+        forget_layouts()
+        found = calls_of(lambda: insert_reshards(resolved))
+    equations = worker.count_equations(traced.jaxpr)
+    assert found <= per_equation * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "fixed", "per_equation"), [
