@@ -58,11 +58,11 @@ class Delay:
         self.direct: set[Atom] = set()              # brought from a value that is finished anyway
         self._find_forms(frozenset())
         self._decide(frozenset())
-        ready = frozenset(v for v in self.earlier if v not in self.later)
-        if ready and any(e.op is reshard_p and e.invars[0] in ready for e in program.eqns):
+        ready = self.earlier.keys() - self.later
+        if ready and any([e.op is reshard_p and e.invars[0] in ready for e in program.eqns]):
             self.earlier, self.passes, self.later = {**self.entering}, {}, set()
-            self._find_forms(ready)
-            self._decide(ready)
+            self._find_forms(frozenset(ready))
+            self._decide(frozenset(ready))
 
     # -- what could be ---------------------------------------------------------------------------
 
@@ -157,8 +157,11 @@ def _apart(eqn: Equation, way: Passed) -> bool:
     """No value is wanted in its earlier form and as it is."""
     if len(way.used) == len(eqn.invars):
         return True
-    used = {eqn.invars[i] for i in way.used}
-    return used.isdisjoint([a for i, a in enumerate(eqn.invars) if i not in way.used])
+    invars = eqn.invars
+    if len(set(invars)) == len(invars):
+        return True
+    used = {invars[i] for i in way.used}
+    return used.isdisjoint([a for i, a in enumerate(invars) if i not in way.used])
 
 
 class _Writer:

@@ -8,7 +8,7 @@ this once per op, as groups of variables; propagation, choice and lowering read 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..ir.program import Atom, Equation, Program
 
@@ -19,8 +19,7 @@ INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr
 """Ops that are a call and nothing else, with the param that holds what they call."""
 
 
-@dataclass(frozen=True)
-class Slot:
+class Slot(NamedTuple):
     """One value of a region: where it enters, what the programs call it, where it comes out.
 
     operand, result: position among the equation's operands and results, or -1. inputs, outputs:
@@ -34,16 +33,16 @@ class Slot:
     stacked: bool = False
 
 
-@dataclass(frozen=True)
-class Region:
+class Region(NamedTuple):
     """programs: (param, place in it or -1 where it is one program, program); slots: its values."""
     programs: tuple[tuple[str, int, Program], ...]
     slots: tuple[Slot, ...]
 
     def inner(self, slot: Slot) -> tuple[Atom, ...]:
         """What the programs call the value: their parameters, then their results."""
-        return (*(self.programs[p][2].invars[i] for p, i in slot.inputs),
-                *(self.programs[p][2].outvars[i] for p, i in slot.outputs))
+        programs = self.programs
+        return (*[programs[p][2].invars[i] for p, i in slot.inputs],
+                *[programs[p][2].outvars[i] for p, i in slot.outputs])
 
 
 def _scan(eqn: Equation) -> Region:
