@@ -112,7 +112,7 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
     """The mesh of the results: the context's if there is one, else the operands'."""
     mesh = context
     for t in types:
-        m = t.sharding.mesh
+        m: AbstractMesh = t.sharding.mesh  # type: ignore[assignment]
         if m is mesh or m is empty_abstract_mesh:
             continue
         if mesh is empty_abstract_mesh:

@@ -64,10 +64,12 @@ def verify(program: Program) -> None:
         bind, sound = bound.add, set()          # sound: (class, type) of literals that are right
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             for atom in eqn.invars:
-                if atom not in bound and (atom.__class__ is not Literal
-                                          or (atom.val.__class__, atom.aval) not in sound):
+                if atom in bound:
+                    continue
+                kind = atom.val.__class__ if atom.__class__ is Literal else None  # type: ignore
+                if (kind, atom.aval) not in sound:
                     check_operand(eqn, atom)
-                    sound.add((atom.val.__class__, atom.aval))
+                    sound.add((kind, atom.aval))
             try:
                 known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none

@@ -40,8 +40,8 @@ def lay_out_carries(program: Program) -> Program:
         eqns.extend(_rewritten(eqn, better, around, replaced))
     if not changed:
         return program
-    eqns, outvars = fold_reshards(eqns, program.outvars)
-    return program.replace(eqns=eqns, outvars=outvars)
+    folded, outvars = fold_reshards(eqns, program.outvars)
+    return program.replace(eqns=folded, outvars=outvars)
 
 
 class _Around:

@@ -206,8 +206,8 @@ class _Writer:
                 plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
             else:
                 outvars.append(self.bring(atom, want, None, "the sum that a loop carries waits"))
-        eqns, outvars = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
-        return program.replace(invars=invars, eqns=eqns, outvars=outvars)
+        eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
+        return program.replace(invars=invars, eqns=eqns, outvars=results)
 
     def equation(self, k: int, eqn: Equation) -> None:
         plan = self.plan
