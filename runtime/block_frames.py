@@ -29,10 +29,12 @@ class Group:
     values: the operands are the first. outputs: numbers of the results. scratch: the part
     of a row, and the dtype, that each buffer holds. acts: the steps, and of which call they are.
     cost: of all steps for one row, in cheap ones. is_one_pass: whether memory is read only once.
+    shapes: into which rows come. widest: bytes of a row's largest value. is_flat: whether rows are
+    single elements.
     """
 
-    __slots__ = ("acts", "cost", "in_place", "in_scratch", "is_one_pass", "outputs", "scratch",
-                 "values")
+    __slots__ = ("acts", "cost", "in_place", "in_scratch", "is_flat", "is_one_pass", "outputs",
+                 "scratch", "shapes", "values", "widest")
 
     def __init__(self, values: list[Value], outputs: list[int],
                  scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, int | None]],
@@ -43,6 +45,10 @@ class Group:
         self.acts = acts
         self.cost = cost
         self.is_one_pass = is_one_pass
+        self.shapes = tuple(dict.fromkeys([x.rows for x in values if x.rows is not None]))
+        self.is_flat = not any([x.rest for x in values])
+        self.widest = max([math.prod(x.actual) * x.dtype.itemsize if x.actual else x.dtype.itemsize
+                           for x in values])
         buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
         self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
         self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
@@ -76,12 +82,12 @@ class Frame:
     def __init__(self, group: Group, given: Sequence[Any]) -> None:
         self.group = group
         values = group.values
-        shapes = [x.rows for x in values if x.rows is not None]
-        fine = _refined(shapes)
-        views = [_with_rows(x, v, fine) for x, v in zip(given, values, strict=False)]
-        strides = [v.strides[:len(fine)] for v in views if v is not None]
+        fine = _refined(group.shapes)
+        depth = len(fine)
+        strides = [(x if x.shape == fine + v.rest else x.reshape(fine + v.rest)).strides[:depth]
+                   for x, v in zip(given, values, strict=False) if v.rows is not None]
         self.order = None
-        if all(not x.rest for x in values) and all(_plain(x) == fine for x in shapes):
+        if group.is_flat and all([_plain(x) == fine for x in group.shapes]):
             self.order = _order(fine, strides)
         self.fine = fine
         if self.order is not None:
@@ -90,7 +96,7 @@ class Frame:
         self.dims = dims = _merged(fine, strides)
         rows = math.prod(dims)
         self.shares = share_count(rows * group.cost)
-        per = max(1, BLOCK // max(math.prod(x.actual) * x.dtype.itemsize for x in values))
+        per = max(1, BLOCK // group.widest)
         if group.is_one_pass:               # nothing is kept in the cache from step to step
             per = max(per, -(-rows // self.shares))
         cut = len(dims) - 1
@@ -189,12 +195,10 @@ class Frame:
             follow(at, rows, eqns)
 
 
-def _with_rows(x: Any, v: Value, fine: Shape) -> Any:
-    return None if v.rows is None else x.reshape(fine + v.rest)
-
-
 def _refined(shapes: Sequence[Shape]) -> Shape:
     """The coarsest sizes of which those of every shape are products, all having one product."""
+    if len(shapes) == 1:
+        return tuple([n for n in shapes[0] if n != 1]) or (1,)
     ends = {1}
     for shape in shapes:
         count = 1
@@ -209,7 +213,7 @@ def _merged(dims: Shape, strides: Sequence[tuple[int, ...]]) -> Shape:
     """The sizes with neighbours made one where all strides allow it."""
     out = [dims[0]]
     for d in range(1, len(dims)):
-        if all(s[d - 1] == s[d] * dims[d] for s in strides):
+        if all([s[d - 1] == s[d] * dims[d] for s in strides]):
             out[-1] *= dims[d]
         else:
             out.append(dims[d])
@@ -217,7 +221,7 @@ def _merged(dims: Shape, strides: Sequence[tuple[int, ...]]) -> Shape:
 
 
 def _plain(shape: Shape) -> Shape:
-    return tuple(n for n in shape if n != 1) or (1,)
+    return tuple([n for n in shape if n != 1]) or (1,)
 
 
 def _order(dims: Shape, strides: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:

@@ -23,10 +23,10 @@ import numpy as np
 from ..ir.program import Equation
 from .block_frames import Frame, Group
 from .block_steps import Act, act, copying
-from .block_values import Item, Value, assign_buffers, mask_for
+from .block_values import Item, Value, assign_buffers, mask_for, new_item
 from .calls import Call
 from .cores import CHEAP, DEAR
-from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Kernel
+from .recording import CALL, REDUCE, REPEAT, VIEWS, WHERE, Kernel
 
 Shape = tuple[int, ...]
 MOST_ROUTINES = 4096
@@ -160,43 +160,47 @@ class Routine:
         for call, (kernel, inputs) in enumerate(self._calls):
             recording = kernel.recording
             assert recording is not None
-            known = recording.values
-            local: list[int] = [at[i] for i in inputs]
-            for i, v in enumerate(local):
+            known, first = recording.values, len(values)
+            made = known[recording.operands:]
+            local = [*[at[i] for i in inputs], *range(first, first + len(made))]
+            for v, (shape, dtype) in zip(local[:recording.operands], known, strict=False):
                 if values[v] is None:
-                    values[v] = Value(*known[i], rows)
-            for shape, dtype in known[recording.operands:]:
-                local.append(len(values))
-                values.append(Value(shape, dtype, rows))
-            for step in recording.steps:
-                source = tuple([local[v] if type(v) is int else v for v in step.operands])
-                axes = step.axes
+                    values[v] = Value(shape, dtype, rows)
+            values.extend([Value(shape, dtype, rows) for shape, dtype in made])
+            for kind, function, operands, result, axes in recording.steps:
                 if axes:
-                    rank = len(known[step.operands[0]][0])
+                    rank = len(known[operands[0]][0])
                     axes = tuple([a - rank for a in axes])
-                items.append(Item(step.kind, step.function, source, local[step.result], axes, call))
+                items.append(new_item((
+                    kind, function, tuple([local[v] if type(v) is int else v for v in operands]),
+                    local[result], axes, call)))
             at.append(local[recording.result])
         return values, items, [at[s] for s in self._results]
 
     def _infer(self, values: list[Value], item: Item) -> None:
         """The part of a row that is really computed, and whose buffer it is."""
         out = values[item.result]
-        sources = [values[v] for v in item.operands if type(v) is int]
-        if item.kind == REPEAT:
-            out.actual, out.root = sources[0].actual, sources[0].root
-        elif item.kind == RESHAPE:
-            out.root = sources[0].root
+        if item.kind in VIEWS:
+            x = values[item.operands[0]]
+            out.root = x.root
+            if item.kind == REPEAT:
+                out.actual = x.actual
         elif item.kind != REDUCE:
-            for x in sources:
-                if x.rows is None and x.shape:              # repeated along rows
-                    v = values.index(x)
+            actual: Shape | None = None
+            for v in item.operands:
+                if type(v) is not int or not values[v].shape:
+                    continue
+                x = values[v]
+                if x.rows is None:                          # repeated along rows
                     assert v < self.count and out.rows is not None
-                    place = len(out.rows)
                     x.rows = out.rows
-                    x.rest = x.actual = x.shape[place:]
+                    x.rest = x.actual = x.shape[len(out.rows):]
                     self.stretch[v] = (*out.rows, *x.rest)
-            parts = {x.actual for x in sources if x.shape}
-            out.actual = parts.pop() if len(parts) == 1 else np.broadcast_shapes(*parts)
+                if actual is None or actual == x.actual:
+                    actual = x.actual
+                else:
+                    actual = np.broadcast_shapes(actual, x.actual)
+            out.actual = actual or ()
 
 
 def _replaceable(values: Sequence[Value], items: Sequence[Item], operands: Sequence[int],
@@ -226,10 +230,9 @@ def _cost(item: Item, values: Sequence[Value]) -> int:
     """What a step costs for one row, in cheap steps."""
     if item.kind in VIEWS:
         return 0
-    elements = max([math.prod(values[v].actual) for v in (*item.operands, item.result)
-                    if type(v) is int])
+    widest = values[item.operands[0] if item.kind == REDUCE else item.result].actual
     dear = item.kind == WHERE or (item.kind == CALL and item.function not in CHEAP)
-    return elements * DEAR if dear else elements
+    return (math.prod(widest) if widest else 1) * (DEAR if dear else 1)
 
 
 _ROUTINES: dict[Any, Routine] = {}
