@@ -92,13 +92,13 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
-        if iterations > plans.FEW and TIMED.recorder is None:
+        if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             if loop is None:
                 loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied])
             if loop is not None:
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest])
                 return [*carry, *ys]
-        step = body.plan.step
+        step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.follow
         for i, here in zip(order, each, strict=False):
             out = step([*head, *carry, *here, *made])
             carry = out[:nk]
@@ -124,16 +124,19 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
         made: Sequence[Any] | None = None
-        while test.step([*asked, *carry])[0]:
+        ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.follow
+        step = body.plan.follow
+        while ask([*asked, *carry])[0]:
             if made is None:
                 made, carry = body.made(head), body.owning(carry)
             iterations += 1
-            if iterations > plans.FEW and TIMED.recorder is None:
+            if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
                 if loop is None:
                     loop = while_function(test, body.plan, len(asked), len(head), len(carry))
                 if loop is not None:
                     return loop(asked, head, made, carry)
-            carry = body.plan.step([*head, *carry, *made])
+                ask, step = test.step, body.plan.step
+            carry = step([*head, *carry, *made])
         return list(carry)
 
     return run
