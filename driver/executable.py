@@ -85,6 +85,9 @@ def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
 def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
     """The value as executors take it. mesh: that of the computation; it names what is stacked."""
     if isinstance(x, ArrayImpl):
+        whole = getattr(x, "_whole", None)
+        if whole is not None:
+            return Stored(whole, ())
         storage = x.storage
         if type(storage) is LocalBlocks:
             if current_coordinator() is None:

@@ -83,8 +83,8 @@ def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
                 optree.tree_structure(
                     node, lambda x: x is not node,  # type: ignore[arg-type]
                     namespace=NAMESPACE))
-            return {k: optree.tree_map(rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE)
-                    for k in keys}
+            return {k: node[k] if type(node[k]) is int else optree.tree_map(
+                rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE) for k in keys}
         return node
 
     numbered = optree.tree_unflatten(treedef, range(treedef.num_leaves))

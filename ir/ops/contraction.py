@@ -141,9 +141,13 @@ def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           dimension_numbers: DotNumbers, **params: Any) -> str:
-    lhs, rhs, out = dot_labels(len(operands[0]), len(operands[1]), dimension_numbers)
-    return rule_text([lhs, rhs], [out],
-                     [f"{lhs[d]}:sum" for d in dimension_numbers[0][0]])
+    return _rule_text(len(operands[0]), len(operands[1]), dimension_numbers)
+
+
+@functools.lru_cache(maxsize=4096)
+def _rule_text(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> str:
+    lhs, rhs, out = dot_labels(lhs_ndim, rhs_ndim, numbers)
+    return rule_text([lhs, rhs], [out], [f"{lhs[d]}:sum" for d in numbers[0][0]])
 
 
 # -- Explicit axes ---------------------------------------------------------------------------------
