@@ -48,7 +48,15 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
         raw = [raw]
     if not raw or isinstance(raw[0], ArrayType):   # ops with subprograms know their whole types
         return tuple(raw)
-    weak = bool(types) and all([t.weak_type for t in types])
+    weak, usual = bool(types), op.manual is None
+    for t in types:
+        weak = weak and t.weak_type
+        usual = usual and t.manual is NOT_MANUAL and t.memory_space is DEVICE
+    if len(raw) == 1 and op.rule == "... -> ..." and op.explicit == "join":
+        ((shape, dtype, *own),) = raw
+        sharding = _shared_sharding(op, types, shape, params, context) if usual else None
+        if sharding is not None:
+            return _elementwise(types, shape, dtype, own[0] if own else weak, sharding)
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
     try:
@@ -56,11 +64,39 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
     except ShardingTypeError as refused:
         add_factors(refused, op, types, shapes, params)
         raise
-    states = _manual_states(op, types, params, len(outs))
-    memory = _memory_space(op, types)
+    states = [NOT_MANUAL] * len(outs) if usual else _manual_states(op, types, params, len(outs))
+    memory = DEVICE if usual else _memory_space(op, types)
     return tuple([array_type(shape, dtype, weak_type, sharding, state, memory)
                   for (shape, dtype, weak_type), sharding, state
                   in zip(outs, shardings, states, strict=True)])
+
+
+def _shared_sharding(op: Op, types: Sequence[ArrayType], shape: Shape, params: dict[str, Any],
+                     context: AbstractMesh) -> NamedSharding | None:
+    """The sharding that all operands of an elementwise op have, scalars on no mesh aside, where
+    that is all that decides the result's; None where there is more to look at."""
+    found = None
+    for t in types:
+        if t.shape:
+            if t.shape != shape or (found is not None and t.sharding is not found):
+                return None
+            found = t.sharding
+        elif t.sharding.mesh is not empty_abstract_mesh:
+            return None
+    if found is None or (op.sharding_param and params.get(op.sharding_param) is not None):
+        return None
+    if context is not found.mesh and context is not empty_abstract_mesh:
+        return None
+    return None if found.spec.unreduced or found.spec.reduced else found
+
+
+def _elementwise(types: Sequence[ArrayType], shape: Shape, dtype: Any, weak: bool,
+                 sharding: NamedSharding) -> tuple[ArrayType, ...]:
+    """The type with these parts, which an operand may have."""
+    for t in types:
+        if t.dtype is dtype and t.weak_type is weak and t.shape == shape:
+            return (t,)
+    return (array_type(shape, dtype, weak, sharding),)
 
 
 def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:

@@ -122,46 +122,53 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
 
     builders: in the order in which one may use what another recorded.
     """
-    numbers: dict[Any, int] = {x.variable: i for i, x in enumerate(given) if type(x) is Tracer}
-    atoms: list[Any] = [None] * len(given)
-    recorded = []
-    for which, (b, mark) in enumerate(zip(builders, before, strict=True)):
+    numbers: dict[Any, Any] = {}
+    for i, x in enumerate(given):
+        if type(x) is Tracer:
+            numbers[x.variable] = i
+    count = len(given)
+    spans = []                              # of each builder: its equations, and their results
+    for b, mark in zip(builders, before, strict=True):
         if mark[1:] != (len(b.consts), len(b.captured), len(b.meshes)):
             return None
-        recorded += [(which, b, eqn) for eqn in b.eqns[mark[0]:]]
-    home: dict[int, int] = {}                           # of results: the builder that has them
-    for which, _, eqn in recorded:
-        for v in eqn.outvars:
-            numbers[v] = len(atoms)
-            home[len(atoms)] = which
-            atoms.append(None)
-    parts = [Part(which) for which in range(len(builders))]
+        eqns, first = b.eqns[mark[0]:], count
+        for eqn in eqns:
+            if eqn.op.effect or eqn.op.subprograms:      # programs know where they were traced
+                return None
+            for v in eqn.outvars:
+                numbers[v] = count
+                count += 1
+        spans.append((b, eqns, first, count))
+    atoms: list[Any] = [None] * count
+    parts: list[Part] = []
     asked: set[int] = set()
-    for which, b, eqn in recorded:
-        if eqn.op.effect or eqn.op.subprograms:          # programs know where they were traced
-            return None
-        part, operands = parts[which], []
-        for a in eqn.invars:
-            if isinstance(a, Literal):
-                n: int | None = len(atoms)
-                atoms.append(a)
-            else:
+    for which, (b, eqns, first, behind) in enumerate(spans):
+        if not eqns:
+            continue
+        part = Part(which)
+        parts.append(part)
+        for eqn in eqns:
+            operands = []
+            for a in eqn.invars:
                 n = numbers.get(a)
-                if n is None:
+                if n is None and type(a) is Literal:
+                    n = len(atoms)
+                    atoms.append(a)
+                elif n is None:
                     n = numbers.get(b.stands_for(a))     # type: ignore[arg-type]
-                if n is None:
-                    return None
-                if home.get(n) != which and n not in part.used:
+                    if n is None:
+                        return None
+                if n < count and not first <= n < behind and n not in part.used:
                     part.used.append(n)
                     asked.add(n)
-            operands.append(n)
-        try:
-            use = eqn.use
-        except TypeError:
-            return None                                  # a param cannot be hashed
-        types = tuple([v.aval for v in eqn.outvars])
-        first = numbers[eqn.outvars[0]] if types else 0
-        part.equations.append((eqn.op, _picker(operands), eqn.params, types, use, first))
+                operands.append(n)
+            try:
+                use = eqn.use
+            except TypeError:
+                return None                              # a param cannot be hashed
+            types = tuple([v.aval for v in eqn.outvars])
+            part.equations.append((eqn.op, _picker(operands), eqn.params, types, use,
+                                   numbers[eqn.outvars[0]] if types else 0))
     found: list[Any] = []
     for x in results:
         if type(x) is Tracer:
@@ -172,7 +179,7 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
         elif x is not None and type(x) is not constant:
             return None
         found.append(x)
-    for n in sorted(asked):
-        if n in home:
-            parts[home[n]].kept.append(n)
-    return Steps(atoms, [p for p in parts if p.equations], found)
+    for part in parts:
+        _, _, first, behind = spans[part.which]
+        part.kept += sorted([n for n in asked if first <= n < behind])
+    return Steps(atoms, parts, found)
