@@ -59,9 +59,12 @@ def capture_call() -> Location:
     """The innermost frames that are the user's, as a location that is not resolved yet."""
     frame, between = sys._getframe(1), STANDS_BETWEEN
     found: list[tuple[CodeType, int]] = []
-    while frame is not None and len(found) < _FRAMES:
-        if not between[frame.f_globals.get("__name__", "")]:
+    while frame is not None:
+        module = frame.f_globals
+        if not between[module["__name__"] if "__name__" in module else ""]:
             found.append((frame.f_code, frame.f_lasti))
+            if len(found) == _FRAMES:
+                break
         frame = frame.f_back
     return CallLocation(found, SCOPES.path) if found else UNKNOWN
 

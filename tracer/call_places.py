@@ -30,5 +30,11 @@ _NONE = object()
 
 def bind_where_called(op: Op, x: Any, **params: Any) -> Any:
     """`op.bind(x, **params)`, placed where the user asks for a layout rather than in his helper."""
-    with placed(capture_call):
+    interpreter: Any = STATE.interpreter
+    if getattr(interpreter, "location", _NONE) is not None:
+        return op.bind(x, **params)         # as in `placed`
+    interpreter.location = capture_call()
+    try:
         return op.bind(x, **params)
+    finally:
+        interpreter.location = None

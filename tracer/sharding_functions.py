@@ -100,12 +100,14 @@ def _reshard_one(x: Any, target: NamedSharding) -> Any:
 def _full_rank(sharding: NamedSharding, aval: ArrayType) -> NamedSharding:
     spec = sharding.spec
     entries = spec.entries
-    if len(entries) > aval.ndim and any(entries[aval.ndim:]):
+    ndim = len(aval.shape)
+    if len(entries) > ndim and any(entries[ndim:]):
         fail(AssertionError,
              f"Sharding {sharding} is only valid for values of rank at least {len(entries)}, but "
              f"was applied to a value of rank {aval.ndim}.", code="rank",
              label=f"the value is {aval}", help=f"give the spec {aval.ndim} entries or fewer")
-    entries = entries[:aval.ndim] + ((),) * (aval.ndim - len(entries))
+    if len(entries) != ndim:
+        entries = entries[:ndim] + ((),) * (ndim - len(entries))
     return named_sharding_abstract(
         sharding.mesh.abstract_mesh,
         spec_from_entries(entries, spec.unreduced, spec.reduced))

@@ -82,9 +82,7 @@ class Builder:
         results = op.infer_cache.get((types, context, *params.items()))     # inference_key
         location = self.location or capture()
         if results is None:
-            atoms = self._cast(op, atoms, types, location)
-            types = tuple([a.aval for a in atoms])
-            results = infer(op, types, params, context)
+            atoms, types, results = self._inferred(op, atoms, types, params, context, location)
         if len(results) == 1:
             var = Var(results[0])
             eqn = Equation(op, atoms, (var,), params, location)
@@ -100,10 +98,12 @@ class Builder:
                 observer(eqn)
         return tracers
 
-    def _cast(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
-              location: Location) -> tuple[Atom, ...]:
-        """The operands after the casts that JAX makes silently; see `cast_operands`."""
-        casts = () if op.manual is not None else casts_of(types, STATE.abstract_mesh)
+    def _inferred(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
+                  params: dict[str, Any], context: AbstractMesh, location: Location
+                  ) -> tuple[tuple[Atom, ...], tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+        """The operands after the casts that JAX makes silently (see `cast_operands`), their types,
+        and those of the results."""
+        casts = () if op.manual is not None else casts_of(types, context)
         if casts:
             changed = list(atoms)
             for i, cast, axes, t in casts:
@@ -114,7 +114,13 @@ class Builder:
                     observer(eqn)
                 changed[i] = var
             atoms = tuple(changed)
-        return reduce_scalars(self, op, atoms)
+            types = tuple([a.aval for a in atoms])
+            results = op.infer_cache.get((types, context, *params.items()))     # inference_key
+            if results is not None and not any([t.sharding.spec.reduced for t in types]):
+                return atoms, types, results
+        atoms = reduce_scalars(self, op, atoms)
+        types = tuple([a.aval for a in atoms])
+        return atoms, types, infer(op, types, params, context)
 
     def repeat(self, eqn: Equation, env: Mapping[Var, Any], location: Location
                ) -> list[Tracer] | None:

@@ -13,11 +13,13 @@ from ...ir.ops.comparison import eq_p, lt_p, ne_p
 from ...ir.ops.select import select_n_p
 from .. import lax
 from ..broadcasting import select_of
+from ..composed import composed
 from ..dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
 from ..scalars import LEVEL
 from .elementwise import literal_like
 
 
+@composed
 def floor_divide(x1, x2, /):
     """x1 / x2 rounded down."""
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
@@ -57,6 +59,7 @@ def divmod(x1, x2, /):
     return _float_divmod(x1, x2)
 
 
+@composed
 def remainder(x1, x2, /):
     """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)

@@ -14,6 +14,7 @@ from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
 from ...ir.ops.complex_parts import imag_p, real_p
 from ...ir.ops.select import select_n_p
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import (
     check_arraylike,
@@ -142,6 +143,7 @@ def isneginf(x, /, out=None):
     return _is_infinity(x, -np.inf, out)
 
 
+@composed
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
     """Whether |a - b| <= atol + rtol |b|, elementwise; infinities are close to themselves."""
     a, b = promote_args("isclose", a, b)

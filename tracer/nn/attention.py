@@ -13,6 +13,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, promote_types
 from .. import lax
+from ..composed import composed
 from ..constants import as_array
 from ..dtype_promotion import convert
 from ..jnp.creation import tril
@@ -26,6 +27,7 @@ from .normalization import softmax
 _F32 = np.dtype("float32")
 
 
+@composed
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
                           query_seq_lengths=None, key_value_seq_lengths=None,
                           local_window_size=None, implementation=None, return_residual=False):
