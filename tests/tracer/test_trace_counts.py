@@ -138,14 +138,14 @@ def programs(mesh):
                            out_specs={"y": P("Y"), "n": P()})
     return {
         "elementwise": (chain, (put(mesh, 8, 8, spec=("X",)),) * 2, 11.5),
-        "forward": (loss, (params, x), 21),
-        "gradient": (gradient, (params, x), 31),
-        "training step": (step, (params, x), 28),
-        "gradient of a scan": (recurrent_gradient, (square, put(mesh, 6, 16, 16)), 67),
+        "forward": (loss, (params, x), 18),
+        "gradient": (gradient, (params, x), 13),
+        "training step": (step, (params, x), 13),
+        "gradient of a scan": (recurrent_gradient, (square, put(mesh, 6, 16, 16)), 21),
         "gradient of a checkpointed scan": (
-            layers_gradient, (put(mesh, 6, 16, 16), put(mesh, 16, 16)), 104),
-        "gradient of branches in a loop": (branching_gradient, (put(mesh, 6, 16),), 109),
-        "loops and branches": (loops, (put(mesh, 6, 16),), 36),
+            layers_gradient, (put(mesh, 6, 16, 16), put(mesh, 16, 16)), 26),
+        "gradient of branches in a loop": (branching_gradient, (put(mesh, 6, 16),), 26),
+        "loops and branches": (loops, (put(mesh, 6, 16),), 31),
         "shard_map": (region, (put(mesh, 32, 16, spec=("Y",)), square), 22),
         "shard_map of trees, a loop in it": (
             looping, ({"w": square, "x": put(mesh, 32, 16, spec=("Y",))},), 44),
@@ -153,7 +153,7 @@ def programs(mesh):
             st.vmap(st.grad(lambda v, w: jnp.sum(jnp.tanh(v @ w) ** 2)), in_axes=(0, None)),
             (x, square), 78),
         "vmap": (st.vmap(lambda v, w: st.nn.softmax(v @ w) @ w, in_axes=(0, None)),
-                 (x, square), 55),
+                 (x, square), 21),
     }
 
 
