@@ -109,8 +109,7 @@ def _select(o: int, refs: tuple[Any, ...], dtype: np.dtype, mask: int | None) ->
         if 0 in decides.strides or decides.size == 1:   # the same along a dimension: decide once
             decides = decides[tuple([slice(0, 1) if s == 0 else slice(None)
                                      for s in decides.strides])]
-            if decides.size == 1:
-                np.copyto(out, x if decides.item() else y)
+            if _by_rows(decides, x, y, out):
                 return
             chosen = np.empty(decides.shape, bits)
         else:
@@ -128,6 +127,26 @@ def _select(o: int, refs: tuple[Any, ...], dtype: np.dtype, mask: int | None) ->
         np.bitwise_and(out, chosen, out=out)
         np.bitwise_xor(out, y, out=out)
     return select
+
+
+def _by_rows(decides: Any, x: Any, y: Any, out: Any) -> bool:
+    """Choose between x and y where one of them is rare, and chosen for all of a row."""
+    count = np.count_nonzero(decides)
+    common, rare = (x, y) if 2 * count > decides.size else (y, x)
+    few = decides if rare is x else ~decides
+    count = min(count, decides.size - count)
+    dims = [d for d, n in enumerate(decides.shape) if n != 1]
+    if count and (8 * count > decides.size or len(dims) > 1):
+        return False
+    if not count:
+        np.copyto(out, common)
+        return True
+    (d,) = dims
+    rows = (slice(None),) * d + (np.flatnonzero(few),)
+    taken = np.broadcast_to(rare, out.shape)[rows]      # before it is written over
+    np.copyto(out, common)
+    out[rows] = taken
+    return True
 
 
 def _is_zero(x: Any) -> bool:

@@ -24,7 +24,7 @@ from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
-from .lead import empty_like, is_common, lead_indices, lead_sizes, with_lead
+from .lead import empty_like, is_common, lead_indices, lead_sizes
 from .rules import call, reject, resized_entries, rule_text, zeros
 from .scatter import scatter_p
 
@@ -313,7 +313,9 @@ def _update_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
 def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
                      *starts: np.ndarray) -> np.ndarray:
     devices = lead_sizes(lead, (x, update, *starts))
-    return _update_over(lead, np.array(with_lead(x, lead, devices)), update, *starts)
+    out = empty_like(x, (*devices, *x.shape[lead:]))
+    np.copyto(out, x)
+    return _update_over(lead, out, update, *starts)
 
 
 def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype
 from ..errors import ShardingTypeError
 from ..op import OPS, LocalizeContext, Op, Sample, defop
+from ..pool import empty
 from ..types import ArrayType, Entries, Shape
 from .derivatives import cotangent_type, move_first
 from .emitting import INT32, Emitting, literal
@@ -226,7 +227,7 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
             out = _taken(x, flat, lead + at.addressed[0], lead)
         elif mergeable(view, lead, stop):
             out = view.reshape(*front, -1 if view.size else int(np.prod(sizes, dtype=int)), *tail)
-            out = np.take(out, flat, axis=lead, mode="clip")
+            out = take(out, flat, lead)
         else:
             where = np.unravel_index(flat, sizes) if sizes else ()
             out = (view[(slice(None),) * lead + where] if sizes
@@ -240,13 +241,19 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
             out = view[tuple([np.broadcast_to(i, devices + full) for i in where])]
         else:
             flat = np.broadcast_to(linear_index(where, view.shape[:stop]), devices + full)
-            out = np.take(view.reshape(rows, *tail), flat.reshape(-1), axis=0, mode="clip")
+            out = take(view.reshape(rows, *tail), flat.reshape(-1), 0)
     out = out.reshape(devices + full + tail)
     if mode is GatherScatterMode.FILL_OR_DROP and at.inside is not None:
         outside = ~at.inside.reshape(at.inside.shape + (1,) * (out.ndim - lead - queries))
         np.copyto(out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype), where=outside)
     windows = window_dims(len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)
     return out.transpose(query_order(lead, queries, at, n.offset_dims, windows))
+
+
+def take(x: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
+    """`numpy.take` of a list of places, all of them inside, into memory of the pool."""
+    out = empty((*x.shape[:axis], places.size, *x.shape[axis + 1:]), x.dtype)
+    return np.take(x, places, axis=axis, out=out, mode="clip")
 
 
 def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
@@ -256,8 +263,8 @@ def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
     """
     order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
     dense = x.transpose(order)
-    if dense.flags.c_contiguous:
-        out = np.take(dense, places, axis=order.index(axis), mode="clip")
+    if dense.flags.c_contiguous or x.shape[axis] <= 4 * places.size:    # numpy copies other arrays
+        out = take(dense, places, order.index(axis))
         out = out.transpose([order.index(d) for d in range(x.ndim)])
     else:
         out = x[(slice(None),) * axis + (places,)]
