@@ -62,7 +62,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
         _exchange(p, eqn, x, group)
 
 
-def _moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
+def moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
     """Stack and split of `x` with `group` as the minor axes of dimension `d`."""
     rest = x.layout.without(set(group))
     split = list(rest.split)
@@ -72,7 +72,7 @@ def _moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
 
 def _gather_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
     """With the group in place as the minor axes of the dimension, there is nothing to do."""
-    stack, split = _moved(x, group, d)
+    stack, split = moved(x, group, d)
     slot = p.view(x, stack, split)
     p.bind(eqn.outvars[0], Layout(stack, split, x.layout.folded).without(set(group)), slot)
 
@@ -165,7 +165,7 @@ def _all_to_all_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: in
     """The group moves from the minor axes of dimension j to those of dimension i."""
     (out,) = eqn.outvars
     if i != j:
-        stack, split = _moved(x, group, j)
+        stack, split = moved(x, group, j)
         slot = p.view(x, stack, split)
         layout = Layout(stack, split, x.layout.folded).without(set(group))
     else:
@@ -232,7 +232,7 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
         _exchange(p, eqn, x, group)
         return
     held = tuple(a for a in group if a in x.layout.atoms)
-    layout = Layout(*_moved(x, group, d), x.layout.folded)
+    layout = Layout(*moved(x, group, d), x.layout.folded)
     shape = array_shape(layout, out.aval.shape, atoms.size)
     read, source_order = _axes_first(p, x, x.layout, held)
     write, target_order = _axes_first(p, Value(out.aval, layout, x.slot), layout, group)

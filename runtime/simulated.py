@@ -23,8 +23,8 @@ from ..ir.mesh import AbstractMesh
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import callbacks, collectives, control, inplace, owned
-from .alone import axes_of_one, makers
+from . import callbacks, collectives, control, inplace, joined, summed
+from .alone import makers
 from .axes import MeshAtoms, axis_names
 from .decisions import decide, local_rule
 from .flatten import FlatProgram
@@ -296,7 +296,26 @@ class Planner(Workspace):
         self.at[out] = self.value_of(eqn.invars[0]).again(out.aval)
 
     def collective(self, eqn: Equation) -> None:
-        collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
+        (operand, *_) = eqn.invars
+        if eqn.op.name == "exchange_rows" and joined.plan_joined(self, eqn, self.maker(operand)):
+            self.unread(operand)
+            return
+        collectives.plan(self, eqn, self.value_of(operand))
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """What computes a value, if that is an equation."""
+        if self.makers is None:
+            self.makers = makers(self.flat.eqns)
+        return self.makers.get(atom)        # type: ignore[arg-type]
+
+    def unread(self, atom: Atom) -> None:
+        """Take back the call that gives a value, unless others read it than the one planned now."""
+        if self.readers is None:
+            self.readers = Counter([a for e in self.flat.eqns for a in e.invars
+                                    if type(a) is Var])
+            self.readers.update([a for a in self.flat.outvars if type(a) is Var])
+        if self.readers[atom] == 1:         # type: ignore[index]
+            self.plan.without(self.at[atom].slot)       # type: ignore[index]
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
@@ -389,44 +408,6 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
     p.bind(out, Layout(stack, ()), p.plan.constant(data))
 
 
-def _select(p: Planner, eqn: Equation) -> None:
-    """What one device alone lets through is its own sum over the devices."""
-    (out,) = eqn.outvars
-    allowed = p.folds.get(out, NO_FOLDS).get("sum", NONE) if p.folds else NONE
-    if allowed and len(eqn.invars) == 3:
-        if p.makers is None:
-            p.makers = makers(p.flat.eqns)
-        maker: Any = p.makers.get
-        if eqn.invars[0].aval.shape:
-            if p.mask is None and _looked_up(p, eqn, maker, allowed):
-                return
-        else:
-            axes = axes_of_one(eqn, maker, p.atoms)
-            x = p.value_of(eqn.invars[2])
-            if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
-                p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
-                return
-    p.local(eqn)
-
-
-def _looked_up(p: Planner, eqn: Equation, maker: Any, sums: frozenset[str]) -> bool:
-    """Plan the sum over devices of the rows that each of them has, if that is what is selected."""
-    found = owned.lookup(eqn, maker)
-    if found is None:
-        return False
-    gather, mine = found
-    values = [p.value_of(a) for a in (*gather.invars, mine)]
-    if not owned.plan_lookup(p, eqn, gather, values, sums):
-        return False
-    (read,) = gather.outvars
-    if p.readers is None:
-        p.readers = Counter([a for e in p.flat.eqns for a in e.invars if type(a) is Var])
-        p.readers.update([a for a in p.flat.outvars if type(a) is Var])
-    if p.readers[read] == 1:
-        p.plan.without(p.at[read].slot)
-    return True
-
-
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, "select_n": _select, **control.STRATEGIES}
+    "axis_index": _axis_index, **control.STRATEGIES, **summed.STRATEGIES}

@@ -122,6 +122,26 @@ def table_lookups():
     }
 
 
+def joins():
+    return {
+        "concatenated": lambda lib, x: lib.concatenate([x, x * 2], 0),
+        "with rows of others": lambda lib, x: lib.pad(x, ((1, 1), (0, 0)), mode="reflect"),
+    }
+
+
+@pytest.mark.parametrize("name", joins())
+def test_what_devices_put_together_is_held_once(name):
+    join = joins()[name]
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    x = data(1024, 512)
+    placed = st.device_put(x, NamedSharding(mesh, P("x")))
+    f = st.jit(lambda a: join(jnp, a))
+    out = f(placed)
+    np.testing.assert_array_equal(out, join(np, x))
+    POOL.clear()
+    assert peak(lambda: f(placed)) <= 4 * out.nbytes            # with one for each device: 8 times
+
+
 @pytest.mark.parametrize("name", table_lookups())
 def test_what_devices_look_up_in_their_parts_is_held_once(name):
     find = table_lookups()[name]

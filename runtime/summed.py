@@ -1,0 +1,74 @@
+"""Ops that are planned in another way where only the sum of their results over devices is seen.
+
+What each device has for itself and zeros elsewhere is then one value for all, which is often there
+already. runtime/folding.py says where only the sum is seen.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..ir.program import Equation, Var
+from . import collectives, joined, owned
+from .alone import axes_of_one
+from .layout import Layout
+
+if TYPE_CHECKING:
+    from .simulated import Planner
+
+NONE: frozenset[str] = frozenset()
+
+
+def _sums(p: Planner, out: Var) -> frozenset[str]:
+    """The axes over which only the sum of a result is seen."""
+    return p.folds[out].get("sum", NONE) if p.folds and out in p.folds else NONE
+
+
+def _select(p: Planner, eqn: Equation) -> None:
+    """What one device alone lets through is its own sum over the devices."""
+    (out,) = eqn.outvars
+    allowed = _sums(p, out)
+    if allowed and len(eqn.invars) == 3:
+        if eqn.invars[0].aval.shape:
+            if p.mask is None and _looked_up(p, eqn, allowed):
+                return
+        else:
+            axes = axes_of_one(eqn, p.maker, p.atoms)
+            x = p.value_of(eqn.invars[2])
+            if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
+                p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
+                return
+    p.local(eqn)
+
+
+def _looked_up(p: Planner, eqn: Equation, sums: frozenset[str]) -> bool:
+    """Plan the sum over devices of the rows that each of them has, if that is what is selected."""
+    found = owned.lookup(eqn, p.maker)
+    if found is None:
+        return False
+    gather, mine = found
+    values = [p.value_of(a) for a in (*gather.invars, mine)]
+    if not owned.plan_lookup(p, eqn, gather, values, sums):
+        return False
+    p.unread(gather.outvars[0])
+    return True
+
+
+def _update(p: Planner, eqn: Equation) -> None:
+    """Blocks of all devices that are placed side by side, and summed, are the whole."""
+    (out,) = eqn.outvars
+    allowed = _sums(p, out)
+    found = joined.placed(eqn, p.maker, p.atoms) if allowed and p.mask is None else None
+    x = p.value_of(eqn.invars[1])
+    if found is None or not allowed.issuperset((*found[1], *x.layout.folded)):
+        p.local(eqn)
+        return
+    d, group = found
+    stack, split = collectives.moved(x, group, d)
+    slot = p.view(x, stack, split)
+    layout = Layout(stack, split, x.layout.folded.union(group)).without(set(group))
+    p.bind(out, layout, slot)
+
+
+STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
+    "dynamic_update_slice": _update, "select_n": _select}
