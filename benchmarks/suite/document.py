@@ -60,7 +60,8 @@ SOURCES = """\
   lambda outside of jit, gives the same program from the same lines each time: it is partitioned
   and planned once.
 - **What functions record is recorded again.** A softmax, a derivative rule, an op under `vmap`, the
-  border of a `shard_map`: for arguments of the same types their equations are known.
+  border of a `shard_map`: for arguments of the same types their equations are known. So is the
+  gradient of a program that is traced anew, from the same lines, with the places of its equations.
 - **A call is known by one key**, made of the keys that its arguments carry.
 - **Little is held at a time.** What a derivative reads late, and is soon computed from what is held
   anyway, is computed there; groups of elementwise steps write over operands that end with them.
