@@ -30,7 +30,7 @@ from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.program import Atom, Literal
 from ..ir.types import array_type
-from .redistribute import Move
+from .effects import Move
 
 
 class Emitter(Protocol):

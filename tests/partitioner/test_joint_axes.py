@@ -10,10 +10,11 @@ from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner import redistribute
 from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.effects import Move
 from shardtrace.partitioner.joint_axes import Joined, joint_axes, rows_of
 from shardtrace.partitioner.layouts import forget_layouts, layouts_for
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.redistribute import Move, plan
+from shardtrace.partitioner.redistribute import plan
 
 MESH = AbstractMesh((2, 2, 4), ("x", "y", "z"))
 
