@@ -117,8 +117,8 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
                 given: Sequence[Any], results: Sequence[Any], constant: type | None = None
                 ) -> Steps | None:
     """The steps that builders recorded since their marks were `before`; None where they are not
-    all that happened: something else was captured, an equation has an effect or holds a program,
-    or a result is neither traced, None, nor a `constant`.
+    all that happened: something that is not given was captured, an equation has an effect or
+    holds a program, or a result is neither traced, None, nor a `constant`.
 
     builders: in the order in which one may use what another recorded.
     """
@@ -129,7 +129,9 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
     count = len(given)
     spans = []                              # of each builder: its equations, and their results
     for b, mark in zip(builders, before, strict=True):
-        if mark[1:] != (len(b.consts), len(b.captured), len(b.meshes)):
+        _, consts, captured, meshes = mark
+        if consts != len(b.consts) or meshes != len(b.meshes) or not all(
+                [type(x) is Tracer and x.variable in numbers for x in b.captured[captured:]]):
             return None
         eqns, first = b.eqns[mark[0]:], count
         for eqn in eqns:

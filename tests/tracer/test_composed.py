@@ -39,6 +39,10 @@ FUNCTIONS = {
                             jnp.pad(x, 1), jnp.roll(x, 2, 1),
                             lax.dynamic_slice(x, (i[0], 0), (1, 2))),
     "weak": lambda x, i: (jnp.mean(x.sum() * 2 + jnp.asarray(1.0)), nn.softmax(jnp.full(3, 2.0))),
+    "of an enclosing trace": lambda x, i: (
+        st.grad(lambda v: (nn.log_softmax(v) * nn.one_hot(i, 8) * nn.softmax(x)).sum())(x + 1),
+        lax.scan(lambda c, y: (c + nn.softmax(x) @ y, nn.one_hot(i, 8)), x[0], x),
+        lax.cond(i[0] > 0, lambda: jnp.where(x > 0, x, 0.0), lambda: nn.softmax(x))),
     "a gradient": lambda x, i: st.grad(lambda v: (nn.log_softmax(v)[i, i].mean() + v.var()))(x),
 }
 
@@ -74,6 +78,20 @@ def test_equations_are_the_same_on_a_mesh(kind: AxisType, spec: Any) -> None:
             except ShardingTypeError:
                 continue                                      # Explicit typing refuses it
             assert programs_equal(*anew), name
+
+
+def test_a_function_of_a_captured_value_runs_twice() -> None:
+    """Once when it is met, once for its steps."""
+    calls = []
+
+    @composed.composed
+    def scaled(x: Any, by: Any) -> Any:
+        calls.append(1)
+        return jnp.sin(x) * by * x
+
+    for _ in range(4):
+        program(lambda x: st.grad(lambda v: (v * scaled(x, 2.0)).sum())(x + 1), X)
+    assert len(calls) == 2
 
 
 def test_a_call_has_its_own_place() -> None:
