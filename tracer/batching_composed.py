@@ -10,14 +10,14 @@ from typing import Any
 
 from ..ir.context import STATE, config
 from ..ir.location import capture
-from .composed import BUILDERS, MAPPED, MOST, enter, may_warn
+from .composed import BUILDERS, MAPPED, Known, enter, may_warn
 from .mapped import BatchedVar, VmapBuilder
 from .steps import MISS, Steps, marks, owner_of, steps_since
 from .tracer import Tracer
 
 
-def _mapped(table: dict[Any, Any], f: Callable[..., Any], args: tuple[Any, ...],
-            kwargs: dict[str, Any]) -> Any:
+def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+            ) -> Any:
     """`f(*args, **kwargs)`, whose table this is."""
     state = STATE
     builder: Any = state.interpreter
@@ -48,11 +48,8 @@ def _mapped(table: dict[Any, Any], f: Callable[..., Any], args: tuple[Any, ...],
     if len({*variables}) < len(variables):
         parts.append(tuple([variables.index(v) for v in variables]))
     key = tuple(parts)
-    found: Any = table.get(key, MISS)
+    found = table[key]
     if found is MISS:
-        if len(table) > MOST:
-            table.clear()
-        table[key] = None                  # as in composed.py
         return f(*args, **kwargs)
     place = builder.location or capture()
     if found is not None:

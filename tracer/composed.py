@@ -21,7 +21,7 @@ from ..ir.op import Op
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from .staging import Builder
-from .steps import MISS, Steps, marks, steps_since
+from .steps import MISS, marks, steps_since
 from .tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -33,9 +33,21 @@ _PLAIN = frozenset((int, str, type(None), EllipsisType, PartitionSpec, Op))
 _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
 
 
+class Known(dict[Any, Any]):
+    """What is known of calls, by key: MISS when one is met for the first time, as steps are worth
+    making for what comes again; None from then on, until there are steps.
+    """
+
+    def __missing__(self, key: Any) -> Any:
+        if len(self) > MOST:
+            self.clear()
+        self[key] = None
+        return MISS
+
+
 def composed(f: F) -> F:
     """A decorator; see this module's docstring."""
-    table: dict[Any, tuple[Steps, bool] | None] = {}
+    table = Known()
     REMEMBERED.append(table)
 
     @functools.wraps(f)
@@ -60,11 +72,8 @@ def composed(f: F) -> F:
             variables = [x.variable for x in given]
             parts.append(tuple([variables.index(v) for v in variables]))
         key = tuple(parts)
-        found: Any = table.get(key, MISS)
+        found = table[key]
         if found is MISS:
-            if len(table) > MOST:
-                table.clear()
-            table[key] = None                  # steps are worth making for what comes again
             return f(*args, **kwargs)
         if found is not None:
             steps, several = found
