@@ -16,7 +16,8 @@ results are off has no figures.
 
 Each library has a process of its own with the interpreter that was named, a program at a time. In
 every round each process does a little of everything in turn, so that what else the machine does
-falls on all alike; figures are medians over the rounds.
+falls on all alike; figures are medians over the rounds. Between two processes is a pause, in which
+the threads of the first one, which spin for a while after their work, come to rest.
 
 - *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
   that has traced it before. JAX's the same.

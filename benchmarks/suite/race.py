@@ -10,6 +10,7 @@ import os
 import statistics
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,10 +21,16 @@ import numpy as np
 from .library import Program
 
 WORKER = Path(__file__).parent / "worker.py"
+SETTLE = 0.1            # seconds; threads of BLAS and of JAX spin for a while after their work
 
 
 class Process:
-    """A worker with its interpreter; see worker.py for what it answers."""
+    """A worker with its interpreter; see worker.py for what it answers.
+
+    asked: the one that was asked last. The next one waits until its threads are at rest.
+    """
+
+    asked: Process | None = None
 
     def __init__(self, python: str, library: str, p: Program, wide: bool = False) -> None:
         devices = int(np.prod(list((p.wide if wide and p.wide else p.mesh).values())))
@@ -45,6 +52,9 @@ class Process:
         """The answer; None, and `error` set, where it failed."""
         if self.error:
             return None
+        if Process.asked is not self:
+            Process.asked = self
+            time.sleep(SETTLE)
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
         self.process.stdin.flush()
