@@ -54,11 +54,20 @@ class _Shared(NamedTuple):
     by_orders: dict[tuple[Pair, ...], list[Option]]
 
 
+class _Met(NamedTuple):
+    """What is known while there are so many axes. lacking: per tensor, what it lacks where it is
+    whole; given: by (tensor, layouts).
+    """
+    axes: int
+    lacking: list[int]
+    given: dict[tuple[int, Held], _Given]
+
+
 class Table:
     """The options of one rule for values of certain kinds."""
 
-    __slots__ = ("axes", "found", "given", "info", "kinds", "lacking", "layouts", "options",
-                 "parts", "shapes", "sizes", "width")
+    __slots__ = ("found", "info", "kinds", "layouts", "met", "options", "parts", "shapes", "sizes",
+                 "width")
 
     def __init__(self, layouts: Layouts, info: RuleInfo, kinds: tuple[int, ...]) -> None:
         self.layouts, self.info, self.kinds = layouts, info, kinds
@@ -67,9 +76,7 @@ class Table:
         self.width = len(info.factors) + 1
         self.parts: dict[tuple[int, int], Part] = {}
         self.options: dict[tuple, Option | None] = {}
-        self.axes = -1                      # how many there were when `given` was worked out
-        self.lacking: list[int] = []        # per tensor, what it lacks where it is whole
-        self.given: dict[tuple[int, Held], _Given] = {}
+        self.met = _Met(-1, [], {})         # replaced as a whole, as other threads read it
         self.found: dict[tuple, list[Option] | _Shared] = {}    # by what is given
 
     def part(self, tensor: int, layout: int) -> Part:
@@ -95,9 +102,9 @@ class Table:
         found = self.parts[key] = tuple(pairs), overflow
         return found
 
-    def _give(self, tensor: int, held: Held) -> _Given:
+    def _give(self, met: _Met, tensor: int, held: Held) -> _Given:
         places, width = self.layouts.places, self.width
-        lacks = self.lacking[tensor]
+        lacks = met.lacking[tensor]
         if len(held) == 1:
             pairs, overflow = self.part(tensor, held[0])
             has = 0
@@ -113,9 +120,9 @@ class Table:
         together: tuple[Pair, ...] = ()
         for n in held:
             key = tensor, (n,)
-            if key not in self.given:
-                self.given[key] = self._give(*key)
-            own, lacks, pairs = self.given[key]
+            if key not in met.given:
+                met.given[key] = self._give(met, *key)
+            own, lacks, pairs = met.given[key]
             has |= own
             some |= lacks
             for pair in pairs:
@@ -125,13 +132,14 @@ class Table:
 
     def suggested(self, hints: Sequence[Held], sums: tuple[Pending, ...]) -> list[Option]:
         """All legal options that these layouts of the tensors suggest."""
-        if self.axes != len(self.layouts.places):
-            self._meet_axes(len(self.layouts.places))
-        given = self.given
+        met, count = self.met, len(self.layouts.places)
+        if met.axes != count:
+            met = self.met = self._meet(count)
+        given = met.given
         has = lacks = 0
         for key in enumerate(hints):
             if key not in given:
-                given[key] = self._give(*key)
+                given[key] = self._give(met, *key)
             mine = given[key]
             has |= mine[0]
             lacks |= mine[1]
@@ -151,17 +159,16 @@ class Table:
                     _assigned(shared.axes, shared.choices, orders), sums)
         return found                                            # type: ignore[return-value]
 
-    def _meet_axes(self, count: int) -> None:
-        self.axes, self.given = count, {}
+    def _meet(self, count: int) -> _Met:
         every = sum([1 << place * self.width for place in range(count)])
-        self.lacking = [every * sum([1 << f for f in own]) for own in self.info.carried]
+        return _Met(count, [every * sum([1 << f for f in own]) for own in self.info.carried], {})
 
     def _tried(self, has: int, lacks: int, sums: tuple[Pending, ...]) -> list[Option] | _Shared:
         """What is tried for (axis, factor) that layouts give, and that some of them lack."""
         info, width = self.info, self.width
         where: dict[str, list[int]] = {}
         lacking = set()
-        for a, place in self.layouts.places.items():
+        for a, place in list(self.layouts.places.items()):      # another thread may add axes
             mine = has >> place * width & (1 << width) - 1
             if mine:
                 where[a] = [f for f in range(width - 1) if mine >> f & 1]

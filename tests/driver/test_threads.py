@@ -168,3 +168,17 @@ def test_arrays_are_listed_for_the_process_that_made_them():
     found = run_processes(program, 3)
     assert [n for n, _ in found] == [1, 2, 3]
     assert len([x for x in st.live_arrays() if x.shape == (5,)]) == 6
+
+
+def test_layouts_are_chosen_in_many_threads_that_begin_at_once():
+    """What is known of a rule grows with the axes that are met, while others read it."""
+    def run(i):
+        mesh = st.make_mesh((2, 2, 2), ("x", "y", "z"))
+        names = [("x", "y", "z"), ("y", "z", "x"), ("z", "x", "y")][i % 3]
+        put = [st.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P(*spec)))
+               for spec in (names[:2], names[1:], (None, names[0]))]
+        return float(st.jit(lambda a, b, c: (jnp.tanh(a @ b) @ c + a).sum())(*put))
+
+    for _ in range(5):
+        st.clear_caches()
+        assert len(set(in_threads(run))) == 1
