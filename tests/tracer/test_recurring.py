@@ -142,10 +142,11 @@ def test_little_is_kept():
         for _ in range(2):
             traced(lambda n=n: lambda x, w: sum(jnp.sin(x * w + i) for i in range(900 + n)).sum(),
                    st.grad, X, X)
-    assert 0 < recurring._equations[0] <= recurring.MOST_EQUATIONS
-    assert sum(r.count for r in recurring._kept.values()) == recurring._equations[0]
+    kept = recurring._kept
+    assert 0 < kept.equations <= kept.most
+    assert sum(count for _, count in kept.things.values()) == kept.equations
     st.clear_caches()
-    assert not recurring._kept and not recurring._equations[0]
+    assert not kept.things and not kept.equations
 
 
 def test_a_trace_is_not_kept_alive_by_what_is_recorded_again():

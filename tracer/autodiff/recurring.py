@@ -9,13 +9,12 @@ the program's equations (constants, what else is captured).
 """
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
 from ...ir.fingerprint import fingerprint
+from ...ir.kept import Kept
 from ...ir.location import is_ours
 from ...ir.program import Equation, Literal, Program, Var
 from ..staging import Builder
@@ -23,12 +22,7 @@ from ..steps import marks, owner_of
 from ..tracer import Tracer
 from .replay import Scalar
 
-MOST_EQUATIONS = 20_000     # of all kept gradients together
-SMALLEST = 20               # as what a smaller one counts
-
-_lock = threading.Lock()
-_kept: OrderedDict[Any, _Recorded] = OrderedDict()
-_equations = [0]
+_kept = Kept(most=20_000, smallest=20)
 
 
 class _Recorded:
@@ -37,12 +31,11 @@ class _Recorded:
     program: the one that was differentiated; its parts, which keys name, live as long as this.
     """
 
-    __slots__ = ("count", "eqns", "given", "program", "results")
+    __slots__ = ("eqns", "given", "program", "results")
 
     def __init__(self, program: Program, given: list[Var], eqns: list[Equation],
                  results: list[Any]) -> None:
         self.program, self.given, self.eqns, self.results = program, given, eqns, results
-        self.count = max(SMALLEST, len(eqns) + len(program.eqns))
 
     def repeat(self, builder: Builder, given: Sequence[Var]) -> list[Any]:
         """The results for other values of the same types."""
@@ -80,17 +73,14 @@ def recurring(kind: Hashable, program: Program, given: Sequence[Any],
     same = tuple([variables.index(v) for v in variables]) if (
         len({*variables}) < len(variables)) else ()
     key = (owner_of(kind), STATE.abstract_mesh, own, same)
-    with _lock:
-        found = _kept.get(key)
-        if found is not None:
-            _kept.move_to_end(key)
+    found = _kept.get(key)
     if found is not None:
         return found.repeat(builder, variables)
     before = marks((builder,))
     results = derive()
     found = _recorded(program, builder, before[0], variables, results)
     if found is not None:
-        _keep(key, found)
+        _kept.keep(key, found, len(found.eqns) + len(program.eqns))
     return results
 
 
@@ -138,21 +128,6 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
     return _Recorded(program, given, eqns, found)
 
 
-def _keep(key: Any, made: _Recorded) -> None:
-    if made.count > MOST_EQUATIONS:
-        return
-    with _lock:
-        if key in _kept:
-            return
-        _kept[key] = made
-        _equations[0] += made.count
-        while _equations[0] > MOST_EQUATIONS:
-            _, dropped = _kept.popitem(last=False)
-            _equations[0] -= dropped.count
-
-
 def forget_recurring() -> None:
     """Forget all of them."""
-    with _lock:
-        _kept.clear()
-        _equations[0] = 0
+    _kept.clear()

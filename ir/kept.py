@@ -1,0 +1,50 @@
+"""What is kept of whole programs: the things used last, up to so many equations together."""
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
+
+class Kept:
+    """Things by key, for any number of threads.
+
+    most: equations of all together. smallest: as how many a smaller thing counts. equations: how
+    many there are.
+    """
+
+    def __init__(self, most: int, smallest: int) -> None:
+        self.most, self.smallest = most, smallest
+        self._lock = threading.Lock()
+        self.things: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
+        self.equations = 0
+
+    def get(self, key: Hashable) -> Any:
+        """What is kept under a key, which has been used with that; None if nothing is."""
+        with self._lock:
+            found = self.things.get(key)
+            if found is None:
+                return None
+            self.things.move_to_end(key)
+            return found[0]
+
+    def keep(self, key: Hashable, thing: Any, equations: int) -> None:
+        """Keep a thing, unless it is too large or the key has one; others may go for it."""
+        count = max(self.smallest, equations)
+        if count > self.most:
+            return
+        with self._lock:
+            if key in self.things:
+                return
+            self.things[key] = thing, count
+            self.equations += count
+            while self.equations > self.most:
+                _, (_, dropped) = self.things.popitem(last=False)
+                self.equations -= dropped
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self.things.clear()
+            self.equations = 0
