@@ -69,7 +69,8 @@ def verify(program: Program) -> None:
                 kind = atom.val.__class__ if atom.__class__ is Literal else None  # type: ignore
                 if (kind, atom.aval) not in sound:
                     check_operand(eqn, atom)
-                    sound.add((kind, atom.aval))
+                    if kind and issubclass(kind, np.generic):   # whose class says its dtype
+                        sound.add((kind, atom.aval))
             try:
                 known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none

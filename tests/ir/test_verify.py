@@ -242,6 +242,9 @@ def test_literals_are_scalars_of_their_type():
     verify(Program("f", [], [neg(Literal(np.float32(1), f32), y)], [y]))
     rejected(Program("f", [], [neg(Literal(1.0, f32), y)], [y]), "is no numpy scalar of type f32")
     rejected(Program("f", [], [], [Literal(np.int32(1), f32)]), "is no numpy scalar of type f32")
+    first, other = np.asarray(1, np.float32), np.asarray(1, np.int32)       # of one class
+    rejected(Program("f", [], [neg(Literal(first, f32), y), neg(Literal(other, f32), Var(f32))],
+                     [y]), "is no numpy scalar of type f32")
 
 
 def test_constants_fit_their_types():
