@@ -22,7 +22,7 @@ the threads of the first one, which spin for a while after their work, come to r
 - *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
   that has traced it before. JAX's the same.
 - *first result*: from traced to a compiled program, and what its first call takes longer than its
-  second. JAX is charged `lower().compile()` alone.
+  next three (their median). JAX is charged `lower().compile()` alone.
 - *again*: the same where a program that cannot be told from this one was partitioned before, as
   in a loop that jits a lambda; otherwise such programs are forgotten before each measurement.
 - *new trace*, *new first*: both in a process of each library that has traced nothing before, where

@@ -22,6 +22,7 @@ from .library import Program
 
 WORKER = Path(__file__).parent / "worker.py"
 SETTLE = 0.1            # seconds; threads of BLAS and of JAX spin for a while after their work
+QUICK = 0.3             # seconds; what takes less is done more often in a round
 
 
 class Process:
@@ -119,16 +120,18 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
         trial = {name: w.ask("compile", times=1) or [0.0] for name, w in compilers.items()}
         slow = max((seconds for seconds, in trial.values()), default=0.0)
         compiles = rounds if slow < 1 else min(rounds, 3) if slow < 5 else 1
+        each = 3 if slow < QUICK else 1
+        runs = {name: _runs(w) for name, w in running.items()}
         for turn in range(rounds):
             for name, w in running.items():
-                times[name].add("steady", w.ask("steady", times=3))
+                times[name].add("steady", w.ask("steady", times=runs[name]))
             for name, w in compilers.items():
                 times[name].add("trace", w.ask("trace", times=5))
                 if turn < compiles:
-                    times[name].add("compile", w.ask("compile", times=1))
+                    times[name].add("compile", w.ask("compile", times=each))
                     if name != "jax":
-                        times[name].add("first", w.ask("first", times=1))
-                        times[name].add("again", w.ask("again", times=1))
+                        times[name].add("first", w.ask("first", times=each))
+                        times[name].add("again", w.ask("again", times=each))
         for name, w in running.items():
             times[name].error = w.error
     finally:
@@ -143,6 +146,12 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
             t.allocated = _alone(pythons[name], name, p, "allocated") or 0
             t.resident = _alone(pythons[name], name, p, "resident") or 0
     return times
+
+
+def _runs(w: Process) -> int:
+    """How many calls a round times: as many as take about `QUICK`, three to nine."""
+    seconds = min(w.ask("steady", times=2) or [QUICK])
+    return max(3, min(9, int(QUICK / max(seconds, 1e-6))))
 
 
 def _alone(python: str, library: str, p: Program, what: str) -> Any:
@@ -160,9 +169,10 @@ def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str
                "many": Process(python, "shardtrace", p, wide=True)}
     times = {name: Times(best=best, error=w.error) for name, w in workers.items()}
     try:
+        runs = {name: _runs(w) for name, w in workers.items()}
         for _ in range(rounds):
             for name, w in workers.items():
-                times[name].add("steady", w.ask("steady", times=3))
+                times[name].add("steady", w.ask("steady", times=runs[name]))
                 times[name].error = w.error
     finally:
         for w in workers.values():

@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import statistics
 import sys
 import time
 import tracemalloc
@@ -27,6 +28,7 @@ from suite.library import Library, Program, leaves, map_tree, plain_function
 
 SEED = 7
 RUNS = 4                # of a program whose memory is measured
+LATER = 3               # calls that a first one is compared with
 
 
 class Worker:
@@ -77,7 +79,7 @@ class Worker:
         return found
 
     def first(self, times: int) -> list[float]:
-        """Seconds by which a new compiled program's first call takes longer than its second."""
+        """Seconds by which a new compiled program's first call takes longer than the next ones."""
         found = []
         for _ in range(times):
             compiled = self._stage(anew=True).lower().compile()
@@ -96,7 +98,7 @@ class Worker:
         return found
 
     def anew(self) -> dict[str, float]:
-        """Seconds of a trace, and from there to a compiled program and beyond a second call.
+        """Seconds of a trace, and from there to a compiled program and beyond a later call.
 
         To be asked first, of a process that has traced nothing: no rule has been asked for.
         """
@@ -120,8 +122,8 @@ class Worker:
 
     def _extra(self, compiled: Any) -> float:
         wait = self.lib.root.block_until_ready
-        first, second = (timed(lambda: wait(compiled(*self.args))) for _ in range(2))
-        return first - second
+        first, *others = (timed(lambda: wait(compiled(*self.args))) for _ in range(1 + LATER))
+        return first - statistics.median(others)
 
     def steady(self, times: int, least: float = 2e-3) -> list[float]:
         """Seconds of a call that ran before; calls of less than `least` are timed many at once."""
