@@ -7,7 +7,9 @@ are those of the base class. Attributes, texts and errors are those of `jax.Arra
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,7 @@ class ArrayKey:
         self.aval, self.sharding, self.layout = aval, sharding, layout
 
 
+_WHOLE = attrgetter("_whole")
 _KEYS: InternTable[ArrayKey] = InternTable()
 Described = tuple[ArrayType, Sharding, ArrayKey]
 
@@ -453,6 +456,15 @@ def results(described: Sequence[Described], stored: Sequence[Any],
         out.append(x)
     remember_all(out)
     return out
+
+
+def all_held(arrays: Iterable[ArrayImpl]) -> bool:
+    """Whether all of these have data that is one array, which is quick to tell; else ask each."""
+    try:
+        collections.deque(map(_WHOLE, arrays), maxlen=0)
+    except AttributeError:
+        return False
+    return True
 
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,

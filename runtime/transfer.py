@@ -24,7 +24,7 @@ from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.tree_prefix import PrefixError, broadcast_prefix
-from .array import PENDING_SUM, ArrayImpl, place
+from .array import PENDING_SUM, ArrayImpl, all_held, place
 from .axes import MeshAtoms
 from .coordinator import Coordinator, current_coordinator
 from .devices import default_device
@@ -32,6 +32,7 @@ from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
 from .storage import LocalBlocks, Stored, frozen
 
+_ARRAYS = frozenset({ArrayImpl})
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
 
 
@@ -268,7 +269,10 @@ def block_until_ready(x: Any) -> Any:
     >>> y
     Array([2., 2., 2.], dtype=float32)
     """
-    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
+    leaves = (x,) if type(x) is ArrayImpl else optree.tree_leaves(x, namespace=NAMESPACE)
+    if _ARRAYS.issuperset(map(type, leaves)) and all_held(leaves):
+        return x
+    for leaf in leaves:
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x

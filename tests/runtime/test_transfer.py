@@ -177,7 +177,17 @@ def test_device_get_turns_arrays_into_numpy():
     x = device_put(np.arange(4.0), named("x"))
     got, *rest = device_get((x, 1, None, "a"))
     assert type(got) is np.ndarray and got.tolist() == [0, 1, 2, 3] and rest == [1, None, "a"]
-    assert block_until_ready((x, 1))[1] == 1
+
+
+def test_waiting_for_values_finds_deleted_arrays():
+    x, y = device_put(np.arange(4.0), named("x")), device_put(np.ones(3))
+    tree = {"x": x, "rest": (y, 1, "a")}
+    assert block_until_ready(tree) is tree
+    assert block_until_ready(x) is x
+    x.delete()
+    for values in (x, [y, x], tree):
+        with pytest.raises(RuntimeError, match="called on deleted or donated buffer"):
+            block_until_ready(values)
 
 
 # -- assembly --------------------------------------------------------------------------------------
