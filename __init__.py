@@ -64,7 +64,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "jvp": (".tracer.autodiff.grad", "jvp"),
     "linear_transpose": (".tracer.autodiff.grad", "linear_transpose"),
     "linearize": (".tracer.autodiff.grad", "linearize"),
-    "live_arrays": (".runtime.array", "live_arrays"),
+    "live_arrays": (".runtime.live", "live_arrays"),
     "local_device_count": (".runtime.devices", "local_device_count"),
     "local_devices": (".runtime.devices", "local_devices"),
     "make_array_from_callback": (".runtime.assembly", "make_array_from_callback"),

@@ -24,7 +24,7 @@ from ..ir.location import capture
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
-from ..runtime.array import PENDING_SUM, ArrayImpl
+from ..runtime.array import ArrayImpl
 from ..runtime.checkpoint import folder
 from ..runtime.checkpoint.blocks import BlockReader, covers, host_block, own_blocks
 from ..runtime.checkpoint.record import (
@@ -38,6 +38,7 @@ from ..runtime.coordinator import Call, current_coordinator
 from ..runtime.devices import default_device
 from ..runtime.host import PYTHON_NUMBERS
 from ..runtime.transfer import check_fits, concrete_sharding
+from ..runtime.wholes import PENDING_SUM
 from ..tracer import tree
 from .checkpoint_trees import all_nodes, describe, numbers_under, rebuilt
 

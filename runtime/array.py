@@ -26,31 +26,13 @@ from ..ir.types import ArrayType
 from . import array_text, pictures
 from .blocks import check_owners, single_devices, stored_blocks
 from .buffer_protocol import export_buffers
-from .devices import default_device, devices
+from .devices import default_device
 from .host import aval_for
 from .host_view import HostView
-from .live import remember, remember_all, remembered
+from .live import remember, remember_all
 from .shard import Shard
-from .storage import (
-    LocalBlocks,
-    Storage,
-    Stored,
-    assemble,
-    block_index,
-    block_of,
-    frozen,
-)
-
-PENDING_SUM = (
-    "device_indices_map doesn't work with unreduced. Each device holds a partial sum of the whole "
-    "value; bring it to a spec without unreduced axes first, with `reshard`.")
-
-
-NOT_ADDRESSABLE = (
-    "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not "
-    "possible. You can use `jax.experimental.multihost_utils.process_allgather` to print the "
-    "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
-    "(process local) shards.")
+from .storage import LocalBlocks, Storage, Stored, block_of, frozen
+from .wholes import NOT_ADDRESSABLE, is_readable, whole_value
 
 
 class ArrayKey:
@@ -280,7 +262,7 @@ class ArrayImpl(HostView):
             whole = getattr(self, "_whole", None)
             if whole is not None and self.is_readable:
                 return whole
-            host = self._npy_value = self._gather()
+            host = self._npy_value = whole_value(self.storage, self._sharding, self.aval)
         return host
 
     _value = value       # under which name programs for JAX find it
@@ -288,38 +270,7 @@ class ArrayImpl(HostView):
     @property
     def is_readable(self) -> bool:
         """Whether this process holds the whole value, in blocks or in one."""
-        return (self._sharding.is_fully_addressable
-                or (self.is_fully_replicated and bool(self._sharding.addressable_devices))
-                or self._owns_every_block())
-
-    def _owns_every_block(self) -> bool:
-        mine, index = process_index(), block_index(self._sharding, self.aval.shape)
-        keys = {d: tuple((s.start, s.stop) for s in where) for d, where in index.items()}
-        return {k for d, k in keys.items() if d.process_index == mine} == set(keys.values())
-
-    def _gather(self) -> np.ndarray:
-        sharding, storage = self._sharding, self._storage
-        if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
-            raise NotImplementedError(PENDING_SUM)
-        if not self.is_readable:
-            raise RuntimeError(NOT_ADDRESSABLE)
-        if isinstance(storage, LocalBlocks):
-            index = block_index(sharding, self.aval.shape)
-            owner = {tuple((s.start, s.stop) for s in where): d
-                     for d, where in reversed(list(index.items())) if d in storage.blocks}
-            wanted = {tuple((s.start, s.stop) for s in where) for where in index.values()}
-            if not wanted <= owner.keys():
-                raise RuntimeError(NOT_ADDRESSABLE)      # the array of another process
-            blocks = {d: storage.blocks[owner[tuple((s.start, s.stop) for s in where)]]
-                      for d, where in index.items()}
-            storage = assemble(blocks, sharding, self.aval.shape, self.aval.dtype)
-        assert storage is not None
-        # Copies that differ: those of the first device, as elsewhere where replicas are not
-        # compared; here of the first that this process owns.
-        if storage.lead and not sharding.is_fully_addressable and self.is_fully_replicated:
-            owned = next(d for d in sharding.device_assignment if d in sharding.addressable_devices)
-            return frozen(block_of(storage, sharding, self.aval.shape, owned))
-        return frozen(storage.data[(0,) * len(storage.lead)])
+        return is_readable(self._sharding, self.aval.shape)
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes of all blocks on all devices, other processes' included."""
@@ -480,22 +431,6 @@ def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool
     dtype = data.dtype if dtype is None else dtype
     aval = aval_for(data.shape, dtype, weak_type, sharding)
     return ArrayImpl(aval, sharding, Stored(frozen(data)), committed)
-
-
-def live_arrays(platform: str | None = None) -> list[ArrayImpl]:
-    """All arrays of this process that still have data and that somebody refers to.
-
-    platform: of their devices. Raises RuntimeError for a platform that there is not.
-
-    >>> x = jnp.ones(3)
-    >>> any(y is x for y in st.live_arrays())
-    True
-    >>> x.delete()
-    >>> any(y is x for y in st.live_arrays())
-    False
-    """
-    devices(platform)      # raises
-    return [x for x in remembered() if not x.is_deleted()]
 
 
 def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:

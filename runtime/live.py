@@ -1,4 +1,4 @@
-"""Which arrays there are: what `live_arrays` lists, without keeping any of them alive.
+"""Which arrays there are, without keeping any of them alive.
 
 The garbage collector could be asked for all objects instead, but then it would also hand out the
 tuples that other threads are just about to fill, which these take badly (a SystemError).
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.process import ProcessIdentity, process_identity
+from .devices import devices
 
 _Known = dict[int, "weakref.ref[Any]"]
 
@@ -57,3 +58,19 @@ def remembered() -> list[Any]:
     lists = list(_known.items()) if me.count == 1 else [(me, _known.get(me, {}))]
     found = [reference() for _, known in lists for reference in list(known.values())]
     return [x for x in found if x is not None]
+
+
+def live_arrays(platform: str | None = None) -> list[Any]:
+    """All arrays of this process that still have data and that somebody refers to.
+
+    platform: of their devices. Raises RuntimeError for a platform that there is not.
+
+    >>> x = jnp.ones(3)
+    >>> any(y is x for y in st.live_arrays())
+    True
+    >>> x.delete()
+    >>> any(y is x for y in st.live_arrays())
+    False
+    """
+    devices(platform)      # raises
+    return [x for x in remembered() if not x.is_deleted()]

@@ -24,13 +24,14 @@ from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.tree_prefix import PrefixError, broadcast_prefix
-from .array import PENDING_SUM, ArrayImpl, all_held, place
+from .array import ArrayImpl, all_held, place
 from .axes import MeshAtoms
 from .coordinator import Coordinator, current_coordinator
 from .devices import default_device
 from .global_transfer import check_reaches, storage_for_all
 from .host import aval_for, host_array
 from .storage import LocalBlocks, Stored, frozen
+from .wholes import PENDING_SUM
 
 _ARRAYS = frozenset({ArrayImpl})
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None

@@ -17,9 +17,10 @@ from shardtrace.ir.keys import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
 from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime.array import ArrayImpl, live_arrays, place
+from shardtrace.runtime.array import ArrayImpl, place
 from shardtrace.runtime.devices import devices, make_mesh
 from shardtrace.runtime.exchange import from_dlpack
+from shardtrace.runtime.live import live_arrays
 from shardtrace.runtime.transfer import device_put
 
 
