@@ -196,7 +196,10 @@ class Frame:
 
 
 def _refined(shapes: Sequence[Shape]) -> Shape:
-    """The coarsest sizes of which those of every shape are products, all having one product."""
+    """The coarsest sizes of which those of every shape are products, all having one product.
+
+    Where shapes have no such sizes (6 x 20 and 10 x 12), rows are not told apart: one size.
+    """
     if len(shapes) == 1:
         return tuple([n for n in shapes[0] if n != 1]) or (1,)
     ends = {1}
@@ -206,7 +209,9 @@ def _refined(shapes: Sequence[Shape]) -> Shape:
             count *= n
             ends.add(count)
     sizes = sorted(ends)
-    return tuple(b // a for a, b in itertools.pairwise(sizes)) or (1,)
+    if any([b % a for a, b in itertools.pairwise(sizes)]):
+        return (sizes[-1],)
+    return tuple([b // a for a, b in itertools.pairwise(sizes)]) or (1,)
 
 
 def _merged(dims: Shape, strides: Sequence[tuple[int, ...]]) -> Shape:

@@ -121,6 +121,15 @@ def test_a_chain_through_a_product_is_two_groups(tiny):
         ["sin", "add", "exp"], ["tanh", "mul"]]
 
 
+def test_rows_of_shapes_that_do_not_divide_each_other(tiny):
+    """A value that is cut in one way, then flat, then in another that has no rows in common."""
+    def f(x):
+        return jnp.sin(((x * 2).reshape(-1) + 1).reshape(6, 10, 2) - 1) + 1
+    assert len(groups(f, data(20, 6))) == 1
+    assert_same(f, data(20, 6))
+    assert_same(lambda x: f(x.T) * 2, data(6, 20))
+
+
 def test_a_sum_over_rows_waits_for_the_group_that_it_reads(tiny):
     def f(x):
         y = x * 2 + 1
