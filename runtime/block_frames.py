@@ -18,6 +18,7 @@ from ..ir.program import Equation
 from .block_steps import Act, Values
 from .block_values import Value
 from .cores import in_parallel, share_count
+from .permuted import Moves, source_of, starts
 
 Shape = tuple[int, ...]
 BLOCK = 1 << 19                 # bytes of the largest value in a block
@@ -30,21 +31,23 @@ class Group:
     of a row, and the dtype, that each buffer holds. acts: the steps, and of which call they are.
     cost: of all steps for one row, in cheap ones. is_one_pass: whether memory is read only once.
     shapes: into which rows come. widest: bytes of a row's largest value. is_flat: whether rows are
-    single elements.
+    single elements. moved: operands, by number, whose blocks are elsewhere, `count` in each.
     """
 
-    __slots__ = ("acts", "cost", "in_place", "in_scratch", "is_flat", "is_one_pass", "outputs",
-                 "scratch", "shapes", "values", "widest")
+    __slots__ = ("acts", "cost", "count", "in_place", "in_scratch", "is_flat", "is_one_pass",
+                 "moved", "outputs", "scratch", "shapes", "values", "widest")
 
     def __init__(self, values: list[Value], outputs: list[int],
                  scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, int | None]],
-                 cost: int, is_one_pass: bool) -> None:
+                 cost: int, is_one_pass: bool, moved: Mapping[int, Moves]) -> None:
         self.values = values
         self.outputs = outputs
         self.scratch = scratch
         self.acts = acts
         self.cost = cost
         self.is_one_pass = is_one_pass
+        self.moved = moved
+        self.count = next((m.count for m in moved.values()), 1)
         self.shapes = tuple(dict.fromkeys([x.rows for x in values if x.rows is not None]))
         self.is_flat = not any([x.rest for x in values])
         self.widest = max([math.prod(x.actual) * x.dtype.itemsize if x.actual else x.dtype.itemsize
@@ -76,18 +79,20 @@ class Frame:
     each. cut: the dimension of these that is sliced; `size` along it in a block.
     """
 
-    __slots__ = ("blocks", "dims", "fine", "group", "inner", "operands", "order", "results",
-                 "shares", "size")
+    __slots__ = ("blocks", "dims", "fine", "group", "inner", "moved", "operands", "order",
+                 "results", "shares", "size")
 
     def __init__(self, group: Group, given: Sequence[Any]) -> None:
         self.group = group
         values = group.values
         fine = _refined(group.shapes)
+        if group.moved:
+            fine = _in_front(fine, group.count)
         depth = len(fine)
         strides = [(x if x.shape == fine + v.rest else x.reshape(fine + v.rest)).strides[:depth]
                    for x, v in zip(given, values, strict=False) if v.rows is not None]
         self.order = None
-        if group.is_flat and all([_plain(x) == fine for x in group.shapes]):
+        if group.is_flat and not group.moved and all([_plain(x) == fine for x in group.shapes]):
             self.order = _order(fine, strides)
         self.fine = fine
         if self.order is not None:
@@ -106,9 +111,17 @@ class Frame:
             cut -= 1
         self.size = size = max(1, min(dims[cut], per // below))
         self.inner = dims[cut + 1:]
-        self.blocks = [(*outer, slice(i, min(i + size, dims[cut])))
+        ends = [0, dims[cut]]
+        self.moved: list[tuple[int, list[int], int]] = []
+        if group.moved:
+            per = dims[0] // group.count
+            self.moved = [(i, m.offsets, per) for i, m in group.moved.items()]
+            if not cut:
+                ends = [*starts(group.moved.values(), dims[0]), dims[0]]
+        self.blocks = [(*outer, slice(i, min(i + size, end)))
                        for outer in itertools.product(*(range(n) for n in dims[:cut]))
-                       for i in range(0, dims[cut], size)]
+                       for start, end in itertools.pairwise(ends)
+                       for i in range(start, end, size)]
 
         self.operands = [(i, None if v.rows is None else dims + v.rest, v.rows is None)
                          for i, v in enumerate(values[:len(given)])]
@@ -177,7 +190,10 @@ class Frame:
         group, inner, count = self.group, self.inner, len(self.group.values)
         in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
         at: Values = [*given, *[None] * (count - len(given)), *wholes]
-        operands = [(i, given[i]) for i, _, scalar in self.operands if not scalar]
+        moved = [(i, given[i], offsets, per) for i, offsets, per in self.moved]
+        elsewhere = {i for i, _, _ in self.moved}
+        operands = [(i, given[i]) for i, _, scalar in self.operands
+                    if not scalar and i not in elsewhere]
         rows: Shape = ()
         for block in blocks:
             last = block[-1]
@@ -188,6 +204,8 @@ class Frame:
                     at[i] = memory[k][:size]
             for i, x in operands:
                 at[i] = x[block]
+            for i, x, offsets, per in moved:
+                at[i] = x[source_of(block, offsets, per)]
             outs = [w[block] for w in wholes]
             at[count:] = outs
             for i, j in in_place:
@@ -212,6 +230,16 @@ def _refined(shapes: Sequence[Shape]) -> Shape:
     if any([b % a for a, b in itertools.pairwise(sizes)]):
         return (sizes[-1],)
     return tuple([b // a for a, b in itertools.pairwise(sizes)]) or (1,)
+
+
+def _in_front(sizes: Shape, count: int) -> Shape:
+    """Sizes of the same product of which the first is a multiple of `count`."""
+    done = 1
+    for i, n in enumerate(sizes):
+        if count % done == 0 and n % (count // done) == 0:
+            return (count, *[m for m in (n * done // count, *sizes[i + 1:]) if m != 1])
+        done *= n
+    return (math.prod(sizes),)
 
 
 def _merged(dims: Shape, strides: Sequence[tuple[int, ...]]) -> Shape:

@@ -26,6 +26,7 @@ from .block_steps import Act, act, copying
 from .block_values import Item, Value, assign_buffers, mask_for, new_item
 from .calls import Call
 from .cores import CHEAP, DEAR
+from .permuted import Moves
 from .recording import CALL, REDUCE, REPEAT, VIEWS, WHERE, Kernel
 
 Shape = tuple[int, ...]
@@ -35,14 +36,18 @@ _BUILDING = threading.Lock()
 
 
 class Blocked:
-    """The function of a group's operands that gives its results."""
+    """The function of a group's operands that gives its results.
+
+    moved: operands, by number, that are given as they were before blocks of rows moved; each has as
+    many blocks.
+    """
 
     __slots__ = ("_dying", "_eqns", "_routine", "_written")
 
     def __init__(self, members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
-                 rows: int) -> None:
+                 rows: int, moved: Mapping[int, Moves] = NOTHING) -> None:
         self._eqns = [m.eqn for m in members]
-        self._routine = _routine(members, operands, results, rows)
+        self._routine = _routine(members, operands, results, rows, moved)
         self._written: tuple[int, ...] = ()         # results whose memory is given
         self._dying: tuple[int, ...] = ()           # operands that may be written over
 
@@ -104,15 +109,17 @@ class Routine:
     stretch: the operands that are repeated along rows, and the shapes that they then have.
     """
 
-    __slots__ = ("_calls", "_results", "_rows", "count", "frames", "group", "over", "stretch")
+    __slots__ = ("_calls", "_moved", "_results", "_rows", "count", "frames", "group", "over",
+                 "stretch")
 
     def __init__(self, calls: Sequence[tuple[Kernel, tuple[int, ...]]], count: int,
-                 results: Sequence[int], rows: int) -> None:
+                 results: Sequence[int], rows: int, moved: Sequence[tuple[int, Moves]]) -> None:
         # Slots are numbered: the operands, then what each call computes.
         self._calls = calls
         self.count = count
         self._results = results
         self._rows = rows
+        self._moved = dict(moved)
         self.group: Group | None = None
         self.frames: dict[Any, Frame] = {}
         self.stretch: dict[int, Shape] = {}
@@ -142,15 +149,16 @@ class Routine:
             values[o].root.last = len(items)
         masks = {i: mask_for(values, item, i) for i, item in enumerate(items) if item.kind == WHERE}
         scratch = assign_buffers(values, items, own, count, masks)
-        self.over = _replaceable(values, items, [o for o in range(count) if o not in self.stretch],
-                                 [values[o].shape for o in outputs])
+        self.over = _replaceable(values, items, [
+            o for o in range(count) if o not in self.stretch and o not in self._moved],
+            [values[o].shape for o in outputs])
         acts: list[tuple[Act, int | None]] = [
             (act(item, values, masks.get(i)), item.call) for i, item in enumerate(items)]
         for j, o in enumerate(outputs):
             if own.get(o) != j:             # given by a view, or one row for all
                 acts.append((copying(o, len(values) + j), None))
         return Group(values, outputs, scratch, acts, sum([_cost(item, values) for item in items]),
-                     len(acts) == 1 and items[0].kind != WHERE)
+                     len(acts) == 1 and items[0].kind != WHERE, self._moved)
 
     def _numbered(self) -> tuple[list[Value], list[Item], list[int]]:
         rows = self._rows
@@ -239,11 +247,11 @@ _ROUTINES: dict[Any, Routine] = {}
 
 
 def _routine(members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
-             rows: int) -> Routine:
+             rows: int, moved: Mapping[int, Moves]) -> Routine:
     """The routine of a group; slots are told apart by their order only."""
     at = {s: i for i, s in enumerate((*operands, *[m.outputs[0] for m in members]))}
     key = (tuple([(m.kernel, tuple([at[s] for s in m.inputs])) for m in members]), len(operands),
-           tuple([at[s] for s in results]), rows)
+           tuple([at[s] for s in results]), rows, tuple(moved.items()))
     found = _ROUTINES.get(key)
     if found is None:
         if len(_ROUTINES) >= MOST_ROUTINES:

@@ -21,6 +21,7 @@ from ..ir.program import Equation
 from .folding import EXTREMES, GATHERS, SCATTERS, SUMS, collective_atoms
 from .layout import Layout, array_shape, rearrangement
 from .numerics import as_declared, widened
+from .permuted import Moves, Permuted
 from .workspace import Value, Workspace
 
 Atoms = tuple[str, ...]
@@ -325,6 +326,10 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
             target[d] = source[s]
         return result
 
+    if (complete and len(held) == len(differs) == 1 and read == write
+            and source_order == target_order and not source_order[0]):
+        runs = tuple([(s.start, d.start, d.stop - d.start) for s, d in moves])
+        return layout, Permuted(permute, Moves(read[0], runs))
     return layout, permute
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from .blocked import Blocked
 from .calls import Call, new_call
+from .permuted import Moves, Permuted
 from .recording import NOT_ASKED, REDUCE, REPEAT, RESHAPE, Kernel, Recording
 
 Shape = tuple[int, ...]
@@ -166,6 +167,8 @@ class _Fusion:
         self.open: dict[_Group, None] = {}          # in the order in which they began
         self.reading: dict[int, list[_Group]] = {}  # wide slot to the groups that read it
         self.made: dict[int, _Group] = {}           # slot to the open group that computes it
+        self.permuted: dict[int, Call] = {}         # slot to the call that moves blocks there
+        self.unread: set[int] = set()               # of these, those that nobody reads any more
         self.out: list[Call] = []
 
     def result(self) -> list[Call]:
@@ -197,8 +200,12 @@ class _Fusion:
                 self._close_all(sources)
             if self.open and eqn is not None and (kernel is None or kernel.elements >= large):
                 self._close_costly(place)
+            if type(call.function) is Permuted:
+                self.permuted[call.outputs[0]] = call
             self.out.append(call)
         self._close_all(list(self.open))
+        if self.unread:
+            return [c for c in self.out if self.unread.isdisjoint(c.outputs)]
         return self.out
 
     # -- joining -------------------------------------------------------------------------------
@@ -338,9 +345,31 @@ class _Fusion:
         elif results:
             made = {c.outputs[0] for c in inside}
             slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs if s not in made]))
-            function: Any = Blocked(inside, slots, results, g.rows)
+            moved = self._moved(inside, slots, g.rows) if self.permuted else {}
+            function: Any = Blocked(inside, slots, results, g.rows, moved)
+            if moved:
+                slots = tuple([self.permuted[s].inputs[0] if i in moved else s
+                               for i, s in enumerate(slots)])
             self.out.append(new_call((function, slots, tuple(results), True, None, None, False)))
         self.out.extend(reversed(views))
+
+    def _moved(self, inside: Sequence[Call], slots: Sequence[int], rows: int) -> dict[int, Moves]:
+        """The operands, by number, whose blocks moved and whose rows the group can take from where
+        they were; nobody else reads them."""
+        found: dict[int, Moves] = {}
+        for i, s in enumerate(slots):
+            if s not in self.permuted:
+                continue
+            readers = [c for c in inside if s in c.inputs]
+            function: Any = self.permuted[s].function
+            moves, count = function.moves, sum([c.inputs.count(s) for c in readers])
+            shape = readers[0].kernel.shapes[readers[0].inputs.index(s)]    # type: ignore[union-attr]
+            if (self.readers[s] == count and rows % moves.count == 0
+                    and rows_of(shape, rows) is not None
+                    and all([m.count == moves.count for m in found.values()])):
+                found[i] = moves
+                self.unread.add(s)
+        return found
 
 
 def _elements(call: Call) -> int:

@@ -54,6 +54,8 @@ SOURCES = """\
   which buffers; later runs call numpy and nothing else. Elementwise runs are evaluated block by
   block in buffers that stay in cache, on both cores where that pays. Buffers begin where cache
   lines do, which alone makes them up to twice as fast to write.
+- **Blocks that change places are read where they were.** A `ppermute` whose result elementwise
+  work reads copies nothing: that work takes its rows from other places.
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.
