@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .conflicts import add_factors
+from .context import STATE
 from .diagnostic import fail
 from .errors import ShardingTypeError
 from .memory import DEVICE, MemorySpace
@@ -31,11 +32,16 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     """Result types of `op` on operands of these types, under the context mesh `context`."""
     key = inference_key(types, params, context)
     found = op.infer_cache.get(key)
-    if found is None:
-        found = _infer(op, types, params, context)
+    return infer_anew(op, types, params, context, key) if found is None else found
+
+
+def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
+               context: AbstractMesh, key: tuple[Any, ...]) -> tuple[ArrayType, ...]:
+    """`infer` for a use that is not known yet, and from now on is by its `inference_key`."""
+    found = _infer(op, types, params, context)
+    if STATE.phases is not None:
         rule_evaluated()
-        if op.subprograms:
-            return found
+    if not op.subprograms:
         if len(op.infer_cache) > 20_000:
             op.infer_cache.clear()
         op.infer_cache[key] = found
@@ -44,19 +50,40 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
 
 def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
     raw = op.infer(*types, **params)
-    if not op.multiple_results:
+    single = not op.multiple_results
+    if single:
         raw = [raw]
     if not raw or isinstance(raw[0], ArrayType):   # ops with subprograms know their whole types
         return tuple(raw)
-    weak, usual = bool(types), op.manual is None
-    for t in types:
-        weak = weak and t.weak_type
-        usual = usual and t.manual is NOT_MANUAL and t.memory_space is DEVICE
-    if len(raw) == 1 and op.rule == "... -> ..." and op.explicit == "join":
-        ((shape, dtype, *own),) = raw
-        sharding = _shared_sharding(op, types, shape, params, context) if usual else None
+    weak, usual, manual = bool(types), op.manual is None, NOT_MANUAL
+    if types:
+        manual = types[0].manual
+        for t in types:
+            weak = weak and t.weak_type
+            if t.manual is not manual or t.memory_space is not DEVICE:
+                usual = False
+        if manual is not NOT_MANUAL and (manual.unreduced or manual.reduced):
+            usual = False
+    if usual:       # what varies, and where values are, is with the results as with the operands
+        sharding = None
+        if single and op.rule == "... -> ..." and op.explicit == "join":
+            shape, dtype = raw[0][:2]
+            sharding = _shared_sharding(op, types, shape, params, context)
+        elif single:
+            shape, dtype = tuple(raw[0][0]), raw[0][1]
+        if single and sharding is None:
+            mesh = _whole_mesh(op, types, params, context)
+            if mesh is not None:
+                sharding = unsharded(len(shape), mesh)
         if sharding is not None:
-            return _elementwise(types, shape, dtype, own[0] if own else weak, sharding)
+            if len(raw[0]) > 2:
+                weak = raw[0][2]
+            for t in types:                 # an operand may have this type
+                if (t.dtype is dtype and t.weak_type is weak and t.shape == shape
+                        and t.sharding is sharding):
+                    return (t,)
+            return (array_type(shape, dtype, weak, sharding, manual),)
+    usual = usual and manual is NOT_MANUAL
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
     try:
@@ -90,13 +117,28 @@ def _shared_sharding(op: Op, types: Sequence[ArrayType], shape: Shape, params: d
     return None if found.spec.unreduced or found.spec.reduced else found
 
 
-def _elementwise(types: Sequence[ArrayType], shape: Shape, dtype: Any, weak: bool,
-                 sharding: NamedSharding) -> tuple[ArrayType, ...]:
-    """The type with these parts, which an operand may have."""
+def _whole_mesh(op: Op, types: Sequence[ArrayType], params: dict[str, Any], context: AbstractMesh
+                ) -> AbstractMesh | None:
+    """The mesh of a result that is whole since all operands are, or since no axis is Explicit;
+    None where there is more to look at."""
+    if op.sharding_param and params.get(op.sharding_param) is not None:
+        return None
+    mesh = context
     for t in types:
-        if t.dtype is dtype and t.weak_type is weak and t.shape == shape:
-            return (t,)
-    return (array_type(shape, dtype, weak, sharding),)
+        of_type = t.sharding.mesh
+        if of_type is not mesh and of_type is not empty_abstract_mesh:
+            if mesh is not empty_abstract_mesh:
+                return None
+            mesh = of_type
+    if mesh is empty_abstract_mesh or not mesh.explicit_axes:
+        return mesh
+    if op.explicit not in _WHOLE_OF_WHOLE:
+        return None
+    for t in types:
+        spec = t.sharding.spec
+        if spec.unreduced or spec.reduced or spec.axes():
+            return None
+    return mesh
 
 
 def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
@@ -280,6 +322,9 @@ def unsharded_policy(op: Op, types, shapes, params) -> list[Entries]:
     """Results are whole, whatever the operands are."""
     return [((),) * len(s) for s in shapes]
 
+
+_WHOLE_OF_WHOLE = ("join", "follow", "unsharded")
+"""Policies that split no result where no operand is split, and have nothing to refuse then."""
 
 POLICIES = {"join": join_policy, "equal": equal_policy, "follow": follow_policy,
             "unsharded": unsharded_policy}

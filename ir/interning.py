@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
-from weakref import WeakValueDictionary
+from weakref import ref
 
 __all__ = ["Immutable", "InternTable"]
 
@@ -22,31 +22,52 @@ T = TypeVar("T")
 _LOCK = threading.RLock()
 
 
+class _Entry(ref):
+    """A weak reference that knows the key of its object, to take it out of the table with it."""
+
+    __slots__ = ("key",)
+    key: Hashable
+
+
 class InternTable(Generic[T]):
-    """Objects by key, held weakly. `get(key)` is the fast path; `add(key, new)` settles a race."""
+    """Objects by key, held weakly. `get(key)` is the fast path; `add(key, new)` settles a race.
 
-    __slots__ = ("_objects", "get")
+    entries: weak references by key, for those who save the call of `get`.
+    """
 
+    __slots__ = ("_removed", "entries", "get")
+
+    entries: dict[Hashable, Callable[[], T | None]]
     get: Callable[[Hashable], T | None]
 
     def __init__(self) -> None:
-        self._objects: WeakValueDictionary[Hashable, T] = WeakValueDictionary()
-        # Reading the dictionary below skips a call: this is on the path of every type.
-        reference = self._objects.data.get  # pyright: ignore[reportAttributeAccessIssue]
+        self.entries = entries = {}
+        reference = entries.get
 
         def get(key: Hashable) -> T | None:
             found = reference(key)
             return None if found is None else found()
 
-        self.get = get
+        def removed(entry: _Entry) -> None:
+            if reference(entry.key) is entry:        # and not one that came after it
+                entries.pop(entry.key, None)
+
+        self.get, self._removed = get, removed
 
     def add(self, key: Hashable, new: T) -> T:
         """The object of `key`: the one already there if another thread was quicker, else `new`."""
         with _LOCK:
-            return self._objects.setdefault(key, new)
+            known = self.entries.get(key)
+            found = None if known is None else known()
+            if found is not None:
+                return found
+            entry = _Entry(new, self._removed)
+            entry.key = key
+            self.entries[key] = entry
+            return new
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return len(self.entries)
 
 
 class Immutable:

@@ -47,11 +47,12 @@ def normalize_axis_types(axis_names: tuple, axis_types: Any, owner: str) -> tupl
         axis_types = tuple(axis_types)
     if not isinstance(axis_types, tuple):
         axis_types = (axis_types,)
-    if not all(isinstance(t, AxisType) for t in axis_types):
-        raise TypeError(
-            f"axis_types passed to {owner} must be of type `jax.sharding.AxisType`. Got "
-            f"{axis_types} of type {tuple(type(t) for t in axis_types)}"
-        )
+    for one in axis_types:
+        if type(one) is not AxisType:
+            raise TypeError(
+                f"axis_types passed to {owner} must be of type `jax.sharding.AxisType`. Got "
+                f"{axis_types} of type {tuple(type(t) for t in axis_types)}"
+            )
     if len(axis_names) != len(axis_types):
         raise ValueError(
             "Number of axis names should match the number of axis_types. Got "
@@ -111,7 +112,7 @@ class BaseMesh(Immutable):
 
     def _axes_of_type(self, wanted: AxisType) -> tuple[AxisName, ...]:
         pairs = zip(self.axis_names, self.axis_types, strict=True)
-        return tuple(name for name, axis_type in pairs if axis_type is wanted)
+        return tuple([name for name, axis_type in pairs if axis_type is wanted])
 
     @functools.cached_property
     def auto_axes(self) -> tuple[AxisName, ...]:

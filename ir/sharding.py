@@ -19,7 +19,7 @@ from .device import MEMORY_KINDS, Device, check_memory_kind
 from .diagnostic import fail
 from .interning import InternTable
 from .mesh import AbstractMesh, Mesh
-from .spec import PartitionSpec, parse_axis
+from .spec import UNCONSTRAINED, PartitionSpec, parse_axis
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
 
 __all__ = [
@@ -33,6 +33,7 @@ _CACHED_SHAPES = 1024  # per sharding; programs use far fewer, so the cache is t
 
 _NAMED: InternTable[Any] = InternTable()
 _SINGLE: InternTable[Any] = InternTable()
+_known = _NAMED.entries.get
 
 
 class NamedSharding(Sharding):
@@ -57,6 +58,9 @@ class NamedSharding(Sharding):
 
     mesh: Mesh | AbstractMesh
     spec: PartitionSpec
+    normal_rank: int
+    """The rank of the values whose types hold it as it is (see `normalized_sharding`); -1 where
+    that has to be looked into."""
 
     def __new__(
         cls, mesh: Mesh | AbstractMesh, spec: PartitionSpec, *, memory_kind: str | None = None
@@ -253,6 +257,13 @@ def _make_named(
         put(sharding, "mesh", mesh)
         put(sharding, "spec", spec)
         put(sharding, "memory_kind", memory_kind)
+        put(sharding, "normal_rank", -1)
+        if memory_kind is None and type(mesh) is AbstractMesh:
+            entries = spec.entries
+            used = spec.axes()
+            if UNCONSTRAINED not in entries and (
+                    not used or set(mesh.explicit_axes).issuperset(used)):
+                put(sharding, "normal_rank", len(entries))
         sharding = _NAMED.add(key, sharding)
     if given is not memory_kind:
         # The same object under the key that leaves the memory kind to the default.
@@ -262,8 +273,12 @@ def _make_named(
 
 def named_sharding_abstract(mesh: AbstractMesh, spec: PartitionSpec) -> NamedSharding:
     """The sharding of a type: over an abstract mesh, spec of full rank, no memory kind. Quick."""
-    sharding = _NAMED.get((mesh, spec, None))
-    return sharding if sharding is not None else _make_named(mesh, spec, None)
+    entry = _known((mesh, spec, None))
+    if entry is not None:
+        sharding = entry()
+        if sharding is not None:
+            return sharding
+    return _make_named(mesh, spec, None)
 
 
 class SingleDeviceSharding(Sharding):

@@ -113,9 +113,11 @@ def _show_frozenset(axes: frozenset) -> str:
 
 
 _TABLE: InternTable[Any] = InternTable()
+_known = _TABLE.entries.get
 
 
-def _make(partitions: tuple, unreduced: frozenset, reduced: frozenset) -> PartitionSpec:
+def _make(partitions: tuple, unreduced: frozenset, reduced: frozenset,
+          entries: tuple[Entry, ...] | None = None) -> PartitionSpec:
     """Canonical parts to the one spec that has them."""
     key = (partitions, unreduced, reduced)
     spec = _TABLE.get(key)
@@ -128,7 +130,7 @@ def _make(partitions: tuple, unreduced: frozenset, reduced: frozenset) -> Partit
     put(spec, "partitions", partitions)
     put(spec, "unreduced", unreduced)
     put(spec, "reduced", reduced)
-    put(spec, "entries", tuple(_entry(p) for p in partitions))
+    put(spec, "entries", tuple([_entry(p) for p in partitions]) if entries is None else entries)
     put(spec, "_padded", {})
     put(spec, "_axes", None)
     return _TABLE.add(key, spec)
@@ -286,9 +288,10 @@ class PartitionSpec(Immutable):
         """All axes that split a dimension, in order of dimensions, major first."""
         axes = self._axes
         if axes is None:
-            axes = tuple(
-                name for entry in self.entries if entry is not UNCONSTRAINED for name in entry
-            )
+            axes = ()
+            for entry in self.entries:
+                if entry and entry is not UNCONSTRAINED:
+                    axes += entry
             object.__setattr__(self, "_axes", axes)
         return axes
 
@@ -319,13 +322,18 @@ def spec_from_entries(
     """
     entries = tuple(entries)
     key = (entries, unreduced, reduced)
-    spec = _TABLE.get(key)
-    if spec is not None:
-        return spec
-    partitions = tuple([
-        entry if entry is UNCONSTRAINED or len(entry) > 1 else (entry[0] if entry else None)
-        for entry in entries
-    ])
+    known = _known(key)
+    if known is not None:
+        spec = known()
+        if spec is not None:
+            return spec
+    if entries:
+        partitions = tuple([
+            entry if entry is UNCONSTRAINED or len(entry) > 1 else (entry[0] if entry else None)
+            for entry in entries
+        ])
+    else:
+        partitions = ()
     # Known by its entries too from now on. No other spec has them as partitions, since () and
     # 1-tuples are never canonical.
-    return _TABLE.add(key, _make(partitions, unreduced, reduced))
+    return _TABLE.add(key, _make(partitions, unreduced, reduced, entries))

@@ -188,14 +188,17 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
             raised.mesh, raised.pspec = mesh, spec  # type: ignore[attr-defined]
             raise raised
     for name in used:
-        _check_axis(name, mesh, spec)
+        if name not in mesh.shape:
+            _check_axis(name, mesh, spec)
     if UNCONSTRAINED in spec.entries and AxisType.Auto not in mesh.axis_types:
         raise ValueError(
             f"{spec} cannot contain `P.UNCONSTRAINED` when no mesh axis_types are `Auto`. Got mesh "
             f"axis_types: {mesh.axis_types}"
         )
-    _check_set(mesh, spec, spec.unreduced, "Unreduced")
-    _check_set(mesh, spec, spec.reduced, "Reduced")
+    if spec.unreduced:
+        _check_set(mesh, spec, spec.unreduced, "Unreduced")
+    if spec.reduced:
+        _check_set(mesh, spec, spec.reduced, "Reduced")
 
 
 def _check_set(

@@ -26,6 +26,7 @@ from .diagnostic import fail
 from .dtypes import ExtendedDType, long_name, short_name
 from .errors import IndivisibleError
 from .factor_axes import axis_set
+from .interning import InternTable
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .sharding import NamedSharding, named_sharding_abstract
@@ -324,8 +325,14 @@ def mesh_info(mesh: AbstractMesh) -> str:
     return "({" + ", ".join(f"{k!r}: {tuple(v)}" for k, v in kinds.items()) + "})"
 
 
-_set = object.__setattr__
-_types: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+# The attributes of a type, which its class does not let anybody set.
+_set_shape, _set_dtype, _set_weak_type, _set_sharding, _set_manual, _set_memory_space = (
+    ArrayType.shape.__set__, ArrayType.dtype.__set__, ArrayType.weak_type.__set__,
+    ArrayType.sharding.__set__, ArrayType.manual.__set__, ArrayType.memory_space.__set__)
+_set_entries, _set_text_memo, _set_memo = (
+    ArrayType.entries.__set__, ArrayType._text.__set__, ArrayType.memo.__set__)
+_types: InternTable[ArrayType] = InternTable()
+_known_type = _types.entries.get
 _no_sharding: dict[int, NamedSharding] = {}
 
 
@@ -352,10 +359,11 @@ def array_type(shape: Shape, dtype: Any, weak_type: bool = False,
     """
     if sharding is None:
         sharding = unsharded(len(shape))
-    key = (shape, dtype, weak_type, sharding, manual, memory_space)
-    found = _types.get(key)
-    if found is not None:
-        return found
+    entry = _known_type((shape, dtype, weak_type, sharding, manual, memory_space))
+    if entry is not None:
+        found = entry()
+        if found is not None:
+            return found
     return _make(shape, dtype, weak_type, sharding, manual, memory_space)
 
 
@@ -386,38 +394,48 @@ def checked_type(shape: Any, dtype: Any, weak_type: bool, sharding: Any, manual:
 
 
 def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
-    shape = tuple(int(n) for n in shape)
-    sharding = normalized_sharding(sharding, len(shape))
+    for n in shape:
+        if type(n) is not int:
+            shape = [int(n) for n in shape]
+            break
+    shape = tuple(shape)
+    if sharding.normal_rank != len(shape):
+        sharding = normalized_sharding(sharding, len(shape))
     if isinstance(dtype, type) or isinstance(dtype, str):
         dtype = np.dtype(dtype)
-    key = (shape, dtype, bool(weak_type), sharding, manual, MemorySpace(memory_space))
-    with _lock:
-        found = _types.get(key)
-    if found is not None:
-        return found
+    if type(memory_space) is not MemorySpace:
+        memory_space = MemorySpace(memory_space)
+    weak_type = bool(weak_type)
     entries = sharding.spec.entries
-    _check_divisible(shape, entries, sharding)
-    state_axes = manual.varying | manual.unreduced | manual.reduced
-    if state_axes:
-        manual_axes = set(sharding.mesh.manual_axes)
-        if not all(parse_axis(a)[0] in manual_axes for a in state_axes):
-            raise ValueError(
-                "Axes mentioned in `manual_axis_type` field of ShapedArray should be of type "
-                f"`Manual`. Got axes {_set_text(state_axes)} on mesh {sharding.mesh}")
-        if not manual.varying <= sharding.mesh.shape.keys():       # there are parts of axes
-            whole = axis_set(manual.varying, sharding.mesh.abstract_mesh)
-            if whole != manual.varying:
-                return array_type(shape, dtype, bool(weak_type), sharding, ManualState(
-                    whole, manual.unreduced, manual.reduced), memory_space)
+    for axes in entries:
+        if axes:
+            _check_divisible(shape, entries, sharding)
+            break
+    if manual is not NOT_MANUAL:
+        mesh = sharding.mesh
+        state_axes = manual.varying | manual.unreduced | manual.reduced
+        if not state_axes.issubset(mesh.manual_axes):
+            manual_axes = set(mesh.manual_axes)
+            if not all(parse_axis(a)[0] in manual_axes for a in state_axes):
+                raise ValueError(
+                    "Axes mentioned in `manual_axis_type` field of ShapedArray should be of type "
+                    f"`Manual`. Got axes {_set_text(state_axes)} on mesh {mesh}")
+            if not manual.varying <= mesh.shape.keys():       # there are parts of axes
+                whole = axis_set(manual.varying, mesh.abstract_mesh)
+                if whole != manual.varying:
+                    return array_type(shape, dtype, weak_type, sharding, ManualState(
+                        whole, manual.unreduced, manual.reduced), memory_space)
     self = object.__new__(ArrayType)
-    for name, value in zip(("shape", "dtype", "weak_type", "sharding", "manual", "memory_space"),
-                           key, strict=True):
-        _set(self, name, value)
-    _set(self, "entries", entries)
-    _set(self, "_text", {})
-    _set(self, "memo", {})
-    with _lock:
-        return _types.setdefault(key, self)
+    _set_shape(self, shape)
+    _set_dtype(self, dtype)
+    _set_weak_type(self, weak_type)
+    _set_sharding(self, sharding)
+    _set_manual(self, manual)
+    _set_memory_space(self, memory_space)
+    _set_entries(self, entries)
+    _set_text_memo(self, {})
+    _set_memo(self, {})
+    return _types.add((shape, dtype, weak_type, sharding, manual, memory_space), self)
 
 
 def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
@@ -443,7 +461,7 @@ def normalized_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
                      if isinstance(dim, tuple) else () for dim in entries)
         unreduced, reduced = unreduced & explicit, reduced & explicit
     if kept == spec.entries and mesh is sharding.mesh and sharding.memory_kind is None:
-        return named_sharding_abstract(mesh, spec) if spec.partitions else sharding
+        return sharding
     return named_sharding_abstract(mesh, spec_from_entries(kept, unreduced, reduced))
 
 

@@ -22,7 +22,7 @@ from ..ir.context import STATE, x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import UnexpectedTracerError
-from ..ir.infer import infer
+from ..ir.infer import infer, infer_anew
 from ..ir.location import Location, capture
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
@@ -79,10 +79,20 @@ class Builder:
             types = tuple([a.aval for a in atoms])
         state = STATE
         context = state.abstract_mesh
-        results = op.infer_cache.get((types, context, *params.items()))     # inference_key
+        key = (types, context, *params.items())         # inference_key
+        results = op.infer_cache.get(key)
         location = self.location or capture()
         if results is None:
-            atoms, types, results = self._inferred(op, atoms, types, params, context, location)
+            manual = None
+            for t in types:
+                if t.sharding.spec.reduced or (t.manual is not manual and op.manual is None
+                                               and manual is not None):
+                    atoms, types, results = self._inferred(
+                        op, atoms, types, params, context, location)
+                    break
+                manual = t.manual
+            else:
+                results = infer_anew(op, types, params, context, key)
         if len(results) == 1:
             var = Var(results[0])
             eqn = Equation(op, atoms, (var,), params, location)

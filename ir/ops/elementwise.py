@@ -41,11 +41,23 @@ _CONVERTING = {
 }
 
 
+class _Letters(dict[Kinds, str]):
+    """The letters that numpy has for dtypes of these kinds; those of ml_dtypes have none."""
+
+    def __missing__(self, kinds: Kinds) -> str:
+        letters = {np.floating: "f", np.complexfloating: "c", np.integer: "iu", np.bool_: "b"}
+        found = self[kinds] = "".join([letters.get(kind, "") for kind in kinds])
+        return found
+
+
+_LETTERS = _Letters()
+
+
 # -- checks ---------------------------------------------------------------------------------------
 
 def check_accepted(name: str, t: ArrayType, kinds: Kinds, position: int | None = None) -> None:
     """Raise JAX's TypeError unless the operand's dtype is of one of these kinds."""
-    if any(issubdtype(t.dtype, kind) for kind in kinds):
+    if t.dtype.kind in _LETTERS[kinds] or any(issubdtype(t.dtype, kind) for kind in kinds):
         return
     if t.dtype == float0:
         place = "array" if position is None else f"at position {position}"
@@ -67,7 +79,12 @@ def check_accepted(name: str, t: ArrayType, kinds: Kinds, position: int | None =
 def check_same_dtypes(name: str, types: Sequence[ArrayType]) -> None:
     """Raise JAX's TypeError unless all operands have one dtype."""
     first = types[0].dtype
-    if all(t.dtype == first for t in types) or any(is_extended(t.dtype) for t in types):
+    for t in types:
+        if t.dtype is not first and t.dtype != first:
+            break
+    else:
+        return
+    if any(is_extended(t.dtype) for t in types):
         return
     text = (f"lax.{name} requires arguments to have the same dtypes, got "
             f"{', '.join(long_name(t.dtype) for t in types)}.")
@@ -81,12 +98,15 @@ def check_same_dtypes(name: str, types: Sequence[ArrayType]) -> None:
 
 def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
     """The shape of an elementwise result; JAX's TypeError if the operands do not fit together."""
-    shapes = [t.shape for t in types if t.shape]
-    if not shapes:
-        return ()
-    first = shapes[0]
-    if all(s == first for s in shapes):
+    first: Shape = ()
+    for t in types:
+        if t.shape and t.shape != first:
+            if first:
+                break
+            first = t.shape
+    else:
         return first
+    shapes = [t.shape for t in types if t.shape]
     listed = ", ".join(t.str_short(True) for t in types)
     ranks = {len(s) for s in shapes}
     if len(ranks) > 1:
@@ -163,18 +183,21 @@ def nary_infer(name: str, kinds: Sequence[Kinds],
     known: dict[Any, Any] = {}      # operand dtype -> result dtype
 
     def infer(*types: ArrayType, **params: Any) -> tuple[Shape, Any]:
-        first, *others = types
-        dtype = known.get(first.dtype)
-        if dtype is None or any(t.dtype is not first.dtype for t in others):
-            for i, (t, accepted) in enumerate(zip(types, kinds, strict=True)):
-                check_accepted(name, t, accepted, i)
-            check_same_dtypes(name, types)
-            dtype = known[first.dtype] = first.dtype if result is None else result(first.dtype)
-        shape = first.shape
-        for t in others:
+        first = types[0]
+        given, shape = first.dtype, first.shape
+        dtype, one_shape = known.get(given), True
+        for t in types:
+            if t.dtype is not given:
+                dtype = None
             if t.shape != shape:
-                return broadcast_shapes(name, types), dtype
-        return shape, dtype
+                one_shape = False
+        if dtype is None:
+            for i, (t, accepted) in enumerate(zip(types, kinds, strict=True)):
+                if t.dtype.kind not in _LETTERS[accepted]:
+                    check_accepted(name, t, accepted, i)
+            check_same_dtypes(name, types)
+            dtype = known[given] = given if result is None else result(given)
+        return shape if one_shape else broadcast_shapes(name, types), dtype
     return infer
 
 
