@@ -37,6 +37,7 @@ class Boundary:
                  api: str = "jit") -> None:
         self.in_shardings, self.out_shardings = in_shardings, out_shardings
         self.arguments, self.api = arguments, api
+        self.asks = in_shardings is not None or out_shardings is not None
 
     def check(self) -> None:
         """Raises where there is no mesh for a sharding that was asked for."""

@@ -23,6 +23,7 @@ from ..ir.array import Array
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
+from ..ir.location import SCOPES
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
 from ..ir.phases import phase
@@ -189,17 +190,18 @@ class Jitted:
                     state.mapped_mesh_axes, state.check_vma, process_identity())
         key: tuple[Any, ...] = (in_tree, static, *avals, settings)
         found = None
-        if current_builder() is not None:        # a program of its own, with what it captures
+        if state.interpreter is not None and current_builder() is not None:     # a program of its own, with what it captures
             outermost, key = key, (*key, "nested")
             found = self._traces.get(key) or self._traces.get(outermost)
         else:
             found = self._traces.get(key)
         if found is not None:
             return found
+        unwatched = config.unwatched and not state.overrides
         plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
         names = self.arguments.names_by_position(len(leaves)) if plain else (
             self.arguments.leaf_names(*tree.unflatten(in_tree, leaves)))
-        if config.read("jax_no_tracing"):
+        if not unwatched and config.read("jax_no_tracing"):
             raise RuntimeError(f"re-tracing function {_function_name(self._f)} for "
                                f"`{self._boundary.api}`, but 'no_tracing' is set")
         trees: list[Any] = []
@@ -219,12 +221,15 @@ class Jitted:
             self._check_results(out)
             return out
 
-        with phase("trace") as timed, observing(), named_scopes():
-            program, captured = trace_to_program(
-                flat, avals, name=_function_name(self._f), arg_names=names)
-            timed.equations = len(program.eqns)
+        name = _function_name(self._f)
+        if unwatched and state.phases is None and not SCOPES.path:
+            program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+        else:
+            with phase("trace") as timed, observing(), named_scopes():
+                program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
+                timed.equations = len(program.eqns)
         found = (program, trees[-1], captured)
-        if not any(isinstance(x, Tracer) for x in captured):
+        if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
         return found
 
@@ -257,9 +262,12 @@ class Jitted:
     # -- ahead of time -------------------------------------------------------------------------
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace without running: arguments may be arrays or ShapeDtypeStructs."""
-        args, kwargs, static = self.arguments.split(args, kwargs)
+        static: tuple[Any, ...] = ()
+        if self.arguments.some_static:
+            args, kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten_call(args, kwargs)
-        self._boundary.check()
+        if self._boundary.asks:
+            self._boundary.check()
         program, out_tree, captured = self._trace(leaves, in_tree, static)
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)
         if WATCH.watcher is not None:

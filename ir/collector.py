@@ -25,24 +25,13 @@ class _Pauses:
 _pauses = _Pauses()
 
 
-def _age_young_objects() -> None:
-    """Make what a bulk stage has made old at once: it will stay alive, mostly, and looking through
-    all of it as young objects costs a fifth of the stage. Once so many have been aged that what
-    is garbage among them could matter, all objects are looked through.
-    """
-    if gc.get_freeze_count():
-        return                         # somebody keeps objects out of the collector's sight
-    _pauses.aged += gc.get_count()[0]
-    if _pauses.aged < _FULL_COLLECTION:
-        gc.freeze()
-        gc.unfreeze()                  # puts them into the oldest generation, unlooked at
-    else:
-        _pauses.aged = 0
-        gc.collect()
-
-
 class collector_paused:
-    """Keep the collector off within a `with` block, and then as it was before."""
+    """Keep the collector off within a `with` block, and then as it was before.
+
+    What a bulk stage has made is old at once: it will stay alive, mostly, and looking through all of
+    it as young objects costs a fifth of the stage. Once so many have been aged that what is garbage
+    among them could matter, all objects are looked through.
+    """
 
     __slots__ = ()
 
@@ -57,5 +46,12 @@ class collector_paused:
         with _pauses.lock:
             _pauses.count -= 1
             if _pauses.count == 0 and _pauses.enabled:
-                _age_young_objects()
+                if not gc.get_freeze_count():      # else somebody keeps objects out of its sight
+                    _pauses.aged += gc.get_count()[0]
+                    if _pauses.aged < _FULL_COLLECTION:
+                        gc.freeze()
+                        gc.unfreeze()              # the oldest generation's now, unlooked at
+                    else:
+                        _pauses.aged = 0
+                        gc.collect()
                 gc.enable()

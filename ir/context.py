@@ -154,6 +154,9 @@ class Config:
             "`addressable_data(i)` for `local_shards` and `local_data(i)`.",
     }
 
+    unwatched: bool
+    """Whether no setting, those of a `with` block aside, refuses traces or looks at them."""
+
     def __init__(self) -> None:
         values = dict(self._DEFAULTS)
         values["jax_num_cpu_devices"] = _device_count()
@@ -190,6 +193,8 @@ class Config:
             self._key, values["shardtrace_executor"], values["jax_default_device"]))
         object.__setattr__(self, "_guarded", any(
             v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
+        object.__setattr__(self, "unwatched", not any(
+            values[n] for n in ("jax_no_tracing", "jax_check_tracer_leaks", "shardtrace_debug")))
         object.__setattr__(self, "_usual", not self._guarded and not any(
             values[n] for n in ("jax_disable_jit", "jax_debug_nans", "jax_debug_infs")))
 

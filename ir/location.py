@@ -213,7 +213,7 @@ class _Between(dict[str, bool]):
     """`is_between` of module names, worked out once for each: every capture asks several times."""
 
     def __missing__(self, name: str) -> bool:
-        found = self[name] = is_between(name)
+        found = self[name] = name.partition(".")[0] in _BETWEEN
         return found
 
 

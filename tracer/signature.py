@@ -41,7 +41,8 @@ class Arguments:
             static_argnums, static_argnames, "static")
         self.donate_nums, self.donate_names = self._resolve(
             donate_argnums, donate_argnames, "donate")
-        if not (self.static_nums or self.static_names or self.donate_nums or self.donate_names):
+        self.some_static = bool(self.static_nums or self.static_names)
+        if not (self.some_static or self.donate_nums or self.donate_names):
             return
         both = set(self.static_nums) & set(self.donate_nums)
         if both:
@@ -174,6 +175,11 @@ class Arguments:
 
     def names_by_position(self, count: int) -> tuple[str, ...]:
         """The `leaf_names` of so many arrays."""
+        f = self._f
+        if type(f) is types.FunctionType and not f.__dict__ and not self.static_nums:
+            code = f.__code__
+            if count <= code.co_argcount:
+                return code.co_varnames[:count]
         names = self.positional_names[:count]
         given = len(names)
         return names if given == count else (

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..ir.array import Array
 from ..ir.collector import collector_paused
-from ..ir.context import STATE, x64_enabled
+from ..ir.context import STATE, config, x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import UnexpectedTracerError
@@ -49,7 +49,7 @@ class Builder:
         self.name = name
         self.capture_type = capture_type
         self.keep: list[Any] = []        # objects whose id is a key of const_vars
-        self.parent = parent if isinstance(parent, Builder) else None
+        self.parent = None if parent is None or not isinstance(parent, Builder) else parent
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
         self.const_vars: dict[int, Var] = {}
@@ -406,7 +406,7 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
                 mesh_of_types = v.aval.mesh
                 break
     program = builder.finish(outvars, mesh_of_types, arg_names=arg_names)
-    if leaks.watching():
+    if (state.overrides or not config.unwatched) and leaks.watching():
         del args, results
         leaks.check(builder)
     return program, builder.captured if parent is not None else []

@@ -50,7 +50,8 @@ class _Letters(dict[Kinds, str]):
         return found
 
 
-_LETTERS = _Letters()
+_LETTERS = _Letters({FLOAT: "f", COMPLEX: "c", INTEGER: "iu", INEXACT: "fc", NUMBER: "iufc",
+                     BOOL_OR_INTEGER: "iub", ORDERED: "iufb", ANY: "iufcb"})
 
 
 # -- checks ---------------------------------------------------------------------------------------
