@@ -55,35 +55,37 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
         raw = [raw]
     if not raw or isinstance(raw[0], ArrayType):   # ops with subprograms know their whole types
         return tuple(raw)
-    weak, usual, manual = bool(types), op.manual is None, NOT_MANUAL
+    weak, usual, manual = bool(types), True, NOT_MANUAL
     if types:
         manual = types[0].manual
         for t in types:
             weak = weak and t.weak_type
-            if t.manual is not manual or t.memory_space is not DEVICE:
+            if t.memory_space is not DEVICE or (t.manual is not manual and op.manual is None):
                 usual = False
-        if manual is not NOT_MANUAL and (manual.unreduced or manual.reduced):
+        if manual is not NOT_MANUAL and op.manual is None and (manual.unreduced or manual.reduced):
             usual = False
-    if usual:       # what varies, and where values are, is with the results as with the operands
-        sharding = None
-        if single and op.rule == "... -> ..." and op.explicit == "join":
-            shape, dtype = raw[0][:2]
+    if single and usual:       # what varies, and where it is, is with the result as with operands
+        sharding, elementwise = None, op.rule == "... -> ..." and op.explicit == "join"
+        shape, dtype = raw[0][:2]
+        if elementwise:
             sharding = _shared_sharding(op, types, shape, params, context)
-        elif single:
-            shape, dtype = tuple(raw[0][0]), raw[0][1]
-        if single and sharding is None:
+        elif type(shape) is not tuple:
+            shape = tuple(shape)
+        if sharding is None:
             mesh = _whole_mesh(op, types, params, context)
             if mesh is not None:
                 sharding = unsharded(len(shape), mesh)
         if sharding is not None:
+            if op.manual is not None:
+                (manual,) = op.manual(op, types, params)
             if len(raw[0]) > 2:
                 weak = raw[0][2]
             for t in types:                 # an operand may have this type
                 if (t.dtype is dtype and t.weak_type is weak and t.shape == shape
-                        and t.sharding is sharding):
+                        and t.sharding is sharding and t.manual is manual):
                     return (t,)
             return (array_type(shape, dtype, weak, sharding, manual),)
-    usual = usual and manual is NOT_MANUAL
+    usual = usual and manual is NOT_MANUAL and op.manual is None
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
     try:

@@ -15,8 +15,6 @@ is made, because what is open or local is not part of the type (Auto) or is in t
 from __future__ import annotations
 
 import operator
-import threading
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,10 +30,13 @@ from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import PartitionSpec, parse_axis, spec_from_entries
 
-_lock = threading.RLock()   # re-entrant: the garbage collector may run any code while it is held
 _EMPTY: frozenset[str] = frozenset()
 Shape = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]
+
+
+_states: InternTable[Any] = InternTable()
+_known_state = _states.entries.get
 
 
 class ManualState:
@@ -49,7 +50,6 @@ class ManualState:
     """
 
     __slots__ = ("__weakref__", "reduced", "unreduced", "varying")
-    _table: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
     varying: frozenset[str]
     unreduced: frozenset[str]
     reduced: frozenset[str]
@@ -61,7 +61,8 @@ class ManualState:
     def __new__(cls, varying: Iterable[str] = _EMPTY, unreduced: Iterable[str] = _EMPTY,
                 reduced: Iterable[str] = _EMPTY) -> ManualState:
         key = (frozenset(varying), frozenset(unreduced), frozenset(reduced))
-        self = cls._table.get(key)
+        entry = _known_state(key)
+        self = None if entry is None else entry()
         if self is None:
             for name, other in (("unreduced", key[1]), ("reduced", key[2])):
                 if key[0] & other:
@@ -71,13 +72,12 @@ class ManualState:
             if key[1] & key[2]:
                 raise ValueError("unreduced and reduced cannot have common mesh axes. Got "
                                  f"unreduced={_set_text(key[1])} and reduced={_set_text(key[2])}")
-            with _lock:
-                self = cls._table.get(key)
-                if self is None:
-                    self = object.__new__(cls)
-                    for name, axes in zip(("varying", "unreduced", "reduced"), key, strict=True):
-                        object.__setattr__(self, name, axes)
-                    cls._table[key] = self
+            new = object.__new__(ManualState)
+            put = object.__setattr__
+            put(new, "varying", key[0])
+            put(new, "unreduced", key[1])
+            put(new, "reduced", key[2])
+            self = _states.add(key, new)
         return self
 
     @property

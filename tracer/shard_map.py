@@ -19,6 +19,7 @@ from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
 from ..ir.ops.manual import manual_mesh
+from ..ir.pytree import PLAIN_LEAVES
 from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
@@ -34,9 +35,13 @@ from .shard_map_specs import (
     leaf_names,
     leave,
     out_specs_of,
+    plain_specs,
 )
 from .sharding_functions import traced_or_run
 from .staging import Builder, current_builder, record_mesh, trace_to_program
+from .tracer import Tracer
+
+_ONE = tree.structure(0)
 
 
 def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = Infer,
@@ -146,14 +151,21 @@ class _Region:
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
         axes = _manual_axes(mesh, self.axis_names, STATE.mapped_mesh_axes)
-        for spec in tree.leaves(self.out_specs):
+        given_out = self.out_specs
+        for spec in (given_out,) if type(given_out) is PartitionSpec else tree.leaves(given_out):
             if isinstance(spec, PartitionSpec):
                 check_pending("out_specs", spec, mesh, axes)
-        leaves, treedef = tree.flatten(args)
-        if current_builder() is None and isinstance(self.given_mesh, AbstractMesh) and (
+        leaves, treedef, static, builder = list(args), None, (), current_builder()
+        specs = None
+        if PLAIN_LEAVES.issuperset(map(type, args)):
+            specs = plain_specs(self.in_specs, len(args), axes)
+        if specs is None:
+            leaves, treedef = tree.flatten(args)
+        if builder is None and isinstance(self.given_mesh, AbstractMesh) and (
                 STATE.mesh.empty):
             check_concrete(leaves, self.given_mesh)
-        specs, static = in_specs_of(self.in_specs, args, leaves, treedef, mesh, axes)
+        if specs is None:
+            specs, static = in_specs_of(self.in_specs, args, leaves, treedef, mesh, axes)
         names, dynamic = leaf_names(self.f, len(args), treedef), leaves
         if any(static):
             dynamic = [x for x, s in zip(leaves, static, strict=True) if not s]
@@ -168,6 +180,8 @@ class _Region:
                 record_mesh(STATE.mesh)
 
             def rebuild(blocks: Sequence[Any]) -> Any:
+                if treedef is None:
+                    return blocks
                 if len(blocks) == len(leaves):
                     return tree.unflatten(treedef, blocks)
                 rest = iter(blocks)
@@ -178,9 +192,13 @@ class _Region:
             result.append(more)
             return outs
 
-        outs = traced_or_run(self.name, run, *dynamic,
-                             shardings=lambda: self._shardings(result[-1][1]))
-        return tree.unflatten(result[-1][0], outs)
+        if builder is not None and not builder.at_once:
+            outs = run(*dynamic)
+        else:
+            outs = traced_or_run(self.name, run, *dynamic,
+                                 shardings=lambda: self._shardings(result[-1][1]))
+        out_tree = result[-1][0]
+        return outs[0] if out_tree is _ONE else tree.unflatten(out_tree, outs)
 
     def _bind(self, values: list[Any], specs: Specs, names: tuple[str, ...], mesh: AbstractMesh,
               axes: frozenset[str], rebuild: Callable[[Sequence[Any]], Any]
@@ -193,14 +211,20 @@ class _Region:
         def body(*blocks: Any) -> list[Any]:
             nonlocal wanted
             results = self.f(*rebuild(blocks))
-            outs, out_tree = tree.flatten(results)
-            trees.append(out_tree)
-            wanted = out_specs_of(self.out_specs, results, out_tree, mesh, axes)
+            known = plain_specs(self.out_specs, 1, axes) if type(results) is Tracer else None
+            if known is not None and type(self.out_specs) is PartitionSpec:
+                outs, wanted = [results], known
+                trees.append(_ONE)
+            else:
+                outs, out_tree = tree.flatten(results)
+                trees.append(out_tree)
+                wanted = out_specs_of(self.out_specs, results, out_tree, mesh, axes)
             return leave(self.name, outs, wanted, mesh, axes, results, self.check_vma)
 
         outer_check, STATE.check_vma = STATE.check_vma, self.check_vma
         outer_names = STATE.named_axes
-        STATE.named_axes = tuple((n, size) for n, size in outer_names if n not in axes)
+        if outer_names:
+            STATE.named_axes = tuple([(n, size) for n, size in outer_names if n not in axes])
         try:
             program, captured = trace_to_program(
                 body, local, name=self.name, arg_names=names, mesh=inner,

@@ -1,7 +1,6 @@
 """What shard_map refuses: specs that do not fit arguments or results, in JAX's words."""
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,7 +50,7 @@ def check_pending(what: str, spec: PartitionSpec, mesh: AbstractMesh, axes: froz
 
 def check_ranks(function: str, types: Types, specs: Specs, names: Sequence[str]) -> None:
     bad = [(i, t, s) for i, (t, s) in enumerate(zip(types, specs, strict=True))
-           if len(s.entries) > t.ndim]
+           if len(s.entries) > len(t.shape)]
     if not bad:
         return
     lines = []
@@ -75,7 +74,9 @@ def check_divisible(function: str, types: Types, specs: Specs, names: Sequence[s
     lines = []
     for i, (t, s) in enumerate(zip(types, specs, strict=True)):
         for d, (n, dim) in enumerate(zip(t.shape, s.entries, strict=False)):
-            parts = math.prod(mesh.axis_size(a) for a in dim)
+            parts = 1
+            for a in dim:
+                parts *= mesh.axis_size(a)
             if n % parts:
                 over = (f"mesh axis '{dim[0]}' (of size {parts})" if len(dim) == 1 else
                         f"mesh axes {dim} (of total size {parts})")

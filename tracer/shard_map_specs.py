@@ -14,7 +14,7 @@ from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import OPS
 from ..ir.ops.manual import entering_type
 from ..ir.sharding import NamedSharding, named_sharding_abstract
-from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree
 from .shard_map_checks import (
@@ -53,6 +53,26 @@ def _is_spec(x: Any) -> bool:
 
 
 # -- arguments -------------------------------------------------------------------------------------
+
+def plain_specs(prefix: Any, count: int, axes: Axes) -> Specs | None:
+    """The specs of so many arrays by position, where each has its own, or one is for all, and they
+    just name Manual axes; None where that has to be looked into."""
+    if type(prefix) is PartitionSpec:
+        specs: Specs = (prefix,) * count
+    elif type(prefix) is tuple and len(prefix) == count:
+        specs = prefix
+    else:
+        return None
+    for s in specs:
+        if type(s) is not PartitionSpec or s.unreduced or s.reduced:
+            return None
+        used = s.axes()
+        if used and (not axes.issuperset(used) or len(used) > 1 and len({*used}) < len(used)):
+            return None
+        if UNCONSTRAINED in s.entries:
+            return None
+    return specs
+
 
 def in_specs_of(prefix: Any, args: tuple[Any, ...], leaves: list[Any], structure: tree.PyTreeDef,
                 mesh: AbstractMesh, axes: Axes) -> tuple[Specs, tuple[bool, ...]]:
@@ -201,12 +221,14 @@ def entered(function: str, values: list[Any], specs: Specs, names: Sequence[str]
 def _reshard_target(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh, axes: Axes
                     ) -> NamedSharding | None:
     """Over Explicit axes a spec must equal the argument's type, or be got by a reshard to this."""
-    explicit = [a for a in mesh.axis_names
-                if a in axes and mesh.axis_type(a) is AxisType.Explicit]
+    own = t.sharding.spec
+    entries = s.entries + ((),) * (len(t.shape) - len(s.entries))
+    if t.entries == entries and s.unreduced == own.unreduced and s.reduced == own.reduced:
+        return None
+    explicit = [a for a in mesh.explicit_axes if a in axes]
     if not explicit:
         return None
     whole = axes == frozenset(mesh.axis_names) and len(explicit) == len(axes)
-    entries = s.entries + ((),) * (t.ndim - len(s.entries))
     have = tuple(tuple(a for a in dim if a in axes) for dim in t.entries)
     same_sets = s.unreduced == t.spec.unreduced and s.reduced == t.spec.reduced
     if whole and not (have == entries and same_sets):
@@ -230,8 +252,12 @@ def _reshard_target(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh, axes: Ax
         tuple(e + r for e, r in zip(entries, rest, strict=True))))
 
 
-def leaf_names(f: Callable[..., Any], count: int, structure: tree.PyTreeDef) -> tuple[str, ...]:
-    """The paths of the leaves of `count` arguments: parameter names, or `args[i]`."""
+def leaf_names(f: Callable[..., Any], count: int, structure: tree.PyTreeDef | None
+               ) -> tuple[str, ...]:
+    """The paths of the leaves of `count` arguments: parameter names, or `args[i]`.
+
+    structure: that of the arguments; None where each is an array.
+    """
     plain = plain_function(f)
     if plain is not None:
         code = plain.__code__
@@ -245,6 +271,8 @@ def leaf_names(f: Callable[..., Any], count: int, structure: tree.PyTreeDef) -> 
             parameters = []
         known = tuple([f"args[{i}]" if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) else p.name
                        for i, p in enumerate(parameters)])
+    if structure is None:
+        return (*known[:count], *[f"args[{i}]" for i in range(len(known), count)])
     return _paths(known[:count], structure)
 
 
@@ -278,6 +306,14 @@ def leave(name: str, outs: list[Any], specs: Specs, mesh: AbstractMesh, axes: Ax
           results: Any, check_vma: bool) -> list[Any]:
     """Results as they leave the region of the function `name`: cast to what their specs say."""
     types = tuple([typeof(x) for x in outs])
+    for t, s in zip(types, specs, strict=True):
+        m, used = t.manual, s.axes()
+        if (m.unreduced or m.reduced or s.unreduced or s.reduced or len(used) != len(m.varying)
+                or not m.varying.issuperset(used) or len(s.entries) > len(t.shape)):
+            break       # there is more to say than that it varies over the axes it is cut over
+    else:
+        if check_vma:
+            return outs
     if _leave_as_they_are(types, specs, mesh, axes, check_vma):
         return outs
     paths = paths_of(results)

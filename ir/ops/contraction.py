@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostic import fail
-from ..dtypes import finfo, iinfo, is_narrow_float, issubdtype
+from ..dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, Op, Sample, defop
@@ -44,7 +44,7 @@ DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]   # contracting, batch;
 
 def free_dims(ndim: int, contracting: Sequence[int], batch: Sequence[int]) -> Dims:
     """Dimensions that only one operand has."""
-    return tuple(d for d in range(ndim) if d not in contracting and d not in batch)
+    return tuple([d for d in range(ndim) if d not in contracting and d not in batch])
 
 
 # -- shape and dtype -------------------------------------------------------------------------------
@@ -79,6 +79,26 @@ def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) ->
             reject(TypeError, types, f"{name} requires {text}, got {sizes[0]} and {sizes[1]}.")
 
 
+def _result_shape(lhs: Shape, rhs: Shape, numbers: DotNumbers) -> Shape | None:
+    """The shape of the result; None where `check_dot` has to see whether the numbers fit."""
+    (lc, rc), (lb, rb) = numbers
+    m, n, batched = len(lhs), len(rhs), len(lb)
+    if len(lc) != len(rc) or batched != len(rb):
+        return None
+    left, right = {*lb, *lc}, {*rb, *rc}
+    if len(left) != batched + len(lc) or len(right) != len(left):
+        return None
+    for d, e in zip((*lb, *lc), (*rb, *rc), strict=True):
+        if not (0 <= d < m and 0 <= e < n and lhs[d] == rhs[e]):
+            return None
+    shape = [lhs[d] for d in range(m) if d not in left]
+    shape += [rhs[d] for d in range(n) if d not in right]
+    return (*[lhs[d] for d in lb], *shape) if batched else tuple(shape)
+
+
+_NUMBERS = frozenset(ALL_DTYPES)
+
+
 @functools.cache
 def _rank(dtype: np.dtype) -> tuple:
     """Order of dtypes in a product of two: complex, exponent, mantissa, bits, signed."""
@@ -97,6 +117,8 @@ def bits(dtype: np.dtype) -> int:
 
 def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.dtype:
     """The result dtype, as XLA has it: the wider operand's, or the preferred one."""
+    if lhs.dtype is rhs.dtype and lhs.dtype in _NUMBERS and preferred in (None, lhs.dtype):
+        return lhs.dtype
     a, b = _rank(lhs.dtype), _rank(rhs.dtype)
     if a == b and lhs.dtype != rhs.dtype:
         reject(TypeError, [lhs, rhs], f"{name} argument type error: {lhs.dtype}, {rhs.dtype}")
@@ -113,10 +135,13 @@ def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.d
 
 def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, precision: Any,
            preferred_element_type: Any, out_sharding: Any) -> tuple:
-    check_dot("dot_general", lhs, rhs, dimension_numbers)
-    (lc, rc), (lb, rb) = dimension_numbers
-    shape = (*(lhs.shape[d] for d in lb), *(lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)),
-             *(rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)))
+    shape = _result_shape(lhs.shape, rhs.shape, dimension_numbers)
+    if shape is None:
+        check_dot("dot_general", lhs, rhs, dimension_numbers)
+        (lc, rc), (lb, rb) = dimension_numbers
+        shape = (*[lhs.shape[d] for d in lb],
+                 *[lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)],
+                 *[rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)])
     return shape, dot_dtype("lax.dot_general", lhs, rhs, preferred_element_type)
 
 
@@ -157,14 +182,25 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     lhs, rhs = types
     (lc, rc), (lb, rb) = params["dimension_numbers"]
     wanted = params["out_sharding"]
-    left = tuple(lhs.spec.partitions[d] for d in lc)
-    right = tuple(rhs.spec.partitions[d] for d in rc)
+    split_left, split_right = lhs.sharding.spec.partitions, rhs.sharding.spec.partitions
+    left = tuple([split_left[d] for d in lc])
+    right = tuple([split_right[d] for d in rc])
     if wanted is not None:
         if wanted.spec.unreduced:
             _check_unreduced(types, left, right, wanted)
         return [wanted]
-    left_batch = tuple(lhs.spec.partitions[d] for d in lb)
-    right_batch = tuple(rhs.spec.partitions[d] for d in rb)
+    left_batch = tuple([split_left[d] for d in lb]) if lb else ()
+    right_batch = tuple([split_right[d] for d in rb]) if rb else ()
+    if left_batch != right_batch or left != right or left.count(None) != len(left):
+        _check_consistent(types, left, right, left_batch, right_batch, lc, len(shapes[0]))
+    lf, rf = free_dims(len(split_left), lc, lb), free_dims(len(split_right), rc, rb)
+    return [(*[lhs.entries[d] for d in (*lb, *lf)], *[rhs.entries[d] for d in rf])]
+
+
+def _check_consistent(types: Sequence[ArrayType], left: tuple, right: tuple, left_batch: tuple,
+                      right_batch: tuple, contracting: Dims, ndim: int) -> None:
+    """Raise unless specs of paired dimensions go together; warn where the result loses one."""
+    lhs = types[0]
     label = f"operands are {short_list(types)}"
     fix = "bring one operand to the other's spec with `reshard`"
     if _differ(left_batch, right_batch):
@@ -177,23 +213,20 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
              "dot_general requires contracting dimensions to have consistent sharding, got "
              f"{left} and {right}.", code="sharding-conflict", label=label, help=fix)
     if any(a is not None and b is not None for a, b in zip(left, right, strict=True)):
-        axes = ", ".join(repr(a) for d in lc for a in lhs.entries[d])
+        axes = ", ".join(repr(a) for d in contracting for a in lhs.entries[d])
         fail(ShardingTypeError,
              "Contracting dimensions are sharded and it is ambiguous how the output should be "
              "sharded. Please specify the output sharding via the `out_sharding` parameter. Got "
              f"lhs_contracting_spec={left} and rhs_contracting_spec={right}",
              code="ambiguous-contraction", label=label,
              notes=(f"each device along {axes} would hold a part of the sum",),
-             help=(f"sum now: `out_sharding=P({', '.join(['None'] * len(shapes[0]))})`",
+             help=(f"sum now: `out_sharding=P({', '.join(['None'] * ndim)})`",
                    f"sum later: `out_sharding=P(..., unreduced={{{axes}}})`"))
     if any(a is None and b is not None for a, b in zip(left_batch, right_batch, strict=True)):
         warnings.warn(
             f"dot_general of {short_list(types)}: the lhs batch dimensions are not split as the "
             "rhs ones are, and the result follows lhs. Reshard lhs to the batch spec of rhs to "
-            "keep the result split.", stacklevel=2)
-    lf, rf = free_dims(lhs.ndim, lc, lb), free_dims(rhs.ndim, rc, rb)
-    return [(*(lhs.entries[d] for d in lb), *(lhs.entries[d] for d in lf),
-             *(rhs.entries[d] for d in rf))]
+            "keep the result split.", stacklevel=3)
 
 
 def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -8,7 +8,6 @@ directions; the user's side is in tracer/shard_map.py.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 from ..mesh import AbstractMesh, AxisType
@@ -16,13 +15,16 @@ from ..op import Op, defop
 from ..rule import FactorRule
 from ..sharding import named_sharding_abstract
 from ..spec import PartitionSpec, spec_from_entries
-from ..types import ArrayType, ManualState, array_type
+from ..types import NOT_MANUAL, ArrayType, ManualState, Shape, array_type
 
 
 @functools.lru_cache(maxsize=256)
 def manual_mesh(mesh: AbstractMesh, axes: frozenset[str]) -> AbstractMesh:
     """`mesh` with these axes Manual, as the body of a shard_map sees it."""
-    return mesh.update_axis_types({a: AxisType.Manual for a in mesh.axis_names if a in axes})
+    types = [AxisType.Manual if a in axes else kind
+             for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True)]
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, tuple(types),
+                        abstract_device=mesh.abstract_device)
 
 
 def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
@@ -40,19 +42,28 @@ def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
 
 def _entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
                    check_vma: bool) -> ArrayType:
-    entries = spec.entries + ((),) * (t.ndim - len(spec.entries))
-    shape = tuple(n // math.prod(mesh.axis_size(a) for a in dim)
-                  for n, dim in zip(t.shape, entries, strict=True))
-    inner = manual_mesh(mesh, axes)
-    rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
-    sharding = named_sharding_abstract(inner, spec_from_entries(
-        rest, t.spec.unreduced - axes, t.spec.reduced - axes))
-    state = ManualState()
+    named, outer = spec.axes(), t.sharding.spec
+    shape = _times(t.shape, spec, mesh, whole=False) if named else t.shape
+    rest = t.entries
+    if outer.axes():
+        rest = tuple([tuple([a for a in dim if a not in axes]) for dim in rest])
+    sharding = named_sharding_abstract(manual_mesh(mesh, axes), spec_from_entries(
+        rest, outer.unreduced - axes, outer.reduced - axes))
+    state, m = NOT_MANUAL, t.manual
     if check_vma:
-        varying = frozenset(a for dim in entries for a in dim)
-        state = ManualState((t.varying | varying) - spec.unreduced - spec.reduced,
-                            t.manual.unreduced | spec.unreduced, t.manual.reduced | spec.reduced)
+        state = ManualState(m.varying.union(named) - spec.unreduced - spec.reduced,
+                            m.unreduced | spec.unreduced, m.reduced | spec.reduced)
     return array_type(shape, t.dtype, t.weak_type, sharding, state, t.memory_space)
+
+
+def _times(shape: Shape, spec: PartitionSpec, mesh: AbstractMesh, whole: bool) -> Shape:
+    """The shape of the whole value that blocks of this shape make up; else that of the blocks."""
+    sizes = list(shape)
+    for d, dim in enumerate(spec.entries):
+        for a in dim:
+            n = mesh.axis_size(a)
+            sizes[d] = sizes[d] * n if whole else sizes[d] // n
+    return tuple(sizes)
 
 
 def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
@@ -67,12 +78,13 @@ def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: fr
 
 def _leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
                   ) -> ArrayType:
-    entries = spec.entries + ((),) * (t.ndim - len(spec.entries))
-    shape = tuple(n * math.prod(mesh.axis_size(a) for a in dim)
-                  for n, dim in zip(t.shape, entries, strict=True))
-    joined = tuple(a + b for a, b in zip(entries, t.entries, strict=True))
+    outer = t.sharding.spec
+    shape, joined = _times(t.shape, spec, mesh, whole=True), t.entries
+    if spec.axes():
+        entries = spec.entries + ((),) * (len(shape) - len(spec.entries))
+        joined = tuple([a + b for a, b in zip(entries, joined, strict=True)])
     sharding = named_sharding_abstract(mesh, spec_from_entries(
-        joined, t.spec.unreduced | spec.unreduced, t.spec.reduced | spec.reduced))
+        joined, outer.unreduced | spec.unreduced, outer.reduced | spec.reduced))
     m = t.manual
     state = ManualState(m.varying - axes, m.unreduced - axes, m.reduced - axes)
     return array_type(shape, t.dtype, t.weak_type, sharding, state, t.memory_space)
@@ -81,8 +93,8 @@ def _leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
 def _infer(*types: ArrayType, jaxpr: Any, out_specs: tuple[PartitionSpec, ...],
            mesh: AbstractMesh, manual_axes: frozenset[str], **params: Any
            ) -> list[ArrayType]:
-    return [leaving_type(t, s, mesh, manual_axes)
-            for t, s in zip(jaxpr.out_avals, out_specs, strict=True)]
+    return [leaving_type(v.aval, s, mesh, manual_axes)
+            for v, s in zip(jaxpr.outvars, out_specs, strict=True)]
 
 
 def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.array import Array
 from ...ir.ops.arithmetic import mul_p
 from ...ir.ops.contraction import dot_general_p
 from ...ir.sharding import NamedSharding, named_sharding_abstract
@@ -68,10 +69,25 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
                     output_sharding(out_sharding, "dot_general", ndim))
 
 
-@composed
 def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
     """Matrix product over the last two dimensions; leading dimensions broadcast, vectors are rows
     or columns."""
+    if (isinstance(a, Array) and isinstance(b, Array) and precision is None
+            and preferred_element_type is None and out_sharding is None):
+        ta, tb = a.aval, b.aval
+        m, n, dtype = len(ta.shape), len(tb.shape), ta.dtype
+        if 0 < m < 3 and 0 < n < 3 and dtype is tb.dtype and not ta.weak_type and not tb.weak_type:
+            return dot_general_p.bind(
+                a, b, dimension_numbers=(((m - 1,), (0,)), ((), ())),
+                precision=canonicalize_precision(None), preferred_element_type=dtype,
+                out_sharding=None)
+    return _matmul(a, b, precision=precision, preferred_element_type=preferred_element_type,
+                   out_sharding=out_sharding)
+
+
+@composed
+def _matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
+    """`matmul` of any two operands."""
     check_arraylike("matmul", a, b)
     a, b = unwrapped(a), unwrapped(b)
     shapes = shape_of(a), shape_of(b)

@@ -52,7 +52,7 @@ def canonicalize_precision(precision: Any) -> Any:
     None means the setting `jax_default_matmul_precision`.
     """
     if precision is None:
-        precision = config.jax_default_matmul_precision
+        precision = config.read("jax_default_matmul_precision")
         if precision is None:
             return None
     if isinstance(precision, (DotAlgorithm, DotAlgorithmPreset)):

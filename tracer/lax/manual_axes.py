@@ -28,6 +28,8 @@ Axes = tuple[str, ...]
 # -- axes ------------------------------------------------------------------------------------------
 
 def axes_of(name: Any) -> Axes:
+    if type(name) is str:
+        return (name,)
     if isinstance(name, (tuple, list)):
         return tuple(name)
     if isinstance(name, (set, frozenset)):
@@ -64,8 +66,8 @@ def bound_sizes(axes: Axes, function: str, plain: bool = False) -> tuple[int, ..
 @functools.lru_cache(maxsize=1024)
 def _manual_sizes(mesh: AbstractMesh, axes: Axes) -> tuple[int, ...] | None:
     """The sizes of Manual axes of a mesh; None if one of them is none."""
-    manual = mesh.manual_axes
-    return tuple([mesh.axis_size(a) for a in axes]) if all([a in manual for a in axes]) else None
+    manual, sizes = mesh.manual_axes, mesh.shape
+    return tuple([sizes[a] for a in axes]) if set(axes).issubset(manual) else None
 
 
 def vmapped_axes(axes: Axes) -> Axes:
@@ -137,14 +139,14 @@ def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
 
 @functools.lru_cache(maxsize=1024)
 def _states(m: ManualState, axes: Axes) -> frozenset[str]:
-    def one(a: str) -> str:
-        return ("varying" if a in m.varying else "unreduced" if a in m.unreduced
-                else "reduced" if a in m.reduced else "invarying")
-    return frozenset(map(one, axes))
+    return frozenset(["varying" if a in m.varying else "unreduced" if a in m.unreduced
+                      else "reduced" if a in m.reduced else "invarying" for a in axes])
 
 
 def common_state(x: Any, axes: Axes, function: str) -> str:
     t = typeof(x)
+    if axes and t.manual.varying.issuperset(axes):
+        return "varying"
     states = _states(t.manual, axes)
     if len(states) > 1:
         fail(ValueError, f"jax.lax.{function} can only accept axis_name which corresponds to one "
@@ -165,7 +167,7 @@ def as_varying(x: Any, axes: Axes) -> Any:
     """`x`, regarded as varying over all of `axes` (but for the vmapped ones)."""
     if not STATE.check_vma:
         return x
-    have = typeof(x).varying
+    have = typeof(x).manual.varying
     if have.issuperset(axes):
         return x
     missing = tuple([a for a in other_axes(axes) if a not in have])

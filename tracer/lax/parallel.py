@@ -57,7 +57,9 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
         if axis_index_groups is not None:
             n = len(axis_index_groups[0])
         return tree.map(lambda leaf: leaf * n if not isinstance(leaf, bool) else int(leaf) * n, x)
-    groups = groups_of(axes, axis_index_groups, axis_size_of(axes, "psum"), typed=False)
+    size, groups = axis_size_of(axes, "psum"), None
+    if axis_index_groups is not None:
+        groups = groups_of(axes, axis_index_groups, size, typed=False)
     vmapped, others = vmapped_axes(axes), other_axes(axes)
 
     def one(leaf: Any) -> Any:
