@@ -31,7 +31,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .context import STATE
-from .rule import FactorRule, make_rule
+from .rule import FactorRule, Pattern, rule_of_text
 from .types import ArrayType, Shape
 
 
@@ -130,18 +130,21 @@ class Op:
     def factor_rule(self, operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...],
                     params: dict[str, Any]) -> FactorRule:
         """The factor rule of an equation with these shapes and params."""
-        key = (operand_shapes, result_shapes, params_key(params))
+        rule = self.rule
+        if rule.__class__ is str:             # one for all params, and for all ops of this text
+            return rule_of_text(rule, operand_shapes, result_shapes)  # type: ignore[arg-type]
+        key = (operand_shapes, result_shapes, *params.items())
         found = self._rule_cache.get(key)
         if found is None:
-            rule = self.rule
-            if callable(rule):
-                rule = rule(operand_shapes, result_shapes, **params)
-            if isinstance(rule, str):
-                rule = make_rule(rule, operand_shapes, result_shapes)
+            found = rule(operand_shapes, result_shapes, **params)  # type: ignore[operator]
+            if found.__class__ is Pattern:
+                found = found.rule(operand_shapes, result_shapes)
+            elif found.__class__ is str:
+                found = rule_of_text(found, operand_shapes, result_shapes)
             if len(self._rule_cache) > 50_000:
                 self._rule_cache.clear()
-            self._rule_cache[key] = found = rule  # type: ignore[assignment]
-        return found  # type: ignore[return-value]
+            self._rule_cache[key] = found
+        return found
 
     def linear_sets(self, count: int, types: Sequence[ArrayType] = (),
                     params: Mapping[str, Any] | None = None) -> tuple[tuple[int, ...], ...]:
@@ -197,7 +200,7 @@ def defop(name: str, *, infer: Callable[..., Any], rule: str | Callable[..., Any
     infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
       `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
       defaults to "all operands are weak" (False without operands).
-    rule: text, or (operand_shapes, result_shapes, **params) -> text or FactorRule.
+    rule: text, or (operand_shapes, result_shapes, **params) -> text, Pattern or FactorRule.
     evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
       `lead` leading device dimensions (each of full size or 1); params count dimensions from the
       local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as

@@ -18,20 +18,24 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
 Map = tuple[Dim, ...]            # the dimensions of one operand or result
+Split = str | tuple[str, ...]    # factors of a dimension by name: one, or a tuple of other than one
+Kind = tuple[str, str, bool, tuple[Any, ...]]      # kind, operator, blocked, and the halo's window
 
 PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED = (
     "pass", "reduce", "halo", "replicate", "scan", "indexed", "ordered")
 KINDS = (PASS, REDUCE, HALO, REPLICATE, SCAN, INDEXED, ORDERED)
+_SPLITTABLE = frozenset((
+    (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"), (ORDERED, "columns")))
 REDUCERS = ("sum", "max", "min", "prod", "and", "or", "xor", "argmax", "argmin")
 
 
-@dataclass(frozen=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class Factor:
     """One factor: its name, size, kind, and for reductions and scans the combining operator.
 
@@ -43,37 +47,44 @@ class Factor:
     stay split, but where the operator says how: "mirror" for blocks that change places, "joined"
     for operands one after the other.
     spread: source rows lie so far apart, with nothing in between.
+
+    What follows from these: splittable, whether the local op may run with this factor sharded, its
+    emitter or a reduction doing the rest (a scan exchanges totals, `indexed(sum)` leaves a pending
+    sum of what each device owns, in `indexed(own)` each writes what it owns, `ordered(top)` merges
+    the best of each block, `ordered(columns)` sorts blocks as columns); leaves_sum, whether the
+    result is a pending sum over the axes of this factor; reducer, the monoid of the reduction that
+    a split leaves to be done at once, "" for none.
     """
     name: str
     size: int
-    kind: str = PASS
-    operator: str = ""
-    blocked: bool = False
-    offset: int = 0
-    reach: int = 0
-    stride: int = 1
-    valid: tuple[int, int] | None = None
-    spread: int = 1
+    kind: str
+    operator: str
+    blocked: bool
+    offset: int
+    reach: int
+    stride: int
+    valid: tuple[int, int] | None
+    spread: int
+    splittable: bool = field(compare=False, repr=False)
+    leaves_sum: bool = field(compare=False, repr=False)
+    reducer: str = field(compare=False, repr=False)
 
-    @property
-    def splittable(self) -> bool:
-        """May the local op run with this factor sharded, its emitter or a reduction doing the rest?
-
-        A scan exchanges totals, `indexed(sum)` leaves a pending sum of what each device owns, in
-        `indexed(own)` each writes what it owns, `ordered(top)` merges the best of each block,
-        `ordered(columns)` sorts blocks as columns.
-        """
-        if self.kind in (PASS, SCAN):
-            return True
-        if self.kind == HALO:
-            return self.reach > 0 or self.operator in ("mirror", "joined")
-        if self.kind == REDUCE:
-            return True
-        return (self.kind, self.operator) in (
-            (INDEXED, "sum"), (INDEXED, "own"), (ORDERED, "top"), (ORDERED, "columns"))
+    def __init__(self, name: str, size: int, kind: str = PASS, operator: str = "",
+                 blocked: bool = False, offset: int = 0, reach: int = 0, stride: int = 1,
+                 valid: tuple[int, int] | None = None, spread: int = 1) -> None:
+        self.name, self.size, self.kind, self.operator = name, size, kind, operator
+        self.blocked, self.offset, self.reach = blocked, offset, reach
+        self.stride, self.valid, self.spread = stride, valid, spread
+        self.splittable = (
+            kind in (PASS, SCAN, REDUCE)
+            or (kind == HALO and (reach > 0 or operator in ("mirror", "joined")))
+            or (kind, operator) in _SPLITTABLE)
+        self.leaves_sum = operator == "sum" and kind in (REDUCE, INDEXED)
+        bare = kind == REDUCE and operator not in ("sum", "argmax", "argmin")
+        self.reducer = operator if bare else ""
 
     def splittable_over(self, devices: int) -> bool:
-        """May it with the factor over so many devices, as far as its own size matters?
+        """May the local op run with the factor over so many devices, as far as its size matters?
 
         Columns must be long enough (ops/column_sort.py).
         """
@@ -82,25 +93,24 @@ class Factor:
         rows, rest = divmod(self.size, devices)
         return not rest and not rows % devices and rows >= 2 * (devices - 1) ** 2
 
-    @property
-    def leaves_sum(self) -> bool:
-        """Is the result a pending sum over the axes of this factor?"""
-        return self.operator == "sum" and self.kind in (REDUCE, INDEXED)
 
-    @property
-    def reducer(self) -> str:
-        """The monoid of the reduction that a split leaves to be done at once; "" for none."""
-        bare = self.kind == REDUCE and self.operator not in ("sum", "argmax", "argmin")
-        return self.operator if bare else ""
-
-
-@dataclass(frozen=True)
+@dataclass(init=False, slots=True, unsafe_hash=True)
 class FactorRule:
-    """Factors of every dimension of every operand and result; `factors[f]` describes factor f."""
+    """Factors of every dimension of every operand and result; `factors[f]` describes factor f.
+
+    pattern: what it shares with the rules that differ from it in sizes alone; None for a rule that
+    was not made of one. memo: what is known of the rule.
+    """
     operands: tuple[Map, ...]
     results: tuple[Map, ...]
     factors: tuple[Factor, ...]
-    memo: dict = field(default_factory=dict, compare=False, hash=False, repr=False)
+    pattern: Pattern | None = field(compare=False, repr=False)
+    memo: dict = field(compare=False, repr=False)
+
+    def __init__(self, operands: tuple[Map, ...], results: tuple[Map, ...],
+                 factors: tuple[Factor, ...], pattern: Pattern | None = None) -> None:
+        self.operands, self.results, self.factors = operands, results, factors
+        self.pattern, self.memo = pattern, {}
 
     def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
         """Where factor f occurs: (tensor, dim, position in the dim), operands, then results."""
@@ -189,7 +199,7 @@ def _window(text: str) -> tuple[Any, ...]:
 
 def _parse_side(side: str, text: str) -> tuple:
     maps: list[tuple] = []
-    current: list[tuple[str, ...]] = []
+    current: list[Split] = []
     group: list[str] | None = None
     if _TOKEN.sub("", side).strip():
         raise RuleError(f"rule {text!r}: cannot read {_TOKEN.sub('', side).strip()!r}")
@@ -204,12 +214,12 @@ def _parse_side(side: str, text: str) -> tuple:
         elif token == ")":
             if group is None:
                 raise RuleError(f"rule {text!r}: unmatched `)`")
-            current.append(tuple(group))
+            current.append(group[0] if len(group) == 1 else tuple(group))
             group = None
         elif group is not None:
             group.append(token)
         else:
-            current.append(() if token == "1" else (token,))
+            current.append(() if token == "1" else token)
     if group is not None:
         raise RuleError(f"rule {text!r}: unmatched `(`")
     maps.append(tuple(current))
@@ -226,88 +236,150 @@ def make_rule(text: str, operand_shapes: Iterable[tuple[int, ...]],
     scalars (none). In elementwise rules an operand dimension of size 1 whose result is larger
     carries no factor. Raises RuleError where text and shapes do not fit.
     """
-    return _build(text, tuple(operand_shapes), tuple(result_shapes),
-                  tuple(sorted(sizes.items())) if sizes else ())
-
-
-class _Pattern:
-    """A rule text for operands and results of given ranks: all that does not hang on sizes.
-
-    dims: per tensor and dimension, the factors there, as numbers; names: by number. single: per
-    tensor, the dimensions that are one factor, as (dimension, factor).
-    """
-
-    __slots__ = ("dims", "kinds", "names", "single")
-
-    def __init__(self, text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> None:
-        left, right, kinds = _parse(text)
-        if len(operands) == 0 and left == ((),):
-            left = ()
-        if len(left) != len(operands) and len(left) == 1 and ("...",) in left[0]:
-            left = left * len(operands)
-        if len(left) != len(operands) or len(right) != len(results):
-            raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
-                            f"the equation {len(operands)} and {len(results)}")
-        order: dict[str, int] = {}
-        tensors: list[Map] = []
-        for pattern, rank in zip(left + right, operands + results, strict=True):
-            dims: list[tuple[str, ...]] = []
-            for d in pattern:
-                if d == ("...",):
-                    dims += [(f"d{i}",) for i in range(max(rank - (len(pattern) - 1), 0))]
-                else:
-                    dims.append(d)
-            if len(dims) != rank:
-                raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shapes of rank {rank}")
-            for d in dims:
-                for name in d:
-                    if name not in order:
-                        order[name] = len(order)
-            tensors.append(tuple([(order[d[0]],) if d and not d[1:] else
-                                  tuple([order[name] for name in d]) for d in dims]))
-        self.dims = tuple(tensors)
-        self.names = tuple(order)
-        plain = (PASS, "", False, ())
-        self.kinds = tuple([kinds.get(name, plain) for name in order] if kinds
-                           else [plain] * len(order))
-        self.single = tuple([tuple([(i, d[0]) for i, d in enumerate(dims) if d and not d[1:]])
-                             for dims in tensors])
-
-
-_pattern = functools.lru_cache(maxsize=8192)(_Pattern)
-_factor = functools.lru_cache(maxsize=65536)(Factor)
+    operands, results = tuple(operand_shapes), tuple(result_shapes)
+    if sizes is None:
+        return rule_of_text(text, operands, results)
+    return _pattern(text, tuple(map(len, operands)), tuple(map(len, results))).rule(
+        operands, results, sizes)
 
 
 @functools.lru_cache(maxsize=65536)
-def _build(text: str, operand_shapes: tuple, result_shapes: tuple, given: tuple) -> FactorRule:
-    pattern = _pattern(text, tuple(map(len, operand_shapes)), tuple(map(len, result_shapes)))
-    shapes = operand_shapes + result_shapes
-    sizes: list[int | None] = [None] * len(pattern.names)
-    for single, shape in zip(pattern.single, shapes, strict=True):
-        for d, f in single:
-            n, before = shape[d], sizes[f]
-            if before is None or n > before:
-                sizes[f] = n
-    if given:
-        place = {name: f for f, name in enumerate(pattern.names)}
-        for name, n in given:
-            if name in place:
-                sizes[place[name]] = n
-    maps: list[Map] = []
-    for dims, single, shape in zip(pattern.dims, pattern.single, shapes, strict=True):
-        if 1 in shape:
-            ones = [d for d, f in single if shape[d] == 1 and sizes[f] != 1]
-            if ones:
-                dims = tuple([() if d in ones else split for d, split in enumerate(dims)])
-        maps.append(dims)
-    factors = []
-    for name, size, (kind, operator, blocked, window) in zip(pattern.names, sizes, pattern.kinds,
-                                                             strict=True):
-        if size is None:
-            raise RuleError(f"rule {text!r}: the size of factor {name!r} is not known")
-        if window:
-            factors.append(_factor(name, size, kind, operator, blocked, *window))
-        else:
-            factors.append(_factor(name, size, kind, operator, blocked))
-    n = len(operand_shapes)
-    return FactorRule(tuple(maps[:n]), tuple(maps[n:]), tuple(factors))
+def rule_of_text(text: str, operands: tuple, results: tuple) -> FactorRule:
+    """`make_rule` where all sizes are read off the shapes, which are in tuples."""
+    ranks = tuple(map(len, operands)), tuple(map(len, results))
+    if text == ELEMENTWISE and len(results) == 1:
+        return _elementwise(*ranks).rule(operands, results)
+    return _pattern(text, *ranks).rule(operands, results)
+
+
+PLAIN: Kind = (PASS, "", False, ())
+SUMMED: Kind = (REDUCE, "sum", False, ())
+_NO_KINDS: dict[str, Kind] = {}
+_NO_SIZES: dict[str, int] = {}
+
+
+class Pattern:
+    """All of a rule that does not hang on sizes, for operands and results of given ranks.
+
+    operands, results: their dimensions, with factors as numbers in the order of first appearance;
+    dims: of both. names, kinds: of the factors. plain: whether all pass through and none is
+    blocked. memo: what others know of rules made of it.
+    """
+
+    __slots__ = ("_whole", "dims", "kinds", "memo", "names", "operands", "plain", "ranks",
+                 "results")
+
+    def __init__(self, operands: Sequence[Sequence[Split]], results: Sequence[Sequence[Split]],
+                 kinds: Mapping[str, Kind] = _NO_KINDS) -> None:
+        order: dict[str, int] = {}
+        for dims in (*operands, *results):
+            for split in dims:
+                for name in (split,) if split.__class__ is str else split:
+                    if name not in order:
+                        order[name] = len(order)
+        self._set(tuple([tuple([
+            (order[split],) if split.__class__ is str else                   # type: ignore
+            tuple([order[name] for name in split]) if split else () for split in dims])
+            for dims in (*operands, *results)]), len(operands), tuple(order), kinds)
+
+    def _set(self, dims: tuple[Map, ...], operands: int, names: tuple[str, ...],
+             kinds: Mapping[str, Kind]) -> None:
+        self.dims, self.names = dims, names
+        self.operands, self.results = dims[:operands], dims[operands:]
+        self.ranks = tuple(map(len, dims))
+        self.plain = not kinds
+        self.kinds = (tuple([kinds.get(name, PLAIN) for name in names]) if kinds
+                      else (PLAIN,) * len(names))
+        self.memo: dict[Any, Any] = {}
+        self._whole: dict[tuple[Map, ...], Pattern] = {}
+
+    def rule(self, operand_shapes: tuple, result_shapes: tuple,
+             given: Mapping[str, int] = _NO_SIZES) -> FactorRule:
+        """The rule for these shapes. given: sizes of factors inside compound dimensions."""
+        shapes = operand_shapes + result_shapes
+        if tuple(map(len, shapes)) != self.ranks:
+            raise RuleError(f"a rule for ranks {self.ranks} does not fit shapes {shapes}")
+        sizes: list[int] = [-1] * len(self.names)
+        ones = False
+        for dims, shape in zip(self.dims, shapes, strict=True):
+            for split, n in zip(dims, shape, strict=True):
+                if split and not split[1:]:
+                    f = split[0]
+                    if n > sizes[f]:
+                        sizes[f] = n
+                    ones = ones or n == 1
+        if given:
+            sizes = [given.get(name, n) for name, n in zip(self.names, sizes, strict=True)]
+        if -1 in sizes:
+            raise RuleError(f"rule {self}: the size of factor {self.names[sizes.index(-1)]!r} is "
+                            "not known")
+        factors = tuple([
+            _factor(name, size) if kind is PLAIN else _factor(name, size, *kind[:3], *kind[3])
+            for name, size, kind in zip(self.names, sizes, self.kinds, strict=True)])
+        pattern = self._without_ones(shapes, sizes) if ones else self
+        return FactorRule(pattern.operands, pattern.results, factors, pattern)
+
+    def _without_ones(self, shapes: tuple, sizes: Sequence[int]) -> Pattern:
+        """Dimensions of size one along which other tensors are longer carry no factor."""
+        dims = tuple([tuple([() if n == 1 and split and not split[1:] and sizes[split[0]] != 1
+                             else split for split, n in zip(dims, shape, strict=True)])
+                      for dims, shape in zip(self.dims, shapes, strict=True)])
+        if dims == self.dims:
+            return self
+        found = self._whole.get(dims)
+        if found is None:
+            found = self._whole[dims] = Pattern.__new__(Pattern)
+            found._set(dims, len(self.operands), self.names,
+                       {} if self.plain else dict(zip(self.names, self.kinds, strict=True)))
+        return found
+
+    def __str__(self) -> str:
+        factors = [_factor(name, 1, *kind[:3], *kind[3])
+                   for name, kind in zip(self.names, self.kinds, strict=True)]
+        return repr(str(FactorRule(self.operands, self.results, tuple(factors))))
+
+
+ELEMENTWISE = "... -> ..."
+
+
+@functools.lru_cache(maxsize=4096)
+def _elementwise(operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern:
+    """The pattern of one factor a dimension, for tensors of these ranks."""
+    pattern = Pattern.__new__(Pattern)
+    names = max(operands + results)
+    pattern._set(tuple([_each(rank) for rank in operands + results]), len(operands),
+                 tuple([f"d{d}" for d in range(names)]), _NO_KINDS)
+    return pattern
+
+
+@functools.cache
+def _each(rank: int) -> Map:
+    return tuple([(d,) for d in range(rank)])
+
+
+@functools.lru_cache(maxsize=8192)
+def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern:
+    """The pattern that a text gives for operands and results of these ranks."""
+    left, right, kinds = _parse(text)
+    if len(operands) == 0 and left == ((),):
+        left = ()
+    if len(left) != len(operands) and len(left) == 1 and "..." in left[0]:
+        left = left * len(operands)
+    if len(left) != len(operands) or len(right) != len(results):
+        raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
+                        f"the equation {len(operands)} and {len(results)}")
+    tensors: list[list[Split]] = []
+    for written, rank in zip(left + right, operands + results, strict=True):
+        dims: list[Split] = []
+        for d in written:
+            if d == "...":
+                dims += [f"d{i}" for i in range(max(rank - (len(written) - 1), 0))]
+            else:
+                dims.append(d)
+        if len(dims) != rank:
+            raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shapes of rank {rank}")
+        tensors.append(dims)
+    return Pattern(tensors[:len(operands)], tensors[len(operands):], kinds)
+
+
+_factor = functools.lru_cache(maxsize=65536)(Factor)

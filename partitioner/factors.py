@@ -45,9 +45,12 @@ class RuleInfo:
         self.maps = rule.operands + rule.results
         self.operands = len(rule.operands)
         # Rules that differ in sizes alone are the same otherwise.
-        like = _structure(self.maps, self.operands, tuple([
-            (f.kind, f.operator, f.blocked, f.splittable, min(f.size, 2),
-             f.reach > 0) for f in self.factors]))
+        sizes = tuple([f.size if f.size < 2 else 2 for f in rule.factors])
+        known = rule.pattern.memo if rule.pattern is not None else {}
+        like = known.get(sizes)
+        if like is None:
+            plain = rule.pattern is not None and rule.pattern.plain
+            like = known[sizes] = _Structure(self.maps, self.operands, rule.factors, sizes, plain)
         self.carried, self.count, self.flowing = like.carried, like.count, like.flowing
         self.flows, self.has_halos = like.flows, like.has_halos
         self.has_other_kinds, self.is_product = like.has_other_kinds, like.is_product
@@ -60,78 +63,105 @@ class RuleInfo:
         return any(t == tensor for t, _, _ in self.spots[factor])
 
 
+Place = tuple[tuple[int, int, bool], ...]
+
+
+@functools.lru_cache(maxsize=16384)
+def _tensor(dims: tuple[tuple[int, ...], ...]
+            ) -> tuple[Place, frozenset[int], tuple[int, ...] | None, frozenset[int]]:
+    """Of a tensor with these factors: `places`, `carried` and `plain` of RuleInfo, and the factors
+    that are in several of its dimensions: along such a diagonal, no axis can split them all."""
+    plain = None
+    if any([split[1:] for split in dims]):
+        place = tuple([(f, d, not split[p + 1:]) for d, split in enumerate(dims)
+                       for p, f in enumerate(split)])
+    else:
+        place = tuple([(split[0], d, True) for d, split in enumerate(dims) if split])
+        plain = tuple([split[0] if split else -1 for split in dims])
+    numbers = [f for f, _, _ in place]
+    carried = frozenset(numbers)
+    if len(numbers) == len(carried):
+        return place, carried, plain, _NONE
+    return place, carried, plain, frozenset([f for f in carried if numbers.count(f) > 1])
+
+
 class _Structure:
     """What rules have in common that differ in sizes alone; fields as of RuleInfo.
 
-    factors: (kind, operator, blocked, splittable, 0 or 1 for such a size and else 2,
-    whether it reaches to neighbours) of each.
+    sizes: 0 or 1 for such a size of a factor and else 2. plain: whether it is known that all
+    factors pass through and none is blocked.
     """
 
     __slots__ = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds",
                  "is_product", "kind", "passing", "places", "plain", "simple", "split_ok", "spots")
 
-    def __init__(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> None:
+    def __init__(self, maps: tuple, operands: int, factors: tuple[Factor, ...],
+                 sizes: tuple[int, ...], plain: bool) -> None:
+        count = len(factors)
         self.count = len(maps)
-        self.simple = not any([split[1:] for dims in maps for split in dims])
-        if self.simple:
-            places = tuple([tuple([(split[0], d, True) for d, split in enumerate(dims) if split])
-                            for dims in maps])
-        else:
-            places = tuple([tuple([(f, d, not split[p + 1:]) for d, split in enumerate(dims)
-                                   for p, f in enumerate(split)]) for dims in maps])
-        self.places = places
-        self.carried = tuple([frozenset([f for f, _, _ in place]) for place in places])
-        # a diagonal: one axis cannot split both dimensions
-        twice: set[int] = set()
-        for place, carried in zip(places, self.carried, strict=True):
-            if len(place) != len(carried):
-                numbers = [f for f, _, _ in place]
-                twice.update([f for f in carried if numbers.count(f) > 1])
+        self.places, self.carried, self.plain, doubles = (
+            zip(*map(_tensor, maps), strict=True) if maps else ((), (), (), ()))
+        self.simple = None not in self.plain
+        twice = _NONE.union(*doubles)
         # in the results, no sharding flows along what is read at indices
-        hidden = {f for f, (kind, operator, *_) in enumerate(factors)
-                  if kind == INDEXED and operator != "own"}
-        spots: list[tuple[tuple[int, int, bool], ...]] = [()] * len(factors)
-        for t, place in enumerate(places):
+        hidden = () if plain else {f for f, factor in enumerate(factors)
+                                   if factor.kind == INDEXED and factor.operator != "own"}
+        spots: list[tuple[tuple[int, int, bool], ...]] = [()] * count
+        for t, place in enumerate(self.places):
             for f, d, minor in place:
                 if t < operands or f not in hidden:
                     spots[f] += ((t, d, minor),)
         self.spots = tuple(spots)
-        self.plain = tuple([None if any([split[1:] for split in dims]) else
-                            tuple([split[0] if split else -1 for split in dims]) for dims in maps])
-        kinds = [kind for kind, *_ in factors]
-        self.has_halos = HALO in kinds or any([reaches for *_, reaches in factors])
+        self.has_halos = self.has_other_kinds = self.is_product = False
+        if plain and not twice:
+            self.flows = self.split_ok = (True,) * count
+            self.flowing = self.passing = tuple(range(count))
+        else:
+            self._with_kinds(operands, factors, sizes, twice)
+        self.kind = self._kind(maps, operands, factors, sizes)
+
+    def _with_kinds(self, operands: int, factors: tuple[Factor, ...], sizes: tuple[int, ...],
+                    twice: frozenset[int]) -> None:
+        kinds = [factor.kind for factor in factors]
+        self.has_halos = HALO in kinds or any([factor.reach > 0 for factor in factors])
         self.has_other_kinds = any([kind != PASS for kind in kinds])
-        passing = any([kind == PASS and size > 1 for kind, _, _, _, size, _ in factors])
         # along an ordered factor only where its axes can move to another dimension meanwhile
-        self.flows = tuple([not blocked and f not in twice and (kind != ORDERED or passing)
-                            for f, (kind, _, blocked, *_) in enumerate(factors)])
+        stuck = ORDERED in kinds and not any([
+            kind == PASS and size > 1 for kind, size in zip(kinds, sizes, strict=True)])
+        self.flows = tuple([
+            not factor.blocked and f not in twice and not (stuck and factor.kind == ORDERED)
+            for f, factor in enumerate(factors)])
         self.flowing = tuple([f for f, flows in enumerate(self.flows) if flows])
         self.passing = tuple([f for f in self.flowing if kinds[f] == PASS])
-        ends: set[int] = set()
+        ends: frozenset[int] = _NONE
         if self.has_halos and operands:
-            ends = {f for f, _, _ in places[0]}.intersection(
-                f for place in places[operands:] for f, _, _ in place)
-        self.split_ok = tuple([splittable and f not in twice and (kind != HALO or f in ends)
-                               for f, (kind, _, _, splittable, *_) in enumerate(factors)])
-        self.is_product = any([
-            kind == REDUCE and operator == "sum"
-            and len({t for t, _, _ in spots[f] if t < operands}) > 1
-            for f, (kind, operator, *_) in enumerate(factors)])
-        self.kind = self._kind(maps, operands, factors)
+            ends = self.carried[0] & _NONE.union(*self.carried[operands:])
+        self.split_ok = tuple([
+            factor.splittable and f not in twice and (factor.kind != HALO or f in ends)
+            for f, factor in enumerate(factors)])
+        for f, factor in enumerate(factors):
+            if factor.kind == REDUCE and factor.operator == "sum":
+                if len({t for t, _, _ in self.spots[f] if t < operands}) > 1:
+                    self.is_product = True
 
-    def _kind(self, maps: tuple, operands: int, factors: tuple[tuple, ...]) -> str:
-        real = {f for f, (*_, size) in enumerate(factors) if size != 1}
-        if self.has_other_kinds and any(factors[f][0] != PASS for f in real):
+    def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...],
+              sizes: tuple[int, ...]) -> str:
+        carried = self.carried
+        if 1 in sizes:
+            real = frozenset([f for f, size in enumerate(sizes) if size != 1])
+            carried = [c & real for c in carried]
+        else:
+            real = frozenset(range(len(sizes)))
+        if self.has_other_kinds and any([factors[f].kind != PASS for f in real]):
             return "other"
-        carried = [real.intersection([f for f, _, _ in place]) for place in self.places]
-        if all([c == real for c, dims in zip(carried, maps, strict=True) if dims]):
+        for c, dims in zip(carried, maps, strict=True):
+            if dims and c != real:
+                break
+        else:
             return "structural"
-        ins = set().union(*carried[:operands])
-        outs = set().union(*carried[operands:])
-        return "broadcast" if operands == 1 and ins < outs else "other"
-
-
-_structure = functools.lru_cache(maxsize=16384)(_Structure)
+        if operands != 1:
+            return "other"
+        return "broadcast" if carried[0] < _NONE.union(*carried[1:]) else "other"
 
 
 def rule_info(rule: FactorRule) -> RuleInfo:

@@ -20,6 +20,7 @@ from ..dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
 from ..op import LinearOperand, Op, Sample, defop
+from ..rule import SUMMED, Pattern
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape
@@ -34,7 +35,6 @@ from .rules import (
     names,
     permutation_inverse,
     reject,
-    rule_text,
     shifted,
 )
 
@@ -165,14 +165,14 @@ def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers
 
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
-          dimension_numbers: DotNumbers, **params: Any) -> str:
-    return _rule_text(len(operands[0]), len(operands[1]), dimension_numbers)
+          dimension_numbers: DotNumbers, **params: Any) -> Pattern:
+    return _pattern(len(operands[0]), len(operands[1]), dimension_numbers)
 
 
 @functools.lru_cache(maxsize=4096)
-def _rule_text(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> str:
+def _pattern(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> Pattern:
     lhs, rhs, out = dot_labels(lhs_ndim, rhs_ndim, numbers)
-    return rule_text([lhs, rhs], [out], [f"{lhs[d]}:sum" for d in numbers[0][0]])
+    return Pattern([lhs, rhs], [out], dict.fromkeys([lhs[d] for d in numbers[0][0]], SUMMED))
 
 
 # -- Explicit axes ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ the axis just disappears from the type, unless `out_sharding` of `reduce_sum` ke
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from ..dtypes import issubdtype, long_name
 from ..errors import ShardingTypeError
 from ..infer import is_pending, refuse_pending, short_list
 from ..op import LocalizeContext, Op, Sample, defop
+from ..rule import REDUCE, Pattern
 from ..sharding import named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape
@@ -65,13 +67,18 @@ def check_number(name: str, x: ArrayType) -> None:
              help="convert first: `x.astype('int32')`")
 
 
-def _rule(kind: str) -> Callable[..., str]:
+def _rule(operator: str) -> Callable[..., Pattern]:
     def rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, axes: Axes,
-             **params: Any) -> str:
-        names = [f"k{d}" if d in axes else f"b{d}" for d in range(len(operand_shapes[0]))]
-        kinds = " ".join(f"k{a}:{kind}" for a in axes)
-        return f"{' '.join(names)} -> {' '.join(_kept(names, axes))} | {kinds}"
+             **params: Any) -> Pattern:
+        return _pattern(len(operand_shapes[0]), axes, operator)
     return rule
+
+
+@functools.lru_cache(maxsize=4096)
+def _pattern(ndim: int, axes: Axes, operator: str) -> Pattern:
+    names = [f"k{d}" if d in axes else f"b{d}" for d in range(ndim)]
+    reduced = (REDUCE, operator, False, ())
+    return Pattern([names], [_kept(names, axes)], {names[a]: reduced for a in axes})
 
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]

@@ -20,7 +20,7 @@ from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..infer import is_pending, refuse_pending
 from ..op import Op, Sample, defop
-from ..rule import FactorRule, make_rule
+from ..rule import REPLICATE, FactorRule, Kind, Pattern, Split
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first
@@ -32,7 +32,6 @@ from .rules import (
     insert_axes,
     permutation_inverse,
     reject,
-    rule_text,
     shifted,
 )
 
@@ -121,24 +120,23 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
         shape = tuple(shape[d] for d in dimensions)
     left, right = common_factors(shape, results[0])
     sizes: dict[str, int] = {}
-    kinds = []
+    kinds: dict[str, Kind] = {}
 
-    def dim(factors: list[tuple[int, int]]) -> str | tuple[str, ...]:
+    def dim(factors: list[tuple[int, int]]) -> Split:
         found = []
         for identity, n in factors:
             name = f"f{identity}" if identity >= 0 else f"p{-identity}"
             if name not in sizes and identity < 0:
-                kinds.append(f"{name}!:replicate")
+                kinds[name] = (REPLICATE, "", True, ())
             sizes[name] = n
             found.append(name)
-        return found[0] if len(found) == 1 else tuple(found) if found else "1"
+        return found[0] if len(found) == 1 else tuple(found)
 
     operand = [dim(f) for f in left]
     if dimensions is not None:
         inverse = permutation_inverse(dimensions)
         operand = [operand[inverse[d]] for d in range(len(operand))]
-    text = rule_text([operand], [[dim(f) for f in right]], kinds)
-    return make_rule(text, operands, results, sizes)
+    return Pattern([operand], [[dim(f) for f in right]], kinds).rule(operands, results, sizes)
 
 
 # -- Explicit axes ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ dimension takes its axes along wherever it goes.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import LocalizeContext, Op, Sample, defop
-from ..rule import FactorRule, make_rule
+from ..rule import FactorRule, Pattern, make_rule
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first, type_of
@@ -65,9 +66,14 @@ def _broadcast_infer(x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[
 
 
 def _broadcast_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
-                    broadcast_dimensions: tuple[int, ...], **params: Any) -> str:
-    return rule_text([[f"d{d}" for d in broadcast_dimensions]],
-                     [[f"d{d}" for d in range(len(results[0]))]])
+                    broadcast_dimensions: tuple[int, ...], **params: Any) -> Pattern:
+    return _broadcast_pattern(broadcast_dimensions, len(results[0]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _broadcast_pattern(dimensions: tuple[int, ...], ndim: int) -> Pattern:
+    names = [f"d{d}" for d in range(ndim)]
+    return Pattern([[names[d] for d in dimensions]], [names])
 
 
 def _broadcast_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -165,9 +171,14 @@ def _transpose_infer(x: ArrayType, *, permutation: tuple[int, ...]) -> tuple:
 
 
 def _transpose_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
-                    permutation: tuple[int, ...]) -> str:
-    return rule_text([[f"d{d}" for d in range(len(permutation))]],
-                     [[f"d{p}" for p in permutation]])
+                    permutation: tuple[int, ...]) -> Pattern:
+    return _transpose_pattern(permutation)
+
+
+@functools.lru_cache(maxsize=4096)
+def _transpose_pattern(permutation: tuple[int, ...]) -> Pattern:
+    names = [f"d{d}" for d in range(len(permutation))]
+    return Pattern([names], [[names[p] for p in permutation]])
 
 
 def _transpose_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
@@ -208,9 +219,9 @@ def _squeeze_infer(x: ArrayType, *, dimensions: tuple[int, ...]) -> tuple:
 
 
 def _squeeze_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
-                  dimensions: tuple[int, ...]) -> str:
-    kept = ["1" if d in dimensions else f"d{d}" for d in range(len(operands[0]))]
-    return rule_text([kept], [[d for d in kept if d != "1"]])
+                  dimensions: tuple[int, ...]) -> Pattern:
+    kept = [() if d in dimensions else f"d{d}" for d in range(len(operands[0]))]
+    return Pattern([kept], [[d for d in kept if d]])
 
 
 def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> tuple:
