@@ -6,7 +6,8 @@ anybody: an array of the pool has a `_Lease` as its base, as all views of it hav
 comes back when the lease is collected. So results may leave to the user like any other array.
 
 All of it begins where a cache line does. What numpy writes elsewhere takes up to twice as long: its
-stores then cross the borders of lines, and wait for loads whose address ends alike.
+stores then cross the borders of lines, and wait for loads whose address ends alike. What fills
+large pages of the system begins where one does: a fault for each of these instead of hundreds.
 
 The pool never holds more than was in use at one time before, so that the peak of memory is what it
 would be without it, and at most `POOL.limit` bytes that are not in use.
@@ -15,8 +16,10 @@ from __future__ import annotations
 
 import bisect
 import math
+import mmap
 import os
 import threading
+from _tracemalloc import is_tracing
 from collections import deque
 from typing import Any
 
@@ -26,6 +29,8 @@ SMALLEST = 1 << 18              # bytes; below this malloc keeps its pages by it
 ALIGNED = 1 << 15               # bytes from which it pays to begin where a line does
 _LINE = 64
 _ROUND = 1 << 16
+_PAGE = 1 << 21                 # bytes of a large page
+_HAS_PAGES = hasattr(mmap, "MADV_HUGEPAGE")
 
 
 class _Lease:
@@ -74,7 +79,7 @@ class BufferPool:
             if memory is None:
                 self._peak = max(self._peak, self._lent + size)
                 self._shrink(self._peak - self._lent - size)
-                memory = _lines(size)
+                memory = _lines(size) if size < _PAGE or not _HAS_PAGES else _pages(size)
             self._lent += memory.nbytes
             self._peak = max(self._peak, self._lent)
         lease: Any = _Lease(memory, self._returned, count)
@@ -126,6 +131,19 @@ def _lines(size: int) -> np.ndarray:
     """So many bytes that begin where a cache line does."""
     memory = np.empty(size + _LINE, np.uint8)
     first = -memory.__array_interface__["data"][0] % _LINE
+    return memory[first:first + size]
+
+
+def _pages(size: int) -> np.ndarray:
+    """The same, on large pages as far as it fills them. Where memory is traced, numpy's, which is.
+    """
+    if is_tracing():
+        return _lines(size)
+    pages = size // _PAGE * _PAGE
+    held = mmap.mmap(-1, pages + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = np.frombuffer(held, np.uint8)
+    first = -memory.__array_interface__["data"][0] % _PAGE
+    held.madvise(mmap.MADV_HUGEPAGE, first, pages)
     return memory[first:first + size]
 
 
