@@ -10,7 +10,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
-from weakref import ref
+from weakref import (
+    _remove_dead_weakref,  # type: ignore[attr-defined]  # of WeakValueDictionary, whose part this is
+    ref,
+)
 
 __all__ = ["Immutable", "InternTable"]
 
@@ -49,8 +52,7 @@ class InternTable(Generic[T]):
             return None if found is None else found()
 
         def removed(entry: _Entry) -> None:
-            if reference(entry.key) is entry:        # and not one that came after it
-                entries.pop(entry.key, None)
+            _remove_dead_weakref(entries, entry.key)        # in one step, if it is still that one
 
         self.get, self._removed = get, removed
 
