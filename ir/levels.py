@@ -11,16 +11,19 @@ from typing import Any
 
 from .factor_axes import Fragments, canonical_axes, factor_axes
 from .infer import infer, pending_axes
+from .memory import DEVICE
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .print import type_texts
 from .program import Level
+from .rule import ELEMENTWISE, PASS
 from .spec import parse_axis
 from .types import ArrayType, ManualState
 from .use import Use
 
 RESHARD = "reshard"      # the one op whose operand and result may differ in their spec
 Types = tuple[ArrayType, ...]
+_EMPTY: frozenset[str] = frozenset()
 
 
 class Violation(Exception):
@@ -49,17 +52,24 @@ def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) ->
     that of the result (inside `use_abstract_mesh`), or there was none.
     """
     op, params = use.op, use.params
-    contexts = [mesh, *(t.mesh for t in declared[:1]), empty_abstract_mesh]
     failure: tuple[Any, ...] | Exception | None = None
-    for i, context in enumerate(contexts):
-        if context in contexts[:i]:
+    tried: list[AbstractMesh] = []
+    for context in (mesh, declared[0].mesh if declared else mesh, empty_abstract_mesh):
+        if context in tried:
             continue
+        tried.append(context)
         try:
             inferred = infer(op, types, params, context)
         except Exception as problem:       # whatever a rule raises on operands it was not made for
             failure = failure or problem
             continue
         if inferred == declared:
+            if _hangs_on_shapes(use):
+                for t in (*types, *declared):
+                    if t.memory_space is not DEVICE:
+                        break
+                else:
+                    use.table(_given)[_bare(types)] = _bare(declared), False
             return
         if failure is None or isinstance(failure, Exception):
             failure = inferred
@@ -88,37 +98,63 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
 
 def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
-    known = use.table(check_shapes)
-    given = known[types] if types in known else None
-    if given is None:
-        given = known[types] = _given(use, types, mesh)
-    if given != [(t.shape, t.dtype, t.weak_type) for t in declared]:
+    given, _ = _given(use, types, mesh)
+    if given != _bare(declared):
         shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
         raise Violation(f"`{use.op.name}` gives {shown}, but the equation declares "
                         f"{type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
 
 
-def _given(use: Use, types: Types, mesh: AbstractMesh) -> list[tuple[Any, Any, bool]]:
-    """Shape, dtype and weakness of each result."""
+Bare = tuple[tuple[Any, Any, bool], ...]
+
+
+def _bare(types: Types) -> Bare:
+    """Shape, dtype and weakness of each."""
+    return tuple([(t.shape, t.dtype, t.weak_type) for t in types])
+
+
+def _hangs_on_shapes(use: Use) -> bool:
+    """Do shapes, dtypes and weakness of the results hang on those of the operands alone?"""
     op = use.op
+    if op.subprograms or op.manual or op.collective:
+        return False
+    return not op.sharding_param or use.params.get(op.sharding_param) is None
+
+
+def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
+    """Shape, dtype and weakness of each result, and whether the op says whole types.
+
+    They are asked for once for all levels, where nothing else of the operands matters.
+    """
+    op, known = use.op, use.table(_given)
+    key: Any = _bare(types) if _hangs_on_shapes(use) else types
+    if key in known:
+        return known[key]
     try:
         raw = op.infer(*types, **use.params)
     except Exception as problem:           # whatever a rule raises on operands it was not made for
         raise _refusal(op, types, mesh, problem) from problem
-    weak = bool(types) and all([t.weak_type for t in types])
-    given = []
-    for r in raw if op.multiple_results else [raw]:
-        if isinstance(r, ArrayType):
+    weak = bool(types)
+    for t in types:
+        weak = weak and t.weak_type
+    given, typed = [], False
+    for r in raw if op.multiple_results else (raw,):
+        if r.__class__ is ArrayType:
+            typed = True
             given.append((r.shape, r.dtype, r.weak_type))
         else:
-            given.append((tuple(r[0]), r[1], weak if len(r) < 3 else bool(r[2])))
-    return given
+            shape, dtype, *own = r
+            given.append((tuple(shape), dtype, bool(own[0]) if own else weak))
+    found = tuple(given), typed
+    if not typed or key is types:
+        known[key] = found
+    return found
 
 
 def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
-    """Operands and results agree on every factor, and the op can run with it split so."""
+    """Operands and results, of right shapes, agree on every factor; the op can run with it split.
+    """
     op, params = use.op, use.params
-    check_shapes(use, types, declared, mesh)
     if op.subprograms:
         return                             # edges, not factors: the bodies are checked instead
     if op.name == RESHARD:
@@ -128,43 +164,81 @@ def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -
             raise Violation(f"`{op.name}` to {target.spec} gives {type_texts(declared, mesh)}",
                             "result-type")
         return
-    rule = use.rule(types, declared)
+    tensors = (*types, *declared)
+    sums: list[Any] = [] if _agree_plainly(op, tensors) else _split_sums(use, types, declared, mesh)
+    if not sums:
+        for t in tensors:
+            if t.sharding.spec.unreduced:
+                break
+        else:
+            return
+    check_unreduced(op, types, declared, params, mesh, sums)
+
+
+def _agree_plainly(op: Op, tensors: Types) -> bool:
+    """Do all agree without a look at the factors? No dimension is split, or an elementwise op
+    has all its tensors, scalars aside, split alike."""
+    entries, shape = tensors[-1].entries if tensors else (), tensors[-1].shape if tensors else ()
+    if op.rule == ELEMENTWISE:
+        for t in tensors:
+            if t.shape and (t.shape != shape or t.entries != entries):
+                return False
+        return True
+    for t in tensors:
+        for entry in t.entries:
+            if entry:
+                return False
+    return True
+
+
+def _split_sums(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> list[Any]:
+    """Checks that all agree on the axes of every factor; the axes of the sums among them."""
+    op, rule = use.op, use.rule(types, declared)
     factors, tensors = rule.factors, (*types, *declared)
-    axes_of: dict[int, Fragments] = {}
+    whole: dict[int, Sequence[str]] = {}     # of factors that are dimensions: as they are named
+    axes_of: dict[int, Fragments] = {}       # of the others, or where names differ
     first: dict[int, int] = {}               # the tensor that says so
+
+    def axes(f: int) -> Fragments:
+        if f not in axes_of:
+            (axes_of[f],) = factor_axes(tuple(whole[f]), [factors[f].size], mesh) or ((),)
+        return axes_of[f]
+
     for i, (t, dims) in enumerate(zip(tensors, (*rule.operands, *rule.results), strict=True)):
         for d, (group, entry) in enumerate(zip(dims, t.entries, strict=True)):
-            parts: Sequence[Fragments] | None = ()
-            if entry:
-                parts = factor_axes(entry, [factors[f].size for f in group], mesh)
-                if parts is None:
-                    raise Violation(f"`{op.name}`: dimension {d} of {t.str_short(True)} is "
-                                    f"split in the middle of a factor of `{rule}`",
-                                    "factor-boundary")
-            place = 0
-            for f in group:
-                axes = parts[place] if parts else ()
-                place += 1
-                if f not in axes_of:
-                    axes_of[f], first[f] = axes, i
-                elif axes_of[f] != axes:
+            if group and not group[1:]:
+                f = group[0]
+                if f not in first:
+                    whole[f], first[f] = entry, i
+                    continue
+                if f in whole and whole[f] == entry:
+                    continue
+            elif not entry and not group:
+                continue
+            parts = factor_axes(entry, [factors[f].size for f in group], mesh)
+            if parts is None:
+                raise Violation(f"`{op.name}`: dimension {d} of {t.str_short(True)} is split in "
+                                f"the middle of a factor of `{rule}`", "factor-boundary")
+            for f, found in zip(group, parts, strict=True):
+                if f not in first:
+                    axes_of[f], first[f] = found, i
+                elif axes(f) != found:
                     raise Violation(
                         f"`{op.name}`: {_which(first[f], types)} and {_which(i, types)} do not "
                         f"agree on the axes of factor {factors[f].name} of `{rule}`: "
                         f"{tensors[first[f]].str_short(True)} and {t.str_short(True)}",
                         "factor-conflict", help="a `reshard` equation brings them together")
     sums: list[Any] = []
-    for f in axes_of:
-        axes, factor = axes_of[f], factors[f]
-        if not axes:
+    for f in first:
+        factor = factors[f]
+        if factor.kind == PASS or not (whole[f] if f in whole else axes_of[f]) or not axes(f):
             continue
-        if not factor.splittable_over(math.prod([size for _, _, size in axes])):
+        if not factor.splittable_over(math.prod([size for _, _, size in axes(f)])):
             raise Violation(f"`{op.name}` cannot run with factor {factor.name} ({factor.kind}) of "
                             f"`{rule}` split", "factor-kind")
         if factor.leaves_sum:
-            sums.extend(axes)
-    if sums or any([t.sharding.spec.unreduced for t in tensors]):
-        check_unreduced(op, types, declared, params, mesh, sums)
+            sums.extend(axes(f))
+    return sums
 
 
 def _which(i: int, types: Sequence[ArrayType]) -> str:
@@ -211,6 +285,8 @@ def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> 
     """
     op, params = use.op, use.params
     if op.manual is None and not op.subprograms:
+        if _hangs_on_shapes(use) and _is_given_on_blocks(use, types, declared, mesh):
+            return
         types = together(types)
     try:
         inferred = infer(op, types, params, mesh)
@@ -218,6 +294,32 @@ def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> 
         raise _refusal(op, types, mesh, problem) from problem
     if inferred != declared:
         raise _difference(op, inferred, declared, mesh)
+
+
+def _is_given_on_blocks(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> bool:
+    """Are these the declared types of blocks on the mesh? False where there is more to look at.
+
+    They have no spec, and vary over all axes that an operand varies over.
+    """
+    varying = _EMPTY
+    for t in types:
+        state, there = t.manual, t.sharding.mesh
+        if (state.unreduced or state.reduced or t.memory_space is not DEVICE
+                or (there is not mesh and there is not empty_abstract_mesh)):
+            return False
+        if state.varying is not varying:
+            varying = varying | state.varying
+    for t in declared:
+        state, sharding = t.manual, t.sharding
+        if (state.varying != varying or state.unreduced or state.reduced
+                or sharding.mesh is not mesh or t.memory_space is not DEVICE
+                or sharding.spec.unreduced or sharding.spec.reduced):
+            return False
+        for entry in t.entries:
+            if entry:
+                return False
+    given, typed = _given(use, types, mesh)
+    return not typed and given == _bare(declared)
 
 
 def together(types: Types) -> Types:
@@ -234,7 +336,8 @@ def together(types: Types) -> Types:
         for t in types])
 
 
+# The first need not be asked of what was right at the level before, on the same mesh.
 LEVEL_RULES = {
-    Level.TRACED: check_traced, Level.RESOLVED: check_shapes, Level.RESHARDED: check_factors,
-    Level.LOCAL: check_local,
+    Level.TRACED: (check_traced,), Level.RESOLVED: (check_shapes,),
+    Level.RESHARDED: (check_shapes, check_factors), Level.LOCAL: (check_local,),
 }

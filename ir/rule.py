@@ -99,18 +99,19 @@ class FactorRule:
     """Factors of every dimension of every operand and result; `factors[f]` describes factor f.
 
     pattern: what it shares with the rules that differ from it in sizes alone; None for a rule that
-    was not made of one. memo: what is known of the rule.
+    was not made of one. info, memo: what others know of the rule.
     """
     operands: tuple[Map, ...]
     results: tuple[Map, ...]
     factors: tuple[Factor, ...]
     pattern: Pattern | None = field(compare=False, repr=False)
+    info: Any = field(compare=False, repr=False)
     memo: dict = field(compare=False, repr=False)
 
     def __init__(self, operands: tuple[Map, ...], results: tuple[Map, ...],
                  factors: tuple[Factor, ...], pattern: Pattern | None = None) -> None:
         self.operands, self.results, self.factors = operands, results, factors
-        self.pattern, self.memo = pattern, {}
+        self.pattern, self.info, self.memo = pattern, None, {}
 
     def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
         """Where factor f occurs: (tensor, dim, position in the dim), operands, then results."""
@@ -274,7 +275,7 @@ class Pattern:
         order: dict[str, int] = {}
         for dims in (*operands, *results):
             for split in dims:
-                for name in (split,) if split.__class__ is str else split:
+                for name in (split,) if isinstance(split, str) else split:
                     if name not in order:
                         order[name] = len(order)
         self._set(tuple([tuple([

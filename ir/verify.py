@@ -61,7 +61,7 @@ def verify(program: Program) -> None:
         check_mesh(program)
         bound = check_heading(program)
         place = _place(program.level, program.mesh)
-        bind, sound = bound.add, set()          # sound: (class, type) of literals that are right
+        sound = set()                           # (class, type) of literals that are right
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             for atom in eqn.invars:
                 if atom in bound:
@@ -80,7 +80,7 @@ def verify(program: Program) -> None:
             for var in eqn.outvars:
                 if var in bound:
                     raise _bound_twice(var)
-                bind(var)
+                bound[var] = None
         index = len(program.eqns)
         check_results(program, bound)
     except Violation as violation:
@@ -113,10 +113,10 @@ def check_mesh(program: Program) -> None:
         raise Violation(f"after propagation no axis is Auto, but the mesh is {mesh}", "mesh-axes")
 
 
-def check_heading(program: Program) -> set[Var]:
+def check_heading(program: Program) -> dict[Var, None]:
     """Parameters and constants are bound once, with sound types; returns them."""
     given = (*program.invars, *program.constvars) if program.consts else program.invars
-    bound = set(given)
+    bound = dict.fromkeys(given)
     if len(bound) != len(given):
         raise _bound_twice(next(v for i, v in enumerate(given) if v in given[:i]))
     for aval in dict.fromkeys([v.aval for v in given]):
@@ -131,24 +131,27 @@ def check_heading(program: Program) -> set[Var]:
                             f"holds an array of shape {list(np.shape(value))}", "constant-type")
     for word, wholes, atoms in (("parameter", program.global_in, program.invars),
                                 ("result", program.global_out, program.outvars)):
-        if wholes and (program.level is not Level.LOCAL or len(wholes) != len(atoms)):
+        if not wholes:
+            continue
+        if program.level is not Level.LOCAL or len(wholes) != len(atoms):
             raise Violation(f"{len(wholes)} global types for {len(atoms)} {word}s at level "
                             f"{program.level.value}", "global-types")
-        right = set()
-        for i, (whole, atom) in enumerate(zip(wholes, atoms, strict=False)):
-            if (whole, atom.aval) not in right:
-                check_block(f"{word} {i}", atom.aval, whole, word == "parameter")
-                right.add((whole, atom.aval))
+        for i, (whole, atom) in enumerate(zip(wholes, atoms, strict=True)):
+            try:
+                _check_block(atom.aval, whole, word == "parameter")
+            except Violation as violation:
+                raise Violation(f"{word} {i} {violation.message}", violation.code) from None
     return bound
 
 
-def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> None:
+@functools.lru_cache(maxsize=4096)
+def _check_block(block: ArrayType, whole: ArrayType, exact: bool) -> None:
     """A local value is a block of the whole value: its shape, and over which axes it differs.
 
     A result may differ over fewer axes than its whole value is split over (`exact` is False).
     """
     if block.dtype != whole.dtype or block.shape != whole.local_shape():
-        raise Violation(f"{what} is a block {block.str_short(True)} of {whole.str_short(True)}, "
+        raise Violation(f"is a block {block.str_short(True)} of {whole.str_short(True)}, "
                         f"whose blocks have shape {list(whole.local_shape())}", "global-types")
     axes = [*whole.unreduced, *(a for dim in whole.entries for a in dim)]   # each has its own terms
     if block.varying.union(block.unreduced) == frozenset(axes):
@@ -156,7 +159,7 @@ def check_block(what: str, block: ArrayType, whole: ArrayType, exact: bool) -> N
     of_whole, of_block = (canonical_axes(names, whole.mesh) for names in (
         axes, block.varying | block.unreduced))
     if of_block != of_whole and (exact or not covered(of_block, of_whole)):
-        raise Violation(f"{what} is {block.str_short(True)}, but the blocks of "
+        raise Violation(f"is {block.str_short(True)}, but the blocks of "
                         f"{whole.str_short(True)} differ over {', '.join(map(str, axes)) or 'no'} "
                         "axes", "global-types")
 
@@ -169,6 +172,13 @@ def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> Non
         raise Violation(f"{aval.str_short(True)} is on the mesh {mesh}, and not on the program's, "
                         f"{program_mesh}", "mesh-mismatch")
     used: list[Any] = []
+    state, spec = aval.manual, aval.sharding.spec
+    if not (spec.unreduced or spec.reduced or state.varying or state.unreduced or state.reduced):
+        for axes in aval.entries:
+            if axes:
+                break
+        else:
+            return                              # it names no axis
     for dim, axes in enumerate(aval.entries):
         parts = 1
         for axis in axes:
@@ -200,12 +210,21 @@ def _check_axis(axis: Any, mesh: AbstractMesh, aval: ArrayType) -> None:
 # -- equations -------------------------------------------------------------------------------------
 
 class _Place:
-    """Where equations stand: what is found right of them there is kept in their uses."""
+    """Where equations stand: what is found right of them there is kept in their uses.
 
-    __slots__ = ("level", "mesh")
+    before: the level before, on the same mesh, where that has checked what `rules[0]` would.
+    """
+
+    __slots__ = ("before", "level", "mesh", "refused", "rules")
 
     def __init__(self, level: Level, mesh: AbstractMesh) -> None:
         self.level, self.mesh = level, mesh
+        before = _BEFORE.get(level)
+        self.before = _place(before, mesh) if before is not None else None
+        self.rules, self.refused = LEVEL_RULES[level], NOT_AT[level]
+
+
+_BEFORE = {Level.RESOLVED: Level.TRACED, Level.RESHARDED: Level.RESOLVED}
 
 
 _place = functools.lru_cache(maxsize=256)(_Place)       # hashed by identity
@@ -231,14 +250,26 @@ def check_use(eqn: Equation, place: _Place) -> None:
             raise
         raise Violation(f"param {unhashable[0]} of `{eqn.op.name}` cannot be hashed: "
                         f"{eqn.params[unhashable[0]]!r}", "unhashable-param") from cause
-    op, types = eqn.op, eqn.types
-    if op.name in NOT_AT[place.level]:
-        _check_level(op, place.level)
+    op, pair, level, mesh = eqn.op, eqn.known_types or eqn.types, place.level, place.mesh
+    if op.name in place.refused:
+        _check_level(op, level)
     for name in op.subprograms:
         _check_programs(eqn.params[name])
-    _check_types(use, *types, place.level, place.mesh)
+    types, declared = pair
+    for aval in declared:
+        check_type(aval, level, mesh)
+    if op.collective is not None:
+        check_collective(op, use.params, mesh)
+    if declared[1:] or not declared:
+        if not op.multiple_results:
+            raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
+    for rule in place.rules[pair in use.tables.get(place.before, _NOTHING):]:
+        rule(use, types, declared, mesh)
     if not op.subprograms:
-        right[types] = None
+        right[pair] = None
+
+
+_NOTHING: dict = {}
 
 
 def _bound_twice(var: Var) -> Violation:
@@ -275,19 +306,7 @@ def check_literal(literal: Literal) -> None:
                         f"{literal.aval.str_short(True)}", "literal-type")
 
 
-def _check_types(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
-                 level: Level, mesh: AbstractMesh) -> None:
-    op = use.op
-    for aval in declared:
-        check_type(aval, level, mesh)
-    if op.collective is not None:
-        check_collective(op, use.params, mesh)
-    if not op.multiple_results and len(declared) != 1:
-        raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
-    LEVEL_RULES[level](use, types, declared, mesh)
-
-
-def check_results(program: Program, bound: set[Var]) -> None:
+def check_results(program: Program, bound: dict[Var, None]) -> None:
     """Results are literals or bound variables."""
     for i, atom in enumerate(program.outvars):
         if atom in bound:

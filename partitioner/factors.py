@@ -165,9 +165,9 @@ class _Structure:
 
 
 def rule_info(rule: FactorRule) -> RuleInfo:
-    info = rule.memo.get("info")
+    info = rule.info
     if info is None:
-        info = rule.memo["info"] = RuleInfo(rule)
+        info = rule.info = RuleInfo(rule)
     return info
 
 
