@@ -1,167 +1,341 @@
 """Programs whose types say every layout: nothing is propagated, and little is written anew.
 
-Over Explicit axes, and without a mesh, tracing has decided how each value is laid out. The RESOLVED
-program then is the traced one, with the variables and equations that it has, but for values that
-are given or asked for otherwise than their types say, shardings in params (the result's type says
-it), and reshards that change nothing. The propagation problem, which reports ask about, is set up
-when they do.
+Over Explicit axes, and without a mesh, tracing has decided how each value is laid out, in loops,
+branches and the bodies of shard_map, too. The RESOLVED program then is the traced one, with the
+variables and equations that it has, but for values that are given or asked for otherwise than their
+types say, shardings in params (the result's type says it), and reshards that change nothing. The
+propagation problem, which reports ask about, is set up when they do.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.location import UNKNOWN, Location
-from ..ir.mesh import AbstractMesh
+from ..ir.mesh import AbstractMesh, empty_abstract_mesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import ArrayType
+from .graph import boundary_entries
 from .origins import WHEN_ASKED, Origins
 from .propagate import check_ends, solve
+from .regions import has_region, region_of, with_programs
 from .resolve import (
     CAPTURED,
     asked_reason,
     bare_literal,
+    brought,
     defined_at,
     frozen_mesh,
-    reshard_equation,
+    grows,
+    layout_reason,
+    slices_reason,
     typed,
 )
 
 
 def is_decided(program: Program, mesh: AbstractMesh) -> bool:
     """Do the types of a TRACED program say every layout over the axes of `mesh`?"""
-    if program.holds_programs or sharding_constraint_p in program.ops:
+    return (mesh.are_all_axes_explicit or not mesh.axis_names) and _is_decided(
+        program, mesh, mesh)
+
+
+def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool:
+    """own: the mesh that types are on, with Manual axes where it is the body of a shard_map."""
+    if sharding_constraint_p in program.ops:
         return False
-    types = {*program.in_avals, *program.result_types, *[v.aval for v in program.constvars]}
-    return ((mesh.are_all_axes_explicit or not mesh.axis_names)
-            and all([t.mesh is mesh or t.mesh.empty for t in types]))
+    types = {*program.in_avals, *program.result_types, *[v.aval for v, _ in program.consts]}
+    for found in {t.mesh for t in types}:
+        if found is not own and not found.empty and (
+                own is mesh or found.axis_types != own.axis_types
+                or found.shape_tuple != own.shape_tuple):
+            return False
+    return not program.holds_programs or all([
+        _is_decided_inside(eqn, mesh, own) for eqn in program.eqns if eqn.op.subprograms])
+
+
+def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> bool:
+    """Is each value that has names in and outside of this equation laid out alike by all types?"""
+    if eqn.op.name == "shard_map":
+        inner = _mesh_inside(eqn, mesh, own)
+        return _is_decided(eqn.params["jaxpr"], mesh, inner) and all([
+            all([axes[:len(p)] == p for axes, p in zip(
+                v.aval.entries, boundary_entries(spec, v.aval.ndim), strict=True)])
+            for v, spec in zip(eqn.outvars, eqn.params["out_specs"], strict=True) if v.aval.shape])
+    if not has_region(eqn):
+        return True
+    region = region_of(eqn)
+    for slot in region.slots:
+        names = region.inner(slot)
+        if slot.result >= 0 and not slot.stacked:
+            names = (*names, eqn.outvars[slot.result])
+        first = names[0].aval
+        entries, pending = first.entries, first.sharding.spec.unreduced
+        for a in names:
+            t = a.aval
+            if t is not first and (t.entries != entries or t.sharding.spec.unreduced != pending):
+                return False
+        if slot.stacked and slot.result >= 0 and (
+                eqn.outvars[slot.result].aval.entries != ((), *entries)):
+            return False
+    return all([_is_decided(inner, mesh, own) for _, _, inner in region.programs])
+
+
+def _mesh_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> AbstractMesh:
+    """The mesh in the body of a shard_map."""
+    return frozen_mesh(mesh, frozenset(eqn.params["manual_axes"]).union(own.manual_axes))
 
 
 def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
            out_shardings: Sequence[PartitionSpec | None]) -> Program:
     """The RESOLVED program of one that `is_decided`."""
     check_ends(program, mesh, in_shardings, out_shardings)
-    writer = _Writer(program, frozen_mesh(mesh))
-    new = writer.program(in_shardings, out_shardings)
+    writer = _Writer(mesh)
+    new = writer.whole(program, in_shardings, out_shardings)
 
     def origins() -> Origins:
         solution = solve(program, mesh, in_shardings, out_shardings)
-        kept = {v: t for v, t in solution.graph.index.items() if v not in writer.gone}
-        return Origins(solution, {new: t for v, t in kept.items()
-                                  if isinstance(new := writer.now.get(v, v), Var)},
-                       {t: v for v, t in kept.items()})
+        now, gone = writer.now, writer.gone
+        return Origins(solution, {new: t for v, t in solution.graph.index.items()
+                                  if v not in gone and isinstance(new := now.get(v, v), Var)})
     new.memo[WHEN_ASKED] = origins
     return new
 
 
+Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
+
+
 class _Writer:
-    """types: those that are not as they were, and what they are now. now: what to read instead of a
-    variable; gone: those that are variables no more.
+    """now: what to read instead of a variable; gone: those that are variables no more. types: what
+    types are on a mesh that is frozen. plain: whether every value has become of the type that its
+    own is there, none another one.
     """
 
-    def __init__(self, program: Program, mesh: AbstractMesh) -> None:
-        self.old, self.mesh = program, mesh
-        self.types = {t: new for t in program.result_types
-                      if (new := typed(t, mesh, t.entries, t.sharding.spec.unreduced)) is not t}
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.types: dict[tuple[ArrayType, AbstractMesh], ArrayType] = {}
         self.ends: dict[tuple[ArrayType, PartitionSpec | None], ArrayType] = {}     # see `end`
         self.now: dict[Var, Atom] = {}
-        self.gone: set[Var] = set(program.constvars)
-        self.eqns: list[Equation] = []
+        self.gone: set[Var] = set()
+        self.plain = True
 
-    def program(self, in_shardings: Sequence[PartitionSpec | None],
-                out_shardings: Sequence[PartitionSpec | None]) -> Program:
-        old = self.old
-        invars = [self.bind(v, self.end(v.aval, spec if v.aval.shape else None))
-                  for v, spec in zip(old.invars, in_shardings, strict=True)]
-        consts = [(self.constant(v), value) for v, value in old.consts]
-        self.body()
-        outvars = [self.result(i, atom, spec)
-                   for i, (atom, spec) in enumerate(zip(old.outvars, out_shardings, strict=True))]
-        return Program(old.name, invars, self.eqns, outvars, consts=consts, mesh=self.mesh,
-                       level=Level.RESOLVED, arg_names=old.arg_names,
-                       result_names=old.result_names)
+    # -- types -----------------------------------------------------------------------------------
 
-    def end(self, aval: ArrayType, spec: PartitionSpec | None) -> ArrayType:
+    def type_on(self, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+        types = self.types
+        if (aval, mesh) not in types:
+            types[aval, mesh] = typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
+        return types[aval, mesh]
+
+    def end(self, aval: ArrayType, spec: PartitionSpec | None, mesh: AbstractMesh) -> ArrayType:
         """The type of a parameter that is given, or of a result that is asked for, as `spec`."""
+        if spec is None:
+            return self.type_on(aval, mesh)
         ends = self.ends
         if (aval, spec) not in ends:
-            entries, pending = aval.entries, aval.sharding.spec.unreduced
-            if spec is not None:
-                pending = spec.unreduced
-                entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
-                                 zip(entries, spec.padded(aval.ndim).entries, strict=True)])
-            ends[aval, spec] = typed(aval, self.mesh, entries, pending)
+            entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
+                             zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
+            found = ends[aval, spec] = typed(aval, mesh, entries, spec.unreduced)
+            self.plain = self.plain and found is self.type_on(aval, mesh)
         return ends[aval, spec]
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def whole(self, old: Program, in_shardings: Sequence[PartitionSpec | None],
+              out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        mesh = frozen_mesh(self.mesh)
+        invars = [self.bind(v, self.end(v.aval, spec if v.aval.shape else None, mesh))
+                  for v, spec in zip(old.invars, in_shardings, strict=True)]
+        consts, eqns = self.body(old, mesh)
+        more: list[Equation] = []
+        outvars = [self.result(old, i, atom, spec, mesh, more)
+                   for i, (atom, spec) in enumerate(zip(old.outvars, out_shardings, strict=True))]
+        return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
+
+    def nested(self, old: Program, mesh: AbstractMesh, targets: Sequence[ArrayType | None],
+               arrivals: Arrivals) -> Program:
+        """A program that an equation holds. targets: the types in which the results of a shard_map
+        leave. arrivals: parameters that come in another type than they have inside, and why.
+        """
+        invars, first = [], []
+        for v in old.invars:
+            aval = self.type_on(v.aval, mesh)
+            if v in arrivals:
+                come, location, reason = arrivals[v]
+                given = Var(come, v.name)
+                self.now[v] = atom = brought(given, aval, location, reason, first)
+                self.plain = self.plain and atom.aval is aval
+                invars.append(given)
+            else:
+                invars.append(self.bind(v, aval))
+        consts, eqns = self.body(old, mesh, first)
+        outvars = [self.atom(a) for a in old.outvars]
+        more: list[Equation] = []
+        for i, target in enumerate(targets):
+            if target is not None and outvars[i].aval is not target:
+                outvars[i] = brought(outvars[i], target, defined_at(old, old.outvars[i]),
+                                     "the result leaves `shard_map` in this layout", more)
+        return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
+
+    def atom(self, atom: Atom) -> Atom:
+        """What to read instead of an atom."""
+        if not isinstance(atom, Literal):
+            return self.now.get(atom, atom)
+        bare = bare_literal(atom)
+        self.plain = self.plain and bare is atom
+        return bare
 
     def bind(self, var: Var, aval: ArrayType) -> Var:
         if aval is not var.aval:
             self.now[var] = var = Var(aval, var.name)
         return var
 
-    def constant(self, var: Var) -> Var:
+    def constant(self, var: Var, mesh: AbstractMesh, eqns: list[Equation]) -> Var:
         """A captured array is whole; where its uses want blocks of it, these are taken at once."""
         aval = var.aval
-        whole = typed(aval, self.mesh, ((),) * aval.ndim)
+        self.gone.add(var)
+        whole = typed(aval, mesh, ((),) * aval.ndim)
         new = var if whole is aval else Var(whole, var.name)
-        atom = self.brought(new, self.end(aval, None), UNKNOWN, CAPTURED)
+        own = self.type_on(aval, mesh)
+        atom = brought(new, own, UNKNOWN, CAPTURED, eqns)
+        self.plain = self.plain and atom.aval is own
         if atom is not var:
             self.now[var] = atom
         return new
 
-    def brought(self, atom: Atom, aval: ArrayType, location: Location, reason: str) -> Atom:
-        if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
-            return atom
-        eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
-        self.eqns.append(eqn)
-        return eqn.outvars[0]
-
-    def result(self, i: int, atom: Atom, spec: PartitionSpec | None) -> Atom:
-        old = self.old
+    def result(self, old: Program, i: int, atom: Atom, spec: PartitionSpec | None,
+               mesh: AbstractMesh, eqns: list[Equation]) -> Atom:
         if isinstance(atom, Literal):
             return bare_literal(atom)
-        new, wanted = self.now.get(atom, atom), self.end(atom.aval, spec)
+        new, wanted = self.now.get(atom, atom), self.end(atom.aval, spec, mesh)
         if new.aval is wanted:
             return new
-        return self.brought(new, wanted, defined_at(old, atom), asked_reason(old, i, spec))
+        return brought(new, wanted, defined_at(old, atom), asked_reason(old, i, spec), eqns)
 
-    def body(self) -> None:
-        now, types, eqns = self.now, self.types, self.eqns
+    # -- equations -------------------------------------------------------------------------------
+
+    def body(self, old: Program, mesh: AbstractMesh, eqns: Sequence[Equation] = ()
+             ) -> tuple[list[tuple[Var, Any]], Sequence[Equation]]:
+        """The captured arrays and the equations. eqns: those that come first."""
+        out = list(eqns)
+        consts = [(self.constant(v, mesh, out), value) for v, value in old.consts]
+        now = self.now
+        types = {t: new for t in old.result_types if (new := self.type_on(t, mesh)) is not t}
         pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
-        for eqn in self.old.eqns:
-            op, invars, outvars = eqn.op, eqn.invars, eqn.outvars
-            operands = tuple([
-                now[a] if a in now else bare_literal(a) if a.__class__ is Literal else a  # type: ignore
-                for a in invars])
+        for eqn in old.eqns:
+            op, operands, outvars = eqn.op, eqn.invars, eqn.outvars
+            for a in operands:
+                if a in now or (a.__class__ is Literal and a.aval.mesh is not empty_abstract_mesh):
+                    operands = tuple([now[a] if a in now else self.atom(a)  # type: ignore[index]
+                                      if a.__class__ is Literal else a for a in operands])
+                    break
             if op is reshard_p:
-                self.reshard(eqn, operands[0])
+                self.reshard(eqn, operands[0], types, out)
+                continue
+            if op.subprograms and self.with_programs(eqn, operands, mesh, types, out):
                 continue
             if types:
-                if len(outvars) == 1 and (aval := types.get(outvars[0].aval)) is not None:
+                if len(outvars) == 1 and outvars[0].aval in types:
                     (var,) = outvars
+                    aval = types[var.aval]
                     new = now[var] = Var(aval, var.name)
+                    key = eqn.types if self.plain else tuple([a.aval for a in operands]), aval
+                    if key not in pairs:
+                        pairs[key] = tuple([a.aval for a in operands]), (aval,)
                     eqn = eqn.on(operands, (new,))
-                    pair = tuple([a.aval for a in operands]), (aval,)
-                    eqn.known_types = pairs.setdefault(pair, pair)
+                    eqn.known_types = pairs[key]
                 else:
-                    eqn = eqn.on(operands, [self.bind(v, types.get(v.aval, v.aval))
-                                            for v in outvars])
-            elif operands != invars:
+                    eqn = eqn.on(operands, self.bound(outvars, types))
+            elif operands is not eqn.invars:
                 eqn = eqn.on(operands, outvars)
-            key = op.sharding_param
-            if key is not None and eqn.params.get(key) is not None:
-                eqn = eqn.replace(params={**eqn.params, key: None})
-            eqns.append(eqn)
+            name = op.sharding_param
+            if name is not None and eqn.params.get(name) is not None:
+                eqn = eqn.replace(params={**eqn.params, name: None})
+            out.append(eqn)
+        return consts, out
 
-    def reshard(self, eqn: Equation, operand: Atom) -> None:
+    def bound(self, outvars: Sequence[Var], types: Mapping[ArrayType, ArrayType]) -> Sequence[Var]:
+        return [self.bind(v, types.get(v.aval, v.aval)) for v in outvars] if types else outvars
+
+    def reshard(self, eqn: Equation, operand: Atom, types: Mapping[ArrayType, ArrayType],
+                eqns: list[Equation]) -> None:
         """Nothing, where the operand is laid out so already."""
         (result,) = eqn.outvars
-        target = self.types.get(result.aval, result.aval)
+        target = types.get(result.aval, result.aval)
         whole = isinstance(operand, Literal) and not target.sharding.spec.unreduced
         if whole or operand.aval.sharding is target.sharding:
             self.now[result] = operand
             self.gone.add(result)
+            self.plain = self.plain and operand.aval is target
             return
-        self.eqns.append(Equation(reshard_p, (operand,), (self.bind(result, target),),
-                                  {"dst_sharding": target.sharding}, eqn.location))
+        eqns.append(Equation(reshard_p, (operand,), (self.bind(result, target),),
+                             {"dst_sharding": target.sharding}, eqn.location))
+
+    def with_programs(self, eqn: Equation, given: Sequence[Atom], mesh: AbstractMesh,
+                      types: Mapping[ArrayType, ArrayType], eqns: list[Equation]) -> bool:
+        """An equation that holds programs whose layouts matter; false for one whose do not."""
+        operands = list(given)
+        if eqn.op.name == "shard_map":
+            params = self.shard_map(eqn, operands, mesh, eqns)
+        elif has_region(eqn):
+            params = self.region(eqn, operands, mesh, eqns)
+        else:
+            return False
+        eqns.append(Equation(eqn.op, operands, self.bound(eqn.outvars, types), params,
+                             eqn.location, eqn.reason))
+        return True
+
+    def shard_map(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
+                  eqns: list[Equation]) -> dict[str, Any]:
+        body: Program = eqn.params["jaxpr"]
+        inside = _mesh_inside(eqn, self.mesh, mesh)
+        for i, (v, spec) in enumerate(zip(body.invars, eqn.params["in_specs"], strict=True)):
+            new, outer = operands[i], eqn.invars[i].aval
+            if outer.shape:
+                prefix = boundary_entries(spec, outer.ndim)
+                entries = tuple([p + t for p, t in zip(prefix, v.aval.entries, strict=True)])
+                if new.aval.entries != entries:
+                    operands[i] = brought(
+                        new, typed(outer, mesh, entries, new.aval.sharding.spec.unreduced),
+                        eqn.location, f"`shard_map` takes operand {i} as {spec}", eqns)
+        targets: list[ArrayType | None] = []
+        for v, atom, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"], strict=True):
+            if not v.aval.shape or isinstance(atom, Literal):
+                targets.append(None)
+                continue
+            tail = tuple([axes[len(p):] for axes, p in zip(
+                v.aval.entries, boundary_entries(spec, v.aval.ndim), strict=True)])
+            targets.append(typed(atom.aval, inside, tail, atom.aval.sharding.spec.unreduced))
+        return {**eqn.params, "jaxpr": self.nested(body, inside, targets, {}), "mesh": mesh}
+
+    def region(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
+               eqns: list[Equation]) -> dict[str, Any]:
+        region = region_of(eqn)
+        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
+        for slot in region.slots:
+            if slot.operand < 0:
+                continue
+            p, i = slot.inputs[0]
+            leader = region.programs[p][2].invars[i]
+            old, entries = operands[slot.operand].aval, leader.aval.entries
+            outer = ((), *entries) if slot.stacked else entries
+            if old.entries == outer:
+                continue
+            if slot.stacked and grows(old, outer):
+                have = typed(leader.aval, mesh, old.entries[1:])
+                arrivals[leader] = have, eqn.location, slices_reason(eqn)
+                outer = ((), *old.entries[1:])
+            aval = typed(old, mesh, outer, old.sharding.spec.unreduced)
+            operands[slot.operand] = brought(operands[slot.operand], aval, eqn.location,
+                                             layout_reason(eqn), eqns)
+        return with_programs(eqn.params, {
+            (name, place): self.nested(inner, mesh, (), arrivals)
+            for name, place, inner in region.programs})
+
+
+def _resolved(old: Program, mesh: AbstractMesh, invars: Sequence[Var],
+              consts: Sequence[tuple[Var, Any]], eqns: Sequence[Equation], outvars: Sequence[Atom]
+              ) -> Program:
+    return Program(old.name, invars, eqns, outvars, consts=consts, mesh=mesh,
+                   level=Level.RESOLVED, arg_names=old.arg_names, result_names=old.result_names)

@@ -85,9 +85,9 @@ class Graph:
             starts[aval, manual] = self.start(aval, manual)
         layout, pending, axes = starts[aval, manual]
         t = len(uses)
-        self.layouts.append(layout)
-        self.pending.append(pending)
-        uses.append(0)
+        self.layouts += (layout,)
+        self.pending += (pending,)
+        uses += (0,)
         if axes:
             self.roots[t] = dict.fromkeys(axes, Root("its type", location))
         return t
@@ -159,17 +159,25 @@ class Graph:
             self.define(var, manual)
         uses, index = self.uses, self.index
         for eqn in program.eqns:
+            tensors: list[int] = []
             for atom in eqn.invars:
                 if atom in index:
-                    uses[index[atom]] += 1  # type: ignore[index]
+                    t = index[atom]  # type: ignore[index]
+                    uses[t] += 1
+                    tensors += (t,)
+                else:
+                    tensors += (-1,)
             for var in eqn.outvars:
-                if var.aval.shape and var not in index:
-                    index[var] = self.tensor(var.aval, manual, eqn.location)
+                if var.aval.shape:
+                    if var not in index:
+                        index[var] = self.tensor(var.aval, manual, eqn.location)
+                    tensors += (index[var],)
+                else:
+                    tensors += (-1,)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
             else:
-                self.add_whole(eqn, tuple([index[a] if a in index else -1  # type: ignore[index]
-                                           for a in (*eqn.invars, *eqn.outvars)]))
+                self.add_whole(eqn, tuple(tensors))
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""

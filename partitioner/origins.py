@@ -7,6 +7,7 @@ held it off (`vetoes`). Both are data, for reports to render.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,17 +31,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Origins:
-    """What a resolved program remembers of its propagation. tensors: of its variables; named: the
-    first variable of each tensor. pinned: values that the user asked to have as they were anyway.
+    """What a resolved program remembers of its propagation. tensors: of its variables. pinned:
+    values that the user asked to have as they were anyway.
     """
     solution: Solution
     tensors: dict[Var, int]
-    named: dict[int, Var]
     pinned: frozenset[Var] = frozenset()
+
+    @functools.cached_property
+    def _named(self) -> dict[int, Var]:
+        """The first variable of each tensor."""
+        return {t: v for v, t in reversed(self.tensors.items())}
 
     def name(self, tensor: int) -> str:
         """What to call a tensor in a text."""
-        var = self.named.get(tensor)
+        var = self._named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
     @property
@@ -91,12 +96,11 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
             if root is not None:
                 steps.append(Step(root.text, root.location))
             break
-        eqn = origin.node.equation
-        name = origins.name(origin.tensor)
+        node, tensor, dim = origin
+        eqn = node.equation
         by = f"`{eqn.op.name}`" if eqn is not None else "the result"
-        steps.append(Step(f"{by} has it from {name}, dimension {origin.dim}",
+        steps.append(Step(f"{by} has it from {origins.name(tensor)}, dimension {dim}",
                           eqn.location if eqn is not None else UNKNOWN))
-        tensor, dim = origin.tensor, origin.dim
     return tuple(steps)
 
 

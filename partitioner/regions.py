@@ -7,6 +7,7 @@ this once per op, as groups of variables; propagation, choice and lowering read 
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,31 +48,46 @@ class Region(NamedTuple):
 
 def _scan(eqn: Equation) -> Region:
     body: Program = eqn.params["jaxpr"]
-    consts, carry = eqn.params["num_consts"], eqn.params["num_carry"]
+    return Region((("jaxpr", -1, body),), _scan_slots(
+        eqn.params["num_consts"], eqn.params["num_carry"], len(eqn.invars), len(eqn.outvars)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _scan_slots(consts: int, carry: int, operands: int, results: int) -> tuple[Slot, ...]:
     slots = [Slot(i, ((0, i),)) for i in range(consts)]
     slots += [Slot(consts + k, ((0, consts + k),), ((0, k),), k) for k in range(carry)]
-    slots += [Slot(i, ((0, i),), stacked=True) for i in range(consts + carry, len(eqn.invars))]
-    slots += [Slot(-1, (), ((0, k),), k, stacked=True) for k in range(carry, len(eqn.outvars))]
-    return Region((("jaxpr", -1, body),), tuple(slots))
+    slots += [Slot(i, ((0, i),), stacked=True) for i in range(consts + carry, operands)]
+    slots += [Slot(-1, (), ((0, k),), k, stacked=True) for k in range(carry, results)]
+    return tuple(slots)
 
 
 def _while(eqn: Equation) -> Region:
     cond: Program = eqn.params["cond_jaxpr"]
     body: Program = eqn.params["body_jaxpr"]
-    nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    return Region((("cond_jaxpr", -1, cond), ("body_jaxpr", -1, body)), _while_slots(
+        eqn.params["cond_nconsts"], eqn.params["body_nconsts"], len(eqn.outvars)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _while_slots(nc: int, nb: int, results: int) -> tuple[Slot, ...]:
     slots = [Slot(i, ((0, i),)) for i in range(nc)]
     slots += [Slot(nc + i, ((1, i),)) for i in range(nb)]
-    slots += [Slot(nc + nb + k, ((1, nb + k), (0, nc + k)), ((1, k),), k)
-              for k in range(len(eqn.outvars))]
-    return Region((("cond_jaxpr", -1, cond), ("body_jaxpr", -1, body)), tuple(slots))
+    slots += [Slot(nc + nb + k, ((1, nb + k), (0, nc + k)), ((1, k),), k) for k in range(results)]
+    return tuple(slots)
 
 
 def _cond(eqn: Equation) -> Region:
     branches: tuple[Program, ...] = eqn.params["branches"]
-    every = range(len(branches))
-    slots = [Slot(1 + k, tuple((b, k) for b in every)) for k in range(len(eqn.invars) - 1)]
-    slots += [Slot(-1, (), tuple((b, k) for b in every), k) for k in range(len(eqn.outvars))]
-    return Region(tuple(("branches", i, b) for i, b in enumerate(branches)), tuple(slots))
+    return Region(tuple([("branches", i, b) for i, b in enumerate(branches)]), _cond_slots(
+        len(branches), len(eqn.invars) - 1, len(eqn.outvars)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _cond_slots(branches: int, operands: int, results: int) -> tuple[Slot, ...]:
+    every = range(branches)
+    slots = [Slot(1 + k, tuple([(b, k) for b in every])) for k in range(operands)]
+    slots += [Slot(-1, (), tuple([(b, k) for b in every]), k) for k in range(results)]
+    return tuple(slots)
 
 
 _REGIONS: dict[str, Callable[[Equation], Region]] = {

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..ir.location import UNKNOWN, Location
-from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.sharding import named_sharding_abstract
@@ -60,6 +61,16 @@ def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason:
                     reason)
 
 
+def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]
+            ) -> Atom:
+    """`atom` in the layout of `aval`, by an equation that is added where that takes one."""
+    if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
+        return atom
+    eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
+    eqns.append(eqn)
+    return eqn.outvars[0]
+
+
 CAPTURED = "the uses of this captured array want blocks of it"
 
 
@@ -69,6 +80,23 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
         return "the type of this result is decided"
     name = program.result_names[i] if i < len(program.result_names) else i
     return f"result {name} is asked for as {spec}"
+
+
+def layout_reason(eqn: Equation) -> str:
+    """Why an operand of a loop or branch is brought elsewhere."""
+    return f"`{eqn.op.name}` keeps this value in one layout"
+
+
+def slices_reason(eqn: Equation) -> str:
+    """The same of each slice of an operand."""
+    return f"`{eqn.op.name}` takes its slices so"
+
+
+def grows(have: ArrayType, entries: Entries) -> bool:
+    """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
+    return (not have.entries[0] and not have.sharding.spec.unreduced
+            and math.prod(typed(have, have.mesh, entries).local_shape())
+            > math.prod(have.local_shape()))
 
 
 def propagate(program: Program, mesh: AbstractMesh,
@@ -85,7 +113,6 @@ class _Resolver:
         self.graph = solution.graph
         self.env: dict[Var, Atom] = {}
         self.tensors: dict[Var, int] = {}
-        self.named: dict[int, Var] = {}           # the first variable of each tensor
         self.pinned: set[Var] = set()
         self.types: dict[tuple, ArrayType] = {}
 
@@ -106,13 +133,11 @@ class _Resolver:
         return types[key]
 
     def bind(self, var: Var, mesh: AbstractMesh) -> Var:
-        index, named = self.graph.index, self.named
+        index = self.graph.index
         t = index[var] if var in index else -1
         new = self.env[var] = Var(self.type_at(t, var.aval, mesh), var.name)
         if t >= 0:
             self.tensors[new] = t
-            if t not in named:
-                named[t] = var
         return new
 
     def atom(self, atom: Atom) -> Atom:
@@ -141,7 +166,7 @@ class _Resolver:
                 targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
         reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
-        new.memo[KEY] = Origins(self.solution, self.tensors, self.named, frozenset(self.pinned))
+        new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
@@ -159,7 +184,7 @@ class _Resolver:
             if arrivals and v in arrivals:
                 aval, location, reason = arrivals[v]
                 given = Var(aval, v.name)
-                self.env[v] = self.reshard(eqns, given, var.aval, location, reason)
+                self.env[v] = brought(given, var.aval, location, reason, eqns)
                 var = given
             invars.append(var)
         for var, value in program.consts:
@@ -168,46 +193,46 @@ class _Resolver:
             laid_out = self.type_of(var, mesh)
             self.env[var] = whole
             if laid_out is not whole.aval:
-                self.env[var] = self.reshard(eqns, whole, laid_out, UNKNOWN, CAPTURED)
-        for eqn in program.eqns:
-            self.equation(eqn, mesh, eqns)
+                self.env[var] = brought(whole, laid_out, UNKNOWN, CAPTURED, eqns)
+        self.equations(program, mesh, eqns)
         outvars = []
         for atom, target, reason in zip(program.outvars, targets, reasons, strict=True):
             new = self.atom(atom)
             if target is not None and isinstance(new, Var) and new.aval is not target:
                 location = defined_at(program, atom)
-                new = self.reshard(eqns, new, target, location, reason)
+                new = brought(new, target, location, reason, eqns)
             outvars.append(new)
         return Program(program.name, invars, eqns, outvars, consts=consts, mesh=mesh,
                        level=Level.RESOLVED, arg_names=program.arg_names,
                        result_names=program.result_names)
 
-    def reshard(self, eqns: list[Equation], atom: Atom, aval: ArrayType, location: Location,
-                reason: str) -> Atom:
-        if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
-            return atom
-        eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
-        eqns.append(eqn)
-        return eqn.outvars[0]
-
     # -- equations -------------------------------------------------------------------------------
 
-    def equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
-        op = eqn.op
-        if op is sharding_constraint_p or op is reshard_p:
-            self.layout_equation(eqn, mesh, eqns)
-        elif op.name == "shard_map":
-            self.shard_map(eqn, mesh, eqns)
-        elif op.subprograms and has_region(eqn):
-            self.region(eqn, mesh, eqns)
-        else:
-            env = self.env
-            operands = [env[a] if a in env else bare_literal(a)  # type: ignore[arg-type,index]
-                        for a in eqn.invars]
+    def equations(self, program: Program, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        env = self.env
+        pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
+        for eqn in program.eqns:
+            op = eqn.op
+            if op is sharding_constraint_p or op is reshard_p:
+                self.layout_equation(eqn, mesh, eqns)
+                continue
+            if op.subprograms:
+                if op.name == "shard_map":
+                    self.shard_map(eqn, mesh, eqns)
+                    continue
+                if has_region(eqn):
+                    self.region(eqn, mesh, eqns)
+                    continue
+            operands = tuple([
+                env[a] if a in env else a if a.aval.mesh is empty_abstract_mesh  # type: ignore
+                else bare_literal(a) for a in eqn.invars])  # type: ignore[arg-type]
             if op.multiple_results:
                 new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars])
             else:
-                new = eqn.on(operands, (self.bind(eqn.outvars[0], mesh),))
+                result = self.bind(eqn.outvars[0], mesh)
+                new = eqn.on(operands, (result,))
+                pair = tuple([a.aval for a in operands]), (result.aval,)
+                new.known_types = pairs.setdefault(pair, pair)
             key = op.sharding_param
             if key is not None and eqn.params.get(key) is not None:
                 new = new.replace(params={**eqn.params, key: None})
@@ -243,9 +268,8 @@ class _Resolver:
                 tail = self.type_of(inner, inner_mesh).entries
                 entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
                 pending = new.aval.sharding.spec.unreduced
-                new = self.reshard(eqns, new, typed(outer.aval, mesh, entries, pending),
-                                   eqn.location,
-                                   f"`shard_map` takes operand {i} as {spec}")
+                new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
+                              f"`shard_map` takes operand {i} as {spec}", eqns)
             operands.append(new)
         targets: list[ArrayType | None] = []
         for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
@@ -267,7 +291,7 @@ class _Resolver:
     def region(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         """A loop or branch: every slot has one layout, that of the first name it has inside."""
         region = region_of(eqn)
-        reason = f"`{eqn.op.name}` keeps this value in one layout"
+        reason = layout_reason(eqn)
         operands = [self.atom(a) for a in eqn.invars]
         targets: dict[tuple[int, int], ArrayType] = {}
         arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
@@ -289,14 +313,14 @@ class _Resolver:
                 self.set_entries(eqn.outvars[slot.result], outer)
             if slot.operand >= 0:
                 old = operands[slot.operand]
-                if slot.stacked and self.grows(old.aval, outer):
+                if slot.stacked and grows(old.aval, outer):
                     # one slice after another is brought to where it is wanted, never all at once
                     assert isinstance(leader, Var)
                     have = typed(leader.aval, mesh, old.aval.entries[1:])
                     arrivals[leader] = (have, *self.wish(leader, eqn))
                     outer = ((), *old.aval.entries[1:])
                 aval = typed(old.aval, mesh, outer, old.aval.sharding.spec.unreduced)
-                operands[slot.operand] = self.reshard(eqns, old, aval, eqn.location, reason)
+                operands[slot.operand] = brought(old, aval, eqn.location, reason, eqns)
         programs: dict[tuple[str, int], Program] = {}
         for p, (param, place, program) in enumerate(region.programs):
             wanted = [targets.get((p, k)) for k in range(len(program.outvars))]
@@ -306,18 +330,12 @@ class _Resolver:
         eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
                              eqn.location, eqn.reason))
 
-    def grows(self, have: ArrayType, entries: Entries) -> bool:
-        """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
-        return (not have.entries[0] and not have.sharding.spec.unreduced
-                and math.prod(typed(have, have.mesh, entries).local_shape())
-                > math.prod(have.local_shape()))
-
     def wish(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
         """Who wants a slice in the layout that it has in the body of a loop."""
         root = self.graph.asked.get(self.graph.of(atom))
         if root is not None and root.location is not UNKNOWN:
             return root.location, f"{root.text} asks for it"
-        return eqn.location, f"`{eqn.op.name}` takes its slices so"
+        return eqn.location, slices_reason(eqn)
 
 
 def defined_at(program: Program, atom: Atom) -> Location:
