@@ -80,7 +80,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     sets = eqn.op.linear_sets(len(types), types, eqn.params)
     if not sets:
         return ()
-    constant = tuple([is_nonzero_constant(a) for a in eqn.invars])
+    constant = _constants(eqn)
     return tuple([tuple(s) for s in sets if _exact(eqn, types, frozenset(s), constant)])
 
 
@@ -90,12 +90,19 @@ def passed(eqn: Equation, earlier: Sequence[ArrayType | None]) -> Passed | None:
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
     them may be.
     """
-    constant = tuple([a.__class__ is Literal and is_nonzero_constant(a) for a in eqn.invars])
+    constant = _constants(eqn)
     known = eqn.use.table(passed)
     key = (eqn.types, tuple(earlier), constant)
     if key not in known:
         known[key] = _first_that_works(eqn, eqn.types[0], tuple(earlier), constant)
     return known[key]
+
+
+def _constants(eqn: Equation) -> tuple[bool, ...]:
+    """Which operands are numbers that one may divide by; () where that does not matter."""
+    if eqn.op.name not in _BY_CONSTANTS:
+        return ()
+    return tuple([is_nonzero_constant(a) for a in eqn.invars])
 
 
 def is_nonzero_constant(atom: Atom) -> bool:

@@ -100,9 +100,9 @@ class _Carry:
 def _better(eqn: Equation, around: _Around) -> dict[Slot, Entries]:
     """Carried values that had better be laid out otherwise."""
     region, trips = region_of(eqn), trips_of(eqn)
-    inside = [_Around(p, p.invars) for _, _, p in region.programs]
-    if not around.made and not any([program.made for program in inside]):
+    if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is brought elsewhere
+    inside = [_Around(p, p.invars) for _, _, p in region.programs]
     body = len(inside) - 1
     found: dict[Slot, Entries] = {}
     for slot in region.slots:

@@ -25,6 +25,7 @@ from .unread import without_unread
 
 # Less than any number of bytes: preferred among plans that move the same.
 _LITTLE = 1e-6
+_NEVER = float("inf")       # the price of a value that must be finished where it arises
 _MOST_REASONS = 8
 MORE = "and more"
 CARRIED = "the sum that the loop carries is needed in its body"
@@ -50,97 +51,97 @@ class Delay:
         self.location = location
         self.entering = dict(entering or {})
         self.leaving = dict(leaving or {})
-        self.earlier: dict[Atom, ArrayType] = {**self.entering}
-        self.passes: dict[int, Passed] = {}         # equation number -> how it passes them on
         # result -> where and why it would have been finished, of those that left in another form
         self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
-        self.later: set[Atom] = set()               # values that are not finished where they arise
-        self.direct: set[Atom] = set()              # brought from a value that is finished anyway
-        self._find_forms(frozenset())
-        self._decide(frozenset())
+        self._plan(frozenset())
+        # values that are finished where they arise, of which some reshard had better start
         ready = self.earlier.keys() - self.later
-        if ready and any([e.op is reshard_p and e.invars[0] in ready for e in program.eqns]):
-            self.earlier, self.passes, self.later = {**self.entering}, {}, set()
-            self._find_forms(frozenset(ready))
-            self._decide(frozenset(ready))
+        if ready and any([_nearer(eqn, self.earlier) for eqn, _ in self.touched
+                          if eqn.op is reshard_p and eqn.invars[0] in ready]):
+            self._plan(frozenset(ready))
+
+    def _plan(self, ready: frozenset[Atom]) -> None:
+        """ready: the values that are known to be finished where they arise.
+
+        touched: the reshards and readers of what has an earlier form, with how these pass it on.
+        later: values that are not finished where they arise; direct: those that are brought from a
+        value that is finished anyway.
+        """
+        self.earlier: dict[Atom, ArrayType] = {**self.entering}
+        self.touched: list[tuple[Equation, Passed | None]] = []
+        self.later: set[Atom] = set()
+        self.direct: set[Atom] = set()
+        self._find_forms(ready)
+        self._decide(ready)
 
     # -- what could be ---------------------------------------------------------------------------
 
     def _find_forms(self, ready: frozenset[Atom]) -> None:
-        """The earlier forms of values. ready: those that are known to be finished where they arise.
-        """
-        earlier = self.earlier
-        for k, eqn in enumerate(self.program.eqns):
+        """The earlier forms of values."""
+        earlier, touched = self.earlier, self.touched
+        for eqn in self.program.eqns:
+            if eqn.op is reshard_p:
+                (x,), (y,) = eqn.invars, eqn.outvars
+                touched.append((eqn, None))
+                if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
+                    form = x.aval
+                    if x in earlier:
+                        if x in ready and _nearer(eqn, earlier):
+                            self.direct.add(y)
+                        else:
+                            form = earlier[x]
+                    if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
+                        earlier[y] = form
+                continue
             for a in eqn.invars:
                 if a in earlier:
                     break
             else:
-                if eqn.op is not reshard_p:
-                    continue
-            if eqn.op is reshard_p:
-                (x,), (y,) = eqn.invars, eqn.outvars
-                if isinstance(x, Var) and not y.aval.sharding.spec.unreduced:
-                    form = earlier.get(x, x.aval)
-                    if x in ready and bytes_between(x.aval, y.aval) < bytes_between(form, y.aval):
-                        form = x.aval
-                        self.direct.add(y)
-                    if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
-                        earlier[y] = form
-            elif may_pass(eqn):
-                found = passed(eqn, tuple([earlier.get(a) for a in eqn.invars]))
-                if found is not None and _apart(eqn, found):
-                    self.passes[k] = found
+                continue
+            found = None
+            if may_pass(eqn):
+                found = passed(eqn, tuple([earlier[a] if a in earlier else None
+                                           for a in eqn.invars]))
+                if found is not None and (len(found.used) == len(eqn.invars)
+                                          or _apart(eqn, found)):
                     earlier[eqn.outvars[0]] = found.result
+                else:
+                    found = None
+            touched.append((eqn, found))
 
     def _decide(self, ready: frozenset[Atom]) -> None:
         """Which values are finished later, from the last equation to the first."""
         earlier = self.earlier
         # what the readers of a value need, if it waits for them
-        served: dict[Atom, float] = dict.fromkeys(ready, float("inf"))
+        served: dict[Atom, float] = dict.fromkeys(ready, _NEVER)
         for i, atom in enumerate(self.program.outvars):
-            if atom in earlier:
-                free = self.leaving.get(i) is earlier[atom]
-                served[atom] = served.get(atom, 0.0) + (0.0 if free else float("inf"))
-        costs: dict[Atom, float] = {}
-
-        def cost(v: Atom) -> float:
-            """Bytes to finish v, or else all that is made of it; settles which."""
-            if v not in costs:
-                own = float(bytes_between(earlier[v], v.aval))
-                waiting = served.get(v, 0.0)
-                if waiting < own:
-                    self.later.add(v)
-                costs[v] = min(own, waiting)
-            return costs[v]
-
-        eqns = self.program.eqns
-        for k in range(len(eqns) - 1, -1, -1):
-            eqn = eqns[k]
-            for a in eqn.invars:
-                if a in earlier:
-                    break
-            else:
-                for v in eqn.outvars:
-                    if v in earlier:
-                        cost(v)
-                continue
-            readers = [a for a in dict.fromkeys(eqn.invars) if a in earlier]
+            if atom in earlier and self.leaving.get(i) is not earlier[atom]:
+                served[atom] = _NEVER
+        for eqn, way in reversed(self.touched):
+            y, price = eqn.outvars[0] if eqn.outvars else None, 0.0
+            if y is not None and y in earlier:      # all that read it are known: is it for later?
+                price = float(bytes_between(earlier[y], y.aval))
+                waiting = served.get(y, 0.0)
+                if waiting < price:
+                    self.later.add(y)
+                    price = waiting
             if eqn.op is reshard_p:
-                y = eqn.outvars[0]
-                price = float(bytes_between(earlier[readers[0]], y.aval))
-                if y in earlier:
-                    price = min(price, cost(y))
-                served[readers[0]] = served.get(readers[0], 0.0) + price
+                (x,), (y,) = eqn.invars, eqn.outvars
+                if x in earlier:
+                    own = float(bytes_between(earlier[x], y.aval))
+                    served[x] = served.get(x, 0.0) + (min(own, price) if y in earlier else own)
                 continue
-            way = self.passes.get(k)
-            used = {eqn.invars[i] for i in way.used} if way is not None else set()
-            price = cost(eqn.outvars[0]) if way is not None else 0.0
-            if len(used) > 1:
-                price -= _LITTLE                    # one exchange for several
-            for v in readers:
-                served[v] = served.get(v, 0.0) + (price if v in used else float("inf"))
+            used: Iterable[Atom] = ()
+            if way is not None:
+                used = {eqn.invars[i] for i in way.used}
+                if len(used) > 1:
+                    price -= _LITTLE                    # one exchange for several
+            for v in {*eqn.invars}:
+                if v in earlier:
+                    served[v] = served.get(v, 0.0) + (price if v in used else _NEVER)
         for v in self.entering:
-            cost(v)
+            if served.get(v, 0.0) < bytes_between(earlier[v], v.aval):
+                self.later.add(v)
 
     # -- what is written -------------------------------------------------------------------------
 
@@ -153,10 +154,14 @@ class Delay:
         return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
 
 
+def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
+    """Does a reshard move less from its operand than from the earlier form of that?"""
+    (x,), target = move.invars, move.outvars[0].aval
+    return bytes_between(x.aval, target) < bytes_between(earlier[x], target)
+
+
 def _apart(eqn: Equation, way: Passed) -> bool:
     """No value is wanted in its earlier form and as it is."""
-    if len(way.used) == len(eqn.invars):
-        return True
     invars = eqn.invars
     if len(set(invars)) == len(invars):
         return True
@@ -177,7 +182,8 @@ class _Writer:
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
         # only what has to do with a reshard, or a parameter in its earlier form, is written anew
-        earlier = plan.earlier
+        touched = iter(plan.touched)
+        following, way = next(touched, (None, None))
         invars = []
         for v in program.invars:
             if v not in plan.entering:
@@ -186,15 +192,15 @@ class _Writer:
             form = Var(plan.entering[v], v.name)
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
-        for k, eqn in enumerate(program.eqns):
-            for a in eqn.invars:
-                if a in earlier:
-                    break
+        for eqn in program.eqns:
+            if eqn is not following:
+                self.eqns.append(eqn)
+                continue
+            if eqn.op is reshard_p:
+                self.reshard(eqn)
             else:
-                if eqn.op is not reshard_p:
-                    self.eqns.append(eqn)
-                    continue
-            self.equation(k, eqn)
+                self.equation(eqn, way)
+            following, way = next(touched, (None, None))
         outvars: list[Atom] = []
         for i, atom in enumerate(program.outvars):
             want = plan.leaving.get(i)
@@ -209,19 +215,18 @@ class _Writer:
         eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
         return program.replace(invars=invars, eqns=eqns, outvars=results)
 
-    def equation(self, k: int, eqn: Equation) -> None:
-        plan = self.plan
-        if eqn.op is reshard_p:
-            self.reshard(eqn)
-            return
-        way = plan.passes.get(k)
-        if way is None or not any([a in plan.later and a in self.forms and a not in self.finished
-                                   for a in eqn.invars]):
-            self.eqns.append(eqn)
-            for v in eqn.outvars:
-                if v in plan.earlier:
-                    self.finished.add(v)
-            return
+    def equation(self, eqn: Equation, way: Passed | None) -> None:
+        if way is not None:
+            later, forms, finished = self.plan.later, self.forms, self.finished
+            for a in eqn.invars:
+                if a in later and a in forms and a not in finished:
+                    self.passing(eqn, way)
+                    return
+            finished.add(eqn.outvars[0])
+        self.eqns.append(eqn)
+
+    def passing(self, eqn: Equation, way: Passed) -> None:
+        """An equation on the earlier forms of its operands."""
         operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]
         form = Var(way.result, result.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from .delay import joined_reasons
 
@@ -17,7 +18,11 @@ NOTHING_MOVED = frozenset(("all_slice", "assume_invarying"))
 
 def exchanges(eqn: Equation) -> bool:
     """Is it a collective that moves bytes?"""
-    return eqn.op.collective is not None and eqn.op.name not in NOTHING_MOVED
+    return _exchanges(eqn.op)
+
+
+def _exchanges(op: Op) -> bool:
+    return op.collective is not None and op.name not in NOTHING_MOVED
 
 
 def hoist(program: Program) -> Program:
@@ -81,11 +86,13 @@ def _hoisted(eqn: Equation) -> Sequence[Equation]:
 
 def _leaving(body: Program, invariant: set[Atom]) -> list[Equation]:
     """Invariant exchanges of a body and what they are computed by, in order."""
+    if not any([_exchanges(op) for op in body.ops]):
+        return []
     candidates: list[Equation] = []
     wanted: set[Atom] = set()
     for eqn in body.eqns:
         if eqn.op.effect or eqn.op.subprograms or not all(
-                isinstance(a, Literal) or a in invariant for a in eqn.invars):
+                [isinstance(a, Literal) or a in invariant for a in eqn.invars]):
             continue
         candidates.append(eqn)
         invariant.update(eqn.outvars)

@@ -29,8 +29,14 @@ def move_sums(program: Program) -> Program:
     return _moved(program)
 
 
+def _moves(program: Program) -> bool:
+    """Are there reshards in a program, or in those that it holds?"""
+    return reshard_p in program.ops or (program.holds_programs and any(
+        [_moves(inner) for _, _, inner in program.subprograms()]))
+
+
 def _moved(program: Program) -> Program:
-    if reshard_p not in program.ops and not program.holds_programs:
+    if not _moves(program):
         return program
     if not program.holds_programs:
         return share_layouts(delayed(program))
@@ -105,7 +111,7 @@ def _carried(eqn: Equation) -> list[Equation]:
     region = region_of(eqn)
     at = len(region.programs) - 1                        # the body is the last of its programs
     body = region.programs[at][2]
-    if trips < 2 or not any(e.op is reshard_p for e in body.eqns):
+    if trips < 2 or reshard_p not in body.ops:
         return [eqn]
     slots = [s for s in region.slots if s.result >= 0 and _free(s, region, at, eqn)]
     first = Delay(body)
