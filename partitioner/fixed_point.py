@@ -10,23 +10,21 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from operator import itemgetter
+from typing import Any, ClassVar
 
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.types import Entries
 from .factors import RuleInfo
 from .graph import Graph, Node
-from .step import BACKWARD, BOTH, NONE, Extension, Layout, step
+from .step import BACKWARD, BOTH, NONE, Extension, Layout, agree, step
 
 LEVELS = 5
 
 
-class Origin(NamedTuple):
-    """Why a tensor has an axis on a dimension: an equation brought it from another tensor."""
-    node: Node
-    tensor: int
-    dim: int
+Origin = tuple[Node, int, int]
+"""Why a tensor has an axis on a dimension: a node brought it from this dimension of a tensor."""
 
 
 class Solution:
@@ -57,6 +55,7 @@ _SINGLE: Schedule = (_ALL,) * LEVELS
 _SHARED: Schedule = (_OFF, _ALL, _ALL, _ALL, _ALL)
 _WIDENING: Schedule = (_OFF, _OFF, _BACK, _BACK, _ALL)
 _PASSING: Schedule = (_OFF, _OFF, (BOTH, True), _ALL, _ALL)
+_NOWHERE: Schedule = (_OFF,) * LEVELS
 _PLAIN: Schedule = (_OFF, _OFF, _ALL, _ALL, _ALL)
 
 
@@ -78,13 +77,15 @@ def _schedule(node: Node, graph: Graph) -> Schedule:
 
 
 Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the layouts it makes
+Known = tuple[tuple[dict[tuple, Growing], dict[tuple, Growing]], set[tuple]]
 
 
 class _Tables:
     """Layouts as numbers, and what steps add to them, for meshes of one shape.
 
-    table: the layouts by number. steps: (rule, direction, pass-through only, aggressive) -> numbers
-    of the tensors' layouts -> what grows. Shared by all programs: a layer that comes again, in this
+    table: the layouts by number. steps: (rule, direction, pass-through only) -> by strategy, from
+    the numbers of the tensors' layouts to what grows, and the numbers of those for which nothing
+    ever does, since all tensors agree. Shared by all programs: a layer that comes again, in this
     program or another, costs look-ups.
     """
 
@@ -94,7 +95,8 @@ class _Tables:
     def __init__(self) -> None:
         self.table: list[Layout] = []
         self.numbers: dict[Layout, int] = {}
-        self.steps: dict[tuple, dict[tuple, Growing]] = {}
+        self.steps: dict[tuple, Known] = {}
+        self.agreed: dict[RuleInfo, set[tuple]] = {}
         self.count = 0
         self.lock = threading.Lock()
 
@@ -107,12 +109,15 @@ class _Tables:
             found = cls._KNOWN[mesh.shape_tuple] = _Tables()
         return found
 
-    def known(self, info: RuleInfo | None, how: tuple[int, bool], aggressive: bool
-              ) -> dict[tuple, Growing]:
+    def known(self, info: RuleInfo | None, how: tuple[int, bool]) -> Known:
         """The steps of a rule that were computed; of none at the boundary of a shard_map."""
         if info is None:
-            return {}
-        return self.steps.setdefault((info, how, aggressive), {})
+            return ({}, {}), set()
+        found = self.steps.get((info, how))
+        if found is None:
+            agreed = self.agreed.setdefault(info, set())
+            found = self.steps.setdefault((info, how), (({}, {}), agreed))
+        return found
 
     def number(self, layout: Layout) -> int:
         n = self.numbers.get(layout)
@@ -144,27 +149,30 @@ class _Propagation:
         graph = self.graph = solution.graph
         self.size = graph.size
         self.tables = _Tables.of(graph.mesh)
-        number = self.tables.number
+        known, number = self.tables.numbers, self.tables.number
+        numbers = {layout: known[layout] if layout in known else number(layout)
+                   for layout in dict.fromkeys(graph.layouts)}
         # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
-        numbers = {layout: number(layout) for layout in dict.fromkeys(graph.layouts)}
         self.state = [*[numbers[layout] for layout in graph.layouts], -1]
-        self.neighbours: list[list[int]] = [[] for _ in graph.layouts]
-        neighbours = self.neighbours
-        for i, node in enumerate(graph.nodes):
-            for t in {*node.tensors}:
-                if t >= 0:
-                    neighbours[t].append(i)
-        self.schedules = [_schedule(node, graph) for node in graph.nodes]
 
     def run(self) -> None:
-        nodes, schedules, neighbours = self.graph.nodes, self.schedules, self.neighbours
-        state = self.state
-        tensors_of = [node.tensors for node in nodes]
+        nodes, state, tables, graph = self.graph.nodes, self.state, self.tables, self.graph
         count = len(nodes)
+        neighbours: list[list[int]] = [[] for _ in graph.layouts]
+        schedules: list[Schedule] = []
         # per strategy and node, the steps known at this level; None where its turn has not come
         known: tuple[list[Any], list[Any]] = ([None] * count, [None] * count)
+        agreed: list[Any] = [None] * count
         waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
-        here: dict[tuple, tuple[dict, dict]] = {}
+        numbers_of = []                                 # of a node's tensors, from the state
+        for i, node in enumerate(nodes):
+            between = {*node.tensors}
+            between.discard(-1)
+            for t in between:
+                neighbours[t] += (i,)
+            schedules += (_schedule(node, graph) if len(between) > 1 else _NOWHERE,)
+            numbers_of += (itemgetter(*node.tensors),)
+        here: dict[tuple, Known] = {}
         visits = 0
         for level in range(LEVELS):
             for i, schedule in enumerate(schedules):
@@ -173,9 +181,8 @@ class _Propagation:
                     waiting[0][i] = waiting[1][i] = 1
                     info = nodes[i].info
                     if (info, how) not in here or info is None:
-                        here[info, how] = (self.tables.known(info, how, False),
-                                           self.tables.known(info, how, True))
-                    known[0][i], known[1][i] = here[info, how]
+                        here[info, how] = tables.known(info, how)
+                    (known[0][i], known[1][i]), agreed[i] = here[info, how]
             for aggressive in (False, True):
                 mine, other, steps = waiting[aggressive], waiting[not aggressive], known[aggressive]
                 stack = [i for i in range(count - 1, -1, -1) if mine[i]]
@@ -189,7 +196,9 @@ class _Propagation:
                     if found is None:
                         continue
                     visits += 1
-                    key = tuple([state[t] for t in tensors_of[i]])
+                    key = numbers_of[i](state)
+                    if key in agreed[i]:
+                        continue
                     if key in found:
                         growing = found[key]
                         if not growing:
@@ -199,20 +208,20 @@ class _Propagation:
                         changed = self.cross(nodes[i])
                     else:
                         growing = found[key] = self.step(
-                            nodes[i].info, key, schedules[i][level], aggressive)
+                            nodes[i].info, key, schedules[i][level], aggressive, agreed[i])
                         if not growing:
                             continue
                         changed = self.grow(nodes[i], key, growing)
-                    touched = []        # what a change touches comes at once, as in Shardy
+                    touched: list[int] = []     # what a change touches comes at once, as in Shardy
                     for t in changed:
                         for j in neighbours[t]:
                             other[j] = 1
                             if not mine[j]:
                                 mine[j] = 1
-                                touched.append(j)
-                    stack.extend(reversed(touched))
+                                touched += (j,)
+                    stack += touched[::-1]
         self.solution.steps += visits
-        table = self.tables.table
+        table = tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]
 
     def grow(self, node: Node, key: tuple[int, ...], growing: Growing) -> Sequence[int]:
@@ -226,21 +235,21 @@ class _Propagation:
             state[t] = number
             changed.append(t)
             for dim, axis, source, source_dim in extension.origins:
-                origins[(t, dim, axis)] = Origin(
+                origins[t, dim, axis] = (
                     node, tensors[source] if source >= 0 else -1, source_dim)
         return changed
 
     def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
-             aggressive: bool) -> Growing:
-        """What grows, and the numbers of the layouts that it grows to."""
+             aggressive: bool, agreed: set[tuple]) -> Growing:
+        """What grows, and the numbers of the layouts that it grows to. agreed: takes note of a key
+        for which nothing grows in any way.
+        """
         assert info is not None
         table = self.tables.table
         layouts = [table[n] if n >= 0 else None for n in key]
         self.tables.count += 1
-        for layout in layouts:
-            if layout is not None and any(layout.entries):
-                break
-        else:
+        if agree(info, layouts):
+            agreed.add(key)
             return ()
         self.solution.evaluated += 1
         return tuple([(x, self.tables.number(self.grown(layouts[x.position], x.entries)))
@@ -270,14 +279,14 @@ class _Propagation:
                     break
                 in_entries[d] += (axis,)
                 in_used.add(axis)
-                self.solution.origins[(inner_t, d, axis)] = Origin(node, outer_t, d)
+                self.solution.origins[(inner_t, d, axis)] = node, outer_t, d
             for axis in own[common:]:
                 parts = math.prod(map(self.size, (*out_entries[d], axis)))
                 if not outer.open[d] or axis in out_used or outer.shape[d] % parts:
                     break
                 out_entries[d] += (axis,)
                 out_used.add(axis)
-                self.solution.origins[(outer_t, d, axis)] = Origin(node, inner_t, d)
+                self.solution.origins[(outer_t, d, axis)] = node, inner_t, d
         for t, layout, entries in ((outer_t, outer, out_entries), (inner_t, inner, in_entries)):
             new = tuple(entries)
             if new != layout.entries:

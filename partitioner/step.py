@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from ..ir.types import Entries, Shape
 from .factors import Axes, AxisSize, RuleInfo, dim_axes, project
@@ -36,11 +37,31 @@ class Extension(NamedTuple):
     origins: tuple[tuple[int, str, int, int], ...]
 
 
+def agree(info: RuleInfo, layouts: Sequence[Layout | None]) -> bool:
+    """Do all tensors of an equation say the same of each factor? Then there is nothing to add."""
+    if not info.simple:             # then it takes more to see, but for tensors without axes
+        for layout in layouts:
+            if layout is not None:
+                for axes in layout.entries:
+                    if axes:
+                        return False
+        return True
+    for f in info.flowing:
+        held: Axes | None = None
+        for t, d, _ in info.spots[f]:
+            axes = layouts[t].entries[d]  # type: ignore[union-attr]
+            if held is None:
+                held = axes
+            elif axes != held:
+                return False
+    return True
+
+
 def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
          aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
     """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
     factors = info.passing if pass_only else info.flowing
-    if info.simple:          # where all tensors say the same of a factor there is nothing to add
+    if info.simple:
         differing = []
         for f in factors:
             held: Axes | None = None
@@ -49,12 +70,70 @@ def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_
                 if held is None:
                     held = axes
                 elif axes != held:
-                    differing.append(f)
+                    differing += (f,)
                     break
         if not differing:
             return ()
-        factors = tuple(differing)
+        factors = differing
+        found = _undisputed(info, layouts, direction, factors, aggressive, size)
+        if found is not None:
+            return found
     return _Step(info, layouts, direction, factors, size).run(aggressive)
+
+
+def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
+                factors: Sequence[int], aggressive: bool, size: AxisSize
+                ) -> tuple[Extension, ...] | None:
+    """The step where all that have axes of a factor have the same, and nothing keeps these from the
+    others: then both strategies come to that. None where something does.
+    """
+    rows: list[Any] = [layout and [*layout.entries] for layout in layouts]
+    origins: dict[int, list[tuple[int, str, int, int]]] = {}
+    for f in factors:
+        spots = info.spots[f]
+        wanted: Axes = ()
+        holders, sends, from_t, from_d = 0, direction == BOTH, -1, -1
+        for t, d, _ in spots:
+            axes = rows[t][d]
+            if axes:
+                if not holders:
+                    wanted, from_t, from_d = axes, t, d
+                elif axes != wanted:
+                    return None
+                holders += 1
+                sends = sends or (t < info.operands) == (direction == FORWARD)
+        if not sends:
+            continue
+        if aggressive and info.kind == "structural" and spots[-1][0] < info.operands:
+            return None                     # operands follow results, which lack the factor
+        seen = 0
+        for row in rows:
+            for axes in row or ():
+                for a in axes:
+                    if a in wanted:
+                        seen += 1
+        if seen != holders * len(wanted):
+            return None                     # another factor has one of them
+        parts = 1
+        for a in wanted:
+            parts *= size(a)
+        for t, d, _ in spots:
+            if rows[t][d]:
+                continue
+            layout = layouts[t]
+            assert layout is not None
+            if not layout.open[d] or layout.shape[d] % parts or not layout.blocked.isdisjoint(
+                    wanted):
+                return None
+            rows[t][d] = wanted
+            if t not in origins:
+                origins[t] = []
+            origins[t] += [(d, a, from_t, from_d) for a in wanted]
+    return tuple([Extension(t, tuple(rows[t]), tuple(sorted(origins[t], key=_DIMENSION)))
+                  for t in sorted(origins)])
+
+
+_DIMENSION = itemgetter(0)
 
 
 class _Step:

@@ -90,10 +90,10 @@ class AxisPaths(Values):
             seen.add((tensor, at))
             note = notes.get((tensor, at, axis))
             if note is not None:
-                eqn = note.node.equation
+                node, tensor, at = note
+                eqn = node.equation
                 steps.append((eqn.op.name if eqn is not None else "the result",
                               eqn.location if eqn is not None else UNKNOWN))
-                tensor, at = note.tensor, note.dim
                 tensors.append(tensor)
                 continue
             root = graph.root(tensor, at, axis)
