@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.fingerprint import fingerprint
 from ..ir.kept import Kept
@@ -26,20 +27,19 @@ def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, ou
     def make() -> Partitioned:
         return partition(program, mesh=mesh, in_shardings=in_shardings,
                          out_shardings=out_shardings, options=options)
-    if config.shardtrace_dump:
-        return make()
-    own = fingerprint(program)
-    if own is None:
-        return make()
-    key = (own, mesh, in_shardings, out_shardings, options, config.shardtrace_check)
-    found = _kept.get(key)
-    if found is not None:
-        return found
-    warned = warnings_given()
-    made = make()
-    if warnings_given() == warned:          # a warning is due each time
-        _kept.keep(key, made, len(made.local.eqns))
-    return made
+    with collector_paused():
+        own = None if config.shardtrace_dump else fingerprint(program)
+        if own is None:
+            return make()
+        key = (own, mesh, in_shardings, out_shardings, options, config.shardtrace_check)
+        found = _kept.get(key)
+        if found is not None:
+            return found
+        warned = warnings_given()
+        made = make()
+        if warnings_given() == warned:          # a warning is due each time
+            _kept.keep(key, made, len(made.local.eqns))
+        return made
 
 
 def forget_recent() -> None:

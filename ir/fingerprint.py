@@ -5,15 +5,14 @@ its fingerprint says of itself all that the one it is found for would say.
 """
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import numpy as np
 
-from .collector import collector_paused
 from .program import Equation, Literal, Program
 
 MOST_BYTES = 1 << 20        # of captured arrays: whoever keeps a program keeps these alive
+_SCALARS = frozenset((np.bool_, np.int32, np.int64, np.float32, np.float64))    # the usual ones
 MOST_COMPARED = 1 << 10     # of an array that may change, hence is compared by its bytes
 
 
@@ -24,17 +23,14 @@ class _Unkeyed(Exception):
 def fingerprint(program: Program) -> tuple | None:
     """A key, valid as long as the program lives; None for programs that should not be kept.
 
-    These are the ones that capture large arrays, or arrays that may change.
+    These are the ones that capture large arrays, or arrays that may change. It is made in a bulk
+    stage, with the collector paused.
     """
     try:
         if program.consts and sum(
                 getattr(x, "nbytes", 0) for _, x in program.consts) > MOST_BYTES:
             return None
-        if gc.isenabled():
-            with collector_paused():
-                key = _program(program)
-        else:
-            key = _program(program)
+        key = _program(program)
         hash(key)
     except (_Unkeyed, TypeError):
         return None
@@ -57,7 +53,12 @@ def _program(program: Program) -> tuple:
         use: Any = eqn.use
         rows += use if use.identity is use else _params(eqn), place, eqn.reason
         for a in eqn.invars:
-            rows += (numbers[a] if a in numbers else _literal(a),)      # type: ignore
+            if a in numbers:
+                rows += (numbers[a],)
+            else:
+                x: Any = a.val                                          # type: ignore[union-attr]
+                rows += ((a.aval, x.dtype, x.tobytes()) if x.__class__ in _SCALARS
+                         else _literal(a),)                             # type: ignore[arg-type]
         for v in eqn.outvars:
             numbers[v] = count
             count += 1
