@@ -190,7 +190,8 @@ class Jitted:
                     state.mapped_mesh_axes, state.check_vma, process_identity())
         key: tuple[Any, ...] = (in_tree, static, *avals, settings)
         found = None
-        if state.interpreter is not None and current_builder() is not None:     # a program of its own, with what it captures
+        if state.interpreter is not None and current_builder() is not None:
+            # a program of its own, with what it captures
             outermost, key = key, (*key, "nested")
             found = self._traces.get(key) or self._traces.get(outermost)
         else:

@@ -28,9 +28,9 @@ _pauses = _Pauses()
 class collector_paused:
     """Keep the collector off within a `with` block, and then as it was before.
 
-    What a bulk stage has made is old at once: it will stay alive, mostly, and looking through all of
-    it as young objects costs a fifth of the stage. Once so many have been aged that what is garbage
-    among them could matter, all objects are looked through.
+    What a bulk stage has made is old at once: it will stay alive, mostly, and looking through all
+    of it as young objects costs a fifth of the stage. Once so many have been aged that what is
+    garbage among them could matter, all objects are looked through.
     """
 
     __slots__ = ()

@@ -159,12 +159,22 @@ _CUSTOM_SCALARS: dict[type, set] = {
 }
 
 
+# The letters that numpy has for dtypes of a kind.
+_LETTERS: dict[Any, str] = {
+    np.bool_: "b", np.signedinteger: "i", np.unsignedinteger: "u", np.integer: "iu",
+    np.floating: "f", np.complexfloating: "c", np.inexact: "fc", np.number: "iufc"}
+
+
 def issubdtype(a: Any, b: Any) -> bool:
     """Whether dtype or scalar type `a` is of kind `b`, as `np.issubdtype`.
 
     Knows ml_dtypes (`issubdtype(bfloat16, np.floating)`) and extended dtypes
     (`issubdtype(key.dtype, prng_key)`).
     """
+    if isinstance(a, np.dtype) and a.kind in "biufc":
+        letters = _LETTERS.get(b)
+        if letters is not None:
+            return a.kind in letters
     known = (type, np.dtype, ExtendedDType)
     return _issubdtype(
         a if isinstance(a, known) else np.dtype(a), b if isinstance(b, known) else np.dtype(b)

@@ -102,21 +102,40 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
 
 def _shared_sharding(op: Op, types: Sequence[ArrayType], shape: Shape, params: dict[str, Any],
                      context: AbstractMesh) -> NamedSharding | None:
-    """The sharding that all operands of an elementwise op have, scalars on no mesh aside, where
-    that is all that decides the result's; None where there is more to look at."""
+    """The sharding of the one operand of an elementwise op that is split as the others are, or
+    more, where that is all that decides the result's; None where there is more to look at."""
     found = None
     for t in types:
-        if t.shape:
-            if t.shape != shape or (found is not None and t.sharding is not found):
-                return None
-            found = t.sharding
-        elif t.sharding.mesh is not empty_abstract_mesh:
+        sharding = t.sharding
+        spec = sharding.spec
+        if spec.unreduced or spec.reduced:
             return None
+        if found is None or sharding is found or not t.shape:
+            if t.shape:
+                found = sharding
+            continue
+        have = found.spec.entries
+        if have != spec.entries:
+            more = less = False
+            for a, b in zip(have, spec.entries, strict=True):
+                if a != b:
+                    if a and b:
+                        return None
+                    more, less = more or bool(b), less or bool(a)
+            if more and less:
+                return None
+            found = sharding if more else found
+        elif found.mesh is empty_abstract_mesh:
+            found = sharding
     if found is None or (op.sharding_param and params.get(op.sharding_param) is not None):
         return None
-    if context is not found.mesh and context is not empty_abstract_mesh:
+    mesh = found.mesh
+    if context is not mesh and context is not empty_abstract_mesh:
         return None
-    return None if found.spec.unreduced or found.spec.reduced else found
+    for t in types:
+        if t.sharding.mesh is not mesh and t.sharding.mesh is not empty_abstract_mesh:
+            return None
+    return found
 
 
 def _whole_mesh(op: Op, types: Sequence[ArrayType], params: dict[str, Any], context: AbstractMesh

@@ -8,11 +8,12 @@ are interned and hash by identity.
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from .op import Op, params_key
+from .op import Op
 from .rule import FactorRule
 
 MOST = 20_000            # uses of one op, and entries of one table of a use
@@ -76,14 +77,13 @@ class Use:
 
 def use_of(op: Op, params: dict[str, Any]) -> Use:
     """The use of `op` with these params. Raises TypeError if one of them cannot be hashed."""
-    key = params_key(params)
+    key = tuple(params.items())              # params_key
     uses = op.uses
     found = uses.get(key)
     if found is None:
         found = Use(op, params, key)
         # What cannot be told apart by equality (0.0 and -0.0) or is large is not kept.
-        if not op.subprograms and not any([x.__class__ not in _PLAIN and _is_loose(x)
-                                           for x in key]):
+        if not op.subprograms and not (params and _some_loose(params.values())):
             if len(uses) > MOST:
                 uses.clear()
             uses[key] = found
@@ -96,7 +96,12 @@ def use_of(op: Op, params: dict[str, Any]) -> Use:
 _PLAIN = frozenset((str, int, bool, type(None)))
 
 
-def _is_loose(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return any([x.__class__ not in _PLAIN and _is_loose(x) for x in value])
-    return isinstance(value, (float, complex, np.inexact))
+def _some_loose(values: Iterable[Any]) -> bool:
+    for x in values:
+        if x.__class__ not in _PLAIN:
+            if isinstance(x, tuple):
+                if x and _some_loose(x):
+                    return True
+            elif isinstance(x, (float, complex, np.inexact)):
+                return True
+    return False

@@ -15,6 +15,7 @@ import numpy as np
 from ..ir.array import Array
 from ..ir.context import config, x64_enabled
 from ..ir.dtypes import (
+    ALL_DTYPES,
     ExtendedDType,
     canonicalize_dtype,
     check_user_dtype,
@@ -46,8 +47,13 @@ class ComplexWarning(RuntimeWarning):
     """The imaginary part is dropped by a conversion to a real dtype."""
 
 
+_AS_THEY_ARE = frozenset(d for d in ALL_DTYPES if canonicalize_dtype(d) == d)
+
+
 def user_dtype(dtype: Any, function: str) -> Any:
     """The dtype of a `dtype=` argument; warns where 64 bits are cut to 32."""
+    if isinstance(dtype, np.dtype) and dtype in _AS_THEY_ARE:
+        return dtype
     used, cut = check_user_dtype(dtype, x64_enabled(), function)
     if cut:
         where = f" requested in {function}" if function else ""

@@ -11,7 +11,7 @@ from .dtype_promotion import Shape
 
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     """A dimension counted from the front. Raises ValueError if there is none such."""
-    if not hasattr(axis, "__index__"):
+    if type(axis) is not int and not hasattr(axis, "__index__"):
         if isinstance(axis, str):
             raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "
                             "under `jax.shard_map`.")
@@ -24,9 +24,11 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
 
 def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     """One axis, or several, counted from the front. Raises ValueError on duplicates."""
+    if type(axes) is int and -ndim <= axes < ndim:
+        return (axes + ndim if axes < 0 else axes,)
     if isinstance(axes, (tuple, list, np.ndarray)) and not (
             isinstance(axes, np.ndarray) and axes.ndim == 0):
-        out = tuple(canonical_axis(a, ndim) for a in axes)
+        out = tuple([canonical_axis(a, ndim) for a in axes])
         if len(set(out)) != len(out):
             raise ValueError(f"duplicate value in 'axis': {tuple(axes)}")
         return out

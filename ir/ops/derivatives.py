@@ -15,7 +15,7 @@ import numpy as np
 
 from ..context import x64_enabled
 from ..diagnostic import fail
-from ..dtypes import canonicalize_dtype, dtype_of, issubdtype, tangent_dtype
+from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
 from ..op import OPS, Op
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
@@ -60,7 +60,7 @@ def const(value: Any, like: Any) -> Any:
 
 
 def is_complex(x: Any) -> bool:
-    return issubdtype(x.dtype, np.complexfloating)
+    return x.dtype.kind == "c"
 
 
 def explicit_sharding(t: ArrayType) -> NamedSharding | None:
@@ -205,7 +205,7 @@ def push_forward(op: Op, operands: Sequence[Any], tangents: Sequence[Any], param
     NotImplementedError for an op that has no derivative.
     """
     rule = op.jvp
-    if rule == "zero" or all(t is None for t in tangents):
+    if rule == "zero" or all([t is None for t in tangents]):
         outs = _results(op, op.bind(*operands, **params))
         return outs, [None] * len(outs)
     if rule is None:

@@ -46,11 +46,11 @@ F32, I32, C64 = np.float32, np.int32, np.complex64
 # -- shared by all --------------------------------------------------------------------------------
 
 def _kept(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
-    return tuple(n for d, n in enumerate(shape) if d not in axes)
+    return tuple([n for d, n in enumerate(shape) if d not in axes])
 
 
 def _check_axes(x: ArrayType, axes: Axes) -> None:
-    if len(axes) == 1 and 0 <= axes[0] < x.ndim:
+    if len(axes) == 1 and 0 <= axes[0] < len(x.shape):
         return
     if len(axes) != len(set(axes)):
         fail(ValueError, f"duplicate value in 'axes' of reduction: {axes}", code="axis-range")
@@ -61,7 +61,7 @@ def _check_axes(x: ArrayType, axes: Axes) -> None:
 
 def check_number(name: str, x: ArrayType) -> None:
     """Raise JAX's TypeError for booleans and keys."""
-    if not issubdtype(x.dtype, np.number):
+    if x.dtype.kind not in "iufc" and not issubdtype(x.dtype, np.number):
         fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes are "
              "subtypes of number.", code="dtype-not-accepted",
              help="convert first: `x.astype('int32')`")

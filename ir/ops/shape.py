@@ -38,6 +38,13 @@ from .rules import (
 
 def _broadcast_infer(x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
                      sharding: Any) -> tuple:
+    own, ndim = x.shape, len(shape)
+    if len(own) == len(broadcast_dimensions) == len({*broadcast_dimensions}):
+        for n, d in zip(own, broadcast_dimensions, strict=True):
+            if not 0 <= d < ndim or (n != 1 and n != shape[d]):
+                break
+        else:
+            return tuple(shape), x.dtype
     if x.ndim != len(broadcast_dimensions):
         reject(TypeError, [x],
                "broadcast_in_dim broadcast_dimensions must have length equal to operand "

@@ -35,7 +35,10 @@ Mask = tuple[bool, ...]
 def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
     """Results of an op and their tangents (None where zero), in the current interpreter."""
-    if all([t is None for t in tangents]):
+    for t in tangents:
+        if t is not None:
+            break
+    else:
         results = process(op, operands, params)
         return results, [None] * len(results)
     rule = CALLS.get(op.name)
@@ -47,14 +50,17 @@ def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[
 
 
 def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    return [t if t is not None and has_tangent(typeof(x).dtype) else None
-            for x, t in zip(outs, tangents, strict=True)]
+    found = list(tangents)
+    for i, x in enumerate(outs):
+        if found[i] is not None and not has_tangent(typeof(x).dtype):
+            found[i] = None
+    return found
 
 
 def _push_remembered(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
                      rules: Remembered, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
-    operands = [operand(a, env) for a in eqn.invars]
+    operands = [Scalar(a.val, a.aval) if type(a) is Literal else env[a] for a in eqn.invars]
 
     def rule() -> list[Any]:
         outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)

@@ -41,7 +41,7 @@ from .reductions import (
 def _count(a: Any, axes: tuple[int, ...]) -> int | float:
     """A float where no default integer holds it: shapes may be larger than any memory."""
     shape = shape_of(a)
-    count = math.prod(shape[d] for d in axes)
+    count = math.prod([shape[d] for d in axes])
     return count if count < 2 ** 31 else float(count)
 
 
@@ -56,7 +56,8 @@ def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> An
 @composed
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     """Mean over dimensions; integers give floats."""
-    check_arraylike("mean", a)
+    if not isinstance(a, Array):
+        check_arraylike("mean", a)
     no_out("mean", out)
     if dtype is None:
         result = to_inexact(promoted_integer(dtype_name(a)))

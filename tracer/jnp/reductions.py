@@ -86,7 +86,8 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
     16-bit floats are reduced in float32. combine: how `initial` is taken in.
     """
     no_out(name, out)
-    check_arraylike(name, a)
+    if not isinstance(a, Array):
+        check_arraylike(name, a)
     if dtype is not None:
         dtype = user_dtype(dtype, name)
     own = dtype_name(a)
@@ -104,7 +105,8 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
         result = promoted_integer(own)
     compute = FLOAT32 if upcast and result in HALF_FLOATS and dtype is None else result
     x = convert(a, compute)
-    x = masked(x, where, None if where is None else neutral(compute))
+    if where is not None:
+        x = masked(x, where, neutral(compute))
     extra = {"out_sharding": None} if op is reduce_sum_p else {}
     x = op.bind(x, axes=axes, **extra)
     if initial is not None:
@@ -113,7 +115,9 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
                              f"{shape_of(initial)}")
         assert combine is not None
         x = combine.bind(convert(initial, compute), x)
-    return convert(with_kept(x, len(shape), axes, keepdims), result)
+    if keepdims:
+        x = with_kept(x, len(shape), axes, keepdims)
+    return convert(x, result)
 
 
 def promoted_integer(dtype: Any) -> Any:

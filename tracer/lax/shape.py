@@ -142,6 +142,9 @@ def expand_dims(array, dimensions):
     dims = tuple(dimensions)
     plan = _expanded if all([type(d) is int for d in dims]) else _expanded.__wrapped__
     sizes, kept = plan(shape_of(array), dims)
+    if dims and isinstance(array, Array):
+        return broadcast_in_dim_p.bind(array, shape=sizes, sharding=None,
+                                       broadcast_dimensions=kept)
     return broadcast_in_dim(array, sizes, kept)
 
 
@@ -155,7 +158,7 @@ def _expanded(shape: tuple[int, ...], dimensions: tuple[int, ...]
     new = [canonical_axis(d, ndim) for d in dimensions]
     if len(set(new)) != len(new):
         raise ValueError(f"repeated axis in lax.expand_dims: {dimensions}")
-    kept = tuple(d for d in range(ndim) if d not in new)
+    kept = tuple([d for d in range(ndim) if d not in new])
     sizes = [1] * ndim
     for d, n in zip(kept, shape, strict=True):
         sizes[d] = n
