@@ -42,7 +42,6 @@ from .print import equation_excerpt
 from .program import Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
-from .use import Use
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
 NOT_AT: dict[Level, frozenset[str]] = {
