@@ -8,7 +8,7 @@ each array, dtype and shape of numpy arrays, the class of each number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter, itemgetter
+from operator import attrgetter, is_not, itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,11 +120,15 @@ class QuickCalls:
             keys = self._look_at(args, kwargs, found)
         except _Unusual:
             return
-        kept = [x for i, x in enumerate(args) if i not in self._static_nums]
-        order = _order((kept, {k: x for k, x in kwargs.items() if k not in self._static_names}))
-        if state is None or current_coordinator() is not None or len(found) != len(leaves) or any(
-                x is not y for x, y in zip(leaves, order(found) if order else found, strict=True)):
+        if state is None or current_coordinator() is not None or len(found) != len(leaves):
             return
+        order = None
+        if any(map(is_not, found, leaves)) or len({*map(id, found)}) < len(found):
+            kept = [x for i, x in enumerate(args) if i not in self._static_nums]
+            order = _order((kept, {k: x for k, x in kwargs.items()
+                                   if k not in self._static_names}))
+            if any(map(is_not, leaves, order(found) if order else found)):
+                return
         to_data = [_to_data(x) for x in leaves]
         self._known[keys, state["mesh"], state["abstract_mesh"], entered_mesh(), config._call_key,
                     process_identity()] = _Call(

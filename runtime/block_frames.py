@@ -48,13 +48,25 @@ class Group:
         self.is_one_pass = is_one_pass
         self.moved = moved
         self.count = next((m.count for m in moved.values()), 1)
-        self.shapes = tuple(dict.fromkeys([x.rows for x in values if x.rows is not None]))
-        self.is_flat = not any([x.rest for x in values])
-        self.widest = max([math.prod(x.actual) * x.dtype.itemsize if x.actual else x.dtype.itemsize
-                           for x in values])
-        buffers = [(i, *v.buffer) for i, v in enumerate(values) if v.buffer is not None]
-        self.in_place = [(i, j) for i, kind, j in buffers if kind == "out"]
-        self.in_scratch = [(i, k) for i, kind, k in buffers if kind == "scratch"]
+        self.in_place: list[tuple[int, int]] = []
+        self.in_scratch: list[tuple[int, int]] = []
+        self.is_flat = True
+        self.widest = 0
+        shapes: dict[Shape, None] = {}
+        for i, x in enumerate(values):
+            if x.rows is not None:
+                shapes[x.rows] = None
+            if x.rest:
+                self.is_flat = False
+            width = x.dtype.itemsize
+            for n in x.actual:
+                width *= n
+            if width > self.widest:
+                self.widest = width
+            if x.buffer is not None:
+                kind, j = x.buffer
+                (self.in_place if kind == "out" else self.in_scratch).append((i, j))
+        self.shapes = tuple(shapes)
 
     def follow(self, at: Values, rows: Shape, eqns: Sequence[Equation | None]) -> None:
         """Do all steps on one block. at: by value the array of the block, then of the results.

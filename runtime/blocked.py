@@ -13,7 +13,6 @@ leaves of an optimizer and the layers of a network are made ready once.
 """
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -135,11 +134,25 @@ class Routine:
         """Number the values, give them buffers, and make the functions of the steps."""
         values, items, outputs = self._numbered()
         count = self.count
+        masks: dict[int, int | None] = {}
+        cost = 0
         for i, item in enumerate(items):
             self._infer(values, item)
-            for v in item.operands:
+            kind, function, refs, o, _, _ = item
+            for v in refs:
                 if type(v) is int:
                     values[v].root.last = i
+            if kind in VIEWS:
+                continue
+            times = 1               # of what a step costs for one row, in cheap steps
+            for n in values[refs[0] if kind == REDUCE else o].actual:
+                times *= n
+            if kind == WHERE:
+                masks[i] = None
+                times *= DEAR
+            elif kind == CALL and function not in CHEAP:
+                times *= DEAR
+            cost += times
         own: dict[int, int] = {}
         for j, o in enumerate(outputs):
             v = values[o]
@@ -147,7 +160,8 @@ class Routine:
                 own.setdefault(o, j)
         for o in outputs:
             values[o].root.last = len(items)
-        masks = {i: mask_for(values, item, i) for i, item in enumerate(items) if item.kind == WHERE}
+        for i in masks:
+            masks[i] = mask_for(values, items[i], i)
         scratch = assign_buffers(values, items, own, count, masks)
         self.over = _replaceable(values, items, [
             o for o in range(count) if o not in self.stretch and o not in self._moved],
@@ -157,8 +171,8 @@ class Routine:
         for j, o in enumerate(outputs):
             if own.get(o) != j:             # given by a view, or one row for all
                 acts.append((copying(o, len(values) + j), None))
-        return Group(values, outputs, scratch, acts, sum([_cost(item, values) for item in items]),
-                     len(acts) == 1 and items[0].kind != WHERE, self._moved)
+        return Group(values, outputs, scratch, acts, cost, len(acts) == 1 and not masks,
+                     self._moved)
 
     def _numbered(self) -> tuple[list[Value], list[Item], list[int]]:
         rows = self._rows
@@ -166,6 +180,15 @@ class Routine:
         values: list[Any] = [None] * self.count
         items: list[Item] = []
         for call, (kernel, inputs) in enumerate(self._calls):
+            if isinstance(kernel.function, np.ufunc):
+                refs = tuple([at[i] for i in inputs])
+                for v, shape, dtype in zip(refs, kernel.shapes, kernel.dtypes, strict=False):
+                    if values[v] is None:
+                        values[v] = Value(shape, dtype, rows)
+                items.append(new_item((CALL, kernel.function, refs, len(values), (), call)))
+                at.append(len(values))
+                values.append(Value(kernel.shapes[-1], kernel.dtypes[-1], rows))
+                continue
             recording = kernel.recording
             assert recording is not None
             known, first = recording.values, len(values)
@@ -232,15 +255,6 @@ def _replaceable(values: Sequence[Value], items: Sequence[Item], operands: Seque
                     v == o or values[v].root is not x for v in item.operands if type(v) is int))):
                 found.setdefault(o, []).append(j)
     return found
-
-
-def _cost(item: Item, values: Sequence[Value]) -> int:
-    """What a step costs for one row, in cheap steps."""
-    if item.kind in VIEWS:
-        return 0
-    widest = values[item.operands[0] if item.kind == REDUCE else item.result].actual
-    dear = item.kind == WHERE or (item.kind == CALL and item.function not in CHEAP)
-    return (math.prod(widest) if widest else 1) * (DEAR if dear else 1)
 
 
 _ROUTINES: dict[Any, Routine] = {}

@@ -12,7 +12,7 @@ from ..ir.keys import storage_dtype
 from ..ir.op import Op
 from ..ir.rule import REDUCE, FactorRule, RuleError
 from ..ir.types import ArrayType
-from ..ir.use import Use
+from ..ir.use import MOST, Use
 from . import inplace
 from .axes import MeshAtoms
 from .layout import Atoms, Layout, Shape, split_shape
@@ -56,13 +56,16 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
     folds: by operator, the axes over which results may be folded. done: those over which the
     operands are folded already, and hence the results.
     """
-    known = use.tables.get(atoms.owner) or use.table(atoms.owner)
+    owner = atoms.owner
+    known = use.tables[owner] if owner in use.tables else use.table(owner)
     key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
     if folds or done:
         key = (key, tuple(sorted(folds.items())), done)
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
+    if key in known:
+        return known[key]
+    if len(known) > MOST:
+        known.clear()
+    found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
     return found
 
 
@@ -176,6 +179,20 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
     """
     (aval,) = types
     rank, size = len(aval.shape), atoms.size
+    layout: Layout | None = None
+    for x in operands:
+        mine = x.layout
+        if mine.stack:
+            break
+        if mine.split:
+            if (layout is not None and layout is not mine and layout.split != mine.split) or (
+                    True in x.uniform):
+                break
+            layout = mine
+    else:                       # nothing is stacked or moves: the result lies as its operands do
+        if layout is None or layout.folded != done:
+            layout = Layout((), ((),) * rank if layout is None else layout.split, done)
+        return _alike(op, params, operands, aval, atoms, layout)
     split, same = _common_split(operands, rank)
     stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
     pad = rank if stack else 0
@@ -192,6 +209,19 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
              for x, mine in zip(operands, own, strict=True)]
     return _decision(forms, operands, function, types, (Layout(stack, split, done),), (same,),
                      Kernel(function, (*given, whole), (*dtypes, dtype)))
+
+
+def _alike(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
+           atoms: MeshAtoms, layout: Layout) -> Decision:
+    """The decision where operands are given as they are, in the layout of the result or scalars."""
+    whole = split_shape(layout.split, aval.shape, atoms.size)
+    given: list[Shape] = [whole if x.layout.split else () for x in operands]
+    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
+    dtype = storage_dtype(aval.dtype)
+    function = evaluator(op, 0, params, dtypes, [dtype], [whole], given)
+    same = (False,) * len(whole)
+    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
+    return Decision(None, function, ((layout, same, kind_of(aval, layout, same)),), kernel)
 
 
 def _common_split(operands: Sequence[Value], rank: int

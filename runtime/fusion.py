@@ -19,6 +19,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
+
 from .blocked import Blocked
 from .calls import Call, new_call
 from .permuted import Moves, Permuted
@@ -61,23 +63,51 @@ class Cut:
 
     __slots__ = ("is_view", "known", "most", "recording", "reduces")
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-        self.most = natural_rows(recording)
-        self.is_view = recording.is_view
-        self.reduces = any([step.axes for step in recording.steps])
+    def __init__(self, recording: Recording | None, most: int) -> None:
+        self.recording = recording              # None of one ufunc, see `_Elements`
+        self.most = most
+        self.is_view = recording is not None and recording.is_view
+        self.reduces = recording is not None and any([step.axes for step in recording.steps])
         self.known: dict[int, bool] = {}
 
     def fits(self, rows: int) -> bool:
-        if rows not in self.known:
-            self.known[rows] = fits(self.recording, rows)
-        return self.known[rows]
+        found = self.known.get(rows)
+        if found is None:
+            assert self.recording is not None
+            found = self.known[rows] = fits(self.recording, rows)
+        return found
+
+
+class _Elements(Cut):
+    """The same of a ufunc of operands that have the result's shape, or none."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: Shape, most: int) -> None:
+        super().__init__(None, most)
+        self.shape = shape
+
+    def fits(self, rows: int) -> bool:
+        found = self.known.get(rows)
+        if found is None:
+            place = rows_of(self.shape, rows)
+            found = self.known[rows] = place is not None and (
+                math.prod(self.shape[place:]) <= LONGEST_ROW)
+        return found
 
 
 def _cut(kernel: Kernel) -> Cut | None:
     """None where the calls that a kernel consists of are not known."""
+    if isinstance(kernel.function, np.ufunc):
+        *shapes, shape = kernel.shapes
+        for given in shapes:
+            if given and given != shape:
+                break
+        else:
+            kernel.cut = _Elements(shape, kernel.elements)
+            return kernel.cut
     recording = kernel.recording
-    kernel.cut = None if recording is None else Cut(recording)
+    kernel.cut = None if recording is None else Cut(recording, natural_rows(recording))
     return kernel.cut
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -81,11 +82,20 @@ class Kernel:
         self.function = function
         self.shapes = tuple(shapes)
         self.dtypes = tuple(dtypes)
-        counts = [math.prod(shape) for shape in self.shapes]
-        self.elements = max(counts)
-        self.sizes = tuple([n * t.itemsize for n, t in zip(counts, self.dtypes, strict=True)])
-        self.changes = hasattr(function, "over")
-        self.permutes = hasattr(function, "permuted")
+        self.elements = 0
+        sizes = []
+        for shape, t in zip(self.shapes, self.dtypes, strict=True):
+            count = 1
+            for n in shape:
+                count *= n
+            if count > self.elements:
+                self.elements = count
+            sizes.append(count * t.itemsize)
+        self.sizes = tuple(sizes)
+        self.changes = self.permutes = False
+        if type(function) is FunctionType:
+            self.changes = hasattr(function, "over")
+            self.permutes = hasattr(function, "permuted")
         self.cut: Any = NOT_ASKED
         self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self._known = False

@@ -247,16 +247,17 @@ class Planner(Workspace):
         return Value(aval, whole(aval.ndim), self.plan.constant(data))
 
     def value_of(self, atom: Atom) -> Value:
-        if isinstance(atom, Var):
-            return self.at[atom]
+        return self.at[atom] if isinstance(atom, Var) else self.literal(atom)
+
+    def literal(self, atom: Literal) -> Value:
         aval, value = atom.aval, atom.val
         if not isinstance(value, np.generic):
             value = np.asarray(value, storage_dtype(aval.dtype))
         key = aval.dtype, value.dtype, value.tobytes()
-        found = self.literals.get(key)
-        if found is None:
-            data = np.asarray(value, storage_dtype(aval.dtype))
-            found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
+        if key in self.literals:
+            return self.literals[key]
+        data = np.asarray(value, storage_dtype(aval.dtype))
+        found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
         return found
 
     def result(self, atom: Atom, t: ArrayType) -> tuple[int, tuple[str, ...]]:
@@ -320,13 +321,18 @@ class Planner(Workspace):
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
         at = self.at
-        operands = [at[a] if a in at else self.value_of(a)      # type: ignore[index]
+        operands = [at[a] if a in at else self.literal(a)       # type: ignore[index, arg-type]
                     for a in eqn.invars]
         outs = eqn.outvars
-        types = [v.aval for v in outs] if len(outs) != 1 else [outs[0].aval]
         allowed: Mapping[str, frozenset[str]] = NO_FOLDS
-        if self.folds:
-            allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
+        if len(outs) == 1:
+            types = [outs[0].aval]
+            if outs[0] in self.folds:
+                allowed = self.folds[outs[0]]
+        else:
+            types = [v.aval for v in outs]
+            if self.folds:
+                allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
         done = NONE
         for x in operands:
             if x.layout.folded:
@@ -340,7 +346,7 @@ class Planner(Workspace):
                 operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
         made = decide(eqn.use, operands, types, self.atoms, allowed, done)
         if made.operands is None:
-            slots = [x.slot for x in operands]
+            slots: Sequence[int] = [x.slot for x in operands]
         else:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
