@@ -6,10 +6,11 @@ own threads (those of BLAS).
 """
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -21,7 +22,19 @@ CHEAP = frozenset({
     np.logical_or, np.maximum, np.minimum, np.multiply, np.negative, np.not_equal, np.positive,
     np.square, np.subtract})
 
-_THREADS: list[ThreadPoolExecutor] = []
+class _Job:
+    """A task for another thread. done: held until it is."""
+
+    __slots__ = ("done", "error", "task")
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task = task
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.error: BaseException | None = None
+
+
+_JOBS: list[SimpleQueue[_Job]] = []         # one, once there are threads
 _LOCK = threading.Lock()
 
 
@@ -45,24 +58,42 @@ def share_count(steps: int) -> int:
 
 def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
     """Do all tasks, one of them here, and raise what one of them raised."""
-    if not _THREADS:
-        with _LOCK:
-            if not _THREADS:
-                _THREADS.append(ThreadPoolExecutor(max(1, CORES - 1), "shardtrace"))
-    futures = [_THREADS[0].submit(_quietly, task) for task in tasks[1:]]
+    jobs = [_Job(task) for task in tasks[1:]]
+    for job in jobs:
+        _queue().put(job)
     try:
         tasks[0]()
     finally:
-        errors = [f.exception() for f in futures]
-    for error in errors:
-        if error is not None:
-            raise error
+        for job in jobs:
+            job.done.acquire()
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
 
 
-def _quietly(task: Callable[[], None]) -> None:
+def _queue() -> SimpleQueue[_Job]:
+    """What the threads take their work from. Nobody waits for them to begin."""
+    if not _JOBS:
+        with _LOCK:
+            if not _JOBS:
+                queue: SimpleQueue[_Job] = SimpleQueue()
+                for _ in range(max(1, CORES - 1)):
+                    _thread.start_new_thread(_work, (queue,))
+                _JOBS.append(queue)
+    return _JOBS[0]
+
+
+def _work(queue: SimpleQueue[_Job]) -> None:
     with np.errstate(all="ignore"):         # is per thread
-        task()
+        while True:
+            job = queue.get()
+            try:
+                job.task()
+            except BaseException as error:  # raised where the task came from
+                job.error = error
+            job.done.release()
+            del job                         # and with it what the task holds
 
 
 if hasattr(os, "register_at_fork"):         # a child process has none of its parent's threads
-    os.register_at_fork(after_in_child=_THREADS.clear)
+    os.register_at_fork(after_in_child=_JOBS.clear)
