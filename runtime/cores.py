@@ -28,7 +28,7 @@ class _Job:
     __slots__ = ("done", "error", "task")
 
     def __init__(self, task: Callable[[], None]) -> None:
-        self.task = task
+        self.task: Callable[[], None] | None = task
         self.done = threading.Lock()
         self.done.acquire()
         self.error: BaseException | None = None
@@ -87,12 +87,14 @@ def _work(queue: SimpleQueue[_Job]) -> None:
     with np.errstate(all="ignore"):         # is per thread
         while True:
             job = queue.get()
+            task, job.task = job.task, None
             try:
-                job.task()
+                task()  # type: ignore[misc]
             except BaseException as error:  # raised where the task came from
                 job.error = error
+            task = None                     # who waits for the job is to hold its arrays alone
             job.done.release()
-            del job                         # and with it what the task holds
+            del job
 
 
 if hasattr(os, "register_at_fork"):         # a child process has none of its parent's threads
