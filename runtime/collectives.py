@@ -7,6 +7,7 @@ without a strategy here go through the exchange that the op declares, on a stack
 """
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -285,10 +286,22 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
            ) -> tuple[Layout, Callable[[Any], Any] | None]:
     """The layout of the result, and the function that gives its array if it is another one."""
     atoms = p.atoms
-    held = tuple(a for a in group if a in x.layout.atoms)
-    arrives = _arriving(perm, group, held, atoms.sizes(group), atoms.sizes(held))
-    differs = tuple(a for i, a in enumerate(group)
-                    if (arrives != arrives.take([0], axis=i)).any())
+    own, sizes = x.layout.atoms, atoms.sizes(group)
+    held = tuple([a for a in group if a in own])
+    members = list(itertools.product(*map(range, sizes)))
+    blocks = [tuple([i for i, a in zip(member, group, strict=True) if a in own])
+              for member in members]
+    arrives: list[tuple[int, ...] | None] = [None] * len(members)   # None: zeros
+    for source, target in perm:
+        arrives[target] = blocks[source]
+    places = []
+    step = len(members)
+    for d, n in enumerate(sizes):       # differs what arrives from where the place is 0?
+        step //= n
+        if any([block != arrives[i - member[d] * step]
+                for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
+            places.append(d)
+    differs = tuple([group[d] for d in places])
     gone = [a for a in held if a not in differs]
     new = [a for a in differs if a not in held]
     layout = x.layout
@@ -301,10 +314,12 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
         names = {}
         rest = layout.without(set(gone))
         layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
-    first = arrives[tuple(slice(None) if a in differs else 0 for a in group)]
-    pairs = [(tuple(map(int, np.unravel_index(int(block), atoms.sizes(held)))), target)
-             for target, block in np.ndenumerate(first) if block >= 0]
-    complete = len(pairs) == first.size
+    pairs = []
+    for member, block in zip(members, arrives, strict=True):
+        target = tuple([member[d] for d in places])
+        if block is not None and sum(target) == sum(member):        # other places are 0
+            pairs.append((block, target))
+    complete = len(pairs) == atoms.count(differs)
     same = len(gone) == len(new) and complete and all(
         {names.get(a, a): i for a, i in zip(held, source, strict=True)}
         == dict(zip(differs, target, strict=True)) for source, target in pairs)
@@ -331,23 +346,6 @@ def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ..
         runs = tuple([(s.start, d.start, d.stop - d.start) for s, d in moves])
         return layout, Permuted(permute, Moves(read[0], runs))
     return layout, permute
-
-
-def _arriving(perm: tuple[tuple[int, int], ...], group: Atoms, held: Atoms,
-              sizes: tuple[int, ...], held_sizes: tuple[int, ...]) -> np.ndarray:
-    """For each member of the group the number of the block that it gets, -1 for zeros.
-
-    Blocks are numbered over the axes `held`, along which members hold different ones.
-    """
-    block = np.zeros(sizes, np.int64)
-    for a, n, index in zip(group, sizes, np.indices(sizes, sparse=True), strict=True):
-        if a in held:
-            block = block * n + index
-    block = np.broadcast_to(block, sizes)
-    arrives = np.full(block.size, -1, np.int64)
-    for source, target in perm:
-        arrives[target] = block.flat[source]
-    return arrives.reshape(sizes)
 
 
 def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms

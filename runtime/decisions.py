@@ -15,7 +15,7 @@ from ..ir.types import ArrayType
 from ..ir.use import MOST, Use
 from . import inplace
 from .axes import MeshAtoms
-from .layout import Atoms, Layout, Shape, split_shape
+from .layout import Atoms, Layout, Shape, array_shape, split_shape
 from .numerics import evaluator
 from .recording import Kernel
 from .workspace import Kind, Value, kind_of
@@ -179,19 +179,10 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
     """
     (aval,) = types
     rank, size = len(aval.shape), atoms.size
-    layout: Layout | None = None
-    for x in operands:
-        mine = x.layout
-        if mine.stack:
-            break
-        if mine.split:
-            if (layout is not None and layout is not mine and layout.split != mine.split) or (
-                    True in x.uniform):
-                break
-            layout = mine
-    else:                       # nothing is stacked or moves: the result lies as its operands do
-        if layout is None or layout.folded != done:
-            layout = Layout((), ((),) * rank if layout is None else layout.split, done)
+    layout = _common_layout(operands, rank)
+    if layout is not None and (len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
+        if layout.folded != done:
+            layout = layout._replace(folded=done)
         return _alike(op, params, operands, aval, atoms, layout)
     split, same = _common_split(operands, rank)
     stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
@@ -211,15 +202,36 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
                      Kernel(function, (*given, whole), (*dtypes, dtype)))
 
 
+def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
+    """The layout of all operands of this rank, if they have one, and scalars can go with it."""
+    found: Layout | None = None
+    stack: Atoms | None = None
+    for x in operands:
+        mine = x.layout
+        if len(mine.split) != rank:
+            if mine.stack or stack:
+                return None
+            stack = ()
+        elif found is None:
+            if True in x.uniform or (mine.stack and stack is not None):
+                return None
+            found, stack = mine, mine.stack
+        elif True in x.uniform or (found is not mine and (
+                found.split != mine.split or found.stack != mine.stack)):
+            return None
+    return found
+
+
 def _alike(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
            atoms: MeshAtoms, layout: Layout) -> Decision:
     """The decision where operands are given as they are, in the layout of the result or scalars."""
-    whole = split_shape(layout.split, aval.shape, atoms.size)
-    given: list[Shape] = [whole if x.layout.split else () for x in operands]
+    whole = array_shape(layout, aval.shape, atoms.size)
+    rank = len(aval.shape)
+    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
     dtypes = [storage_dtype(x.aval.dtype) for x in operands]
     dtype = storage_dtype(aval.dtype)
-    function = evaluator(op, 0, params, dtypes, [dtype], [whole], given)
-    same = (False,) * len(whole)
+    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
+    same = (False,) * rank
     kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
     return Decision(None, function, ((layout, same, kind_of(aval, layout, same)),), kernel)
 
