@@ -51,8 +51,9 @@ class InternTable(Generic[T]):
             found = reference(key)
             return None if found is None else found()
 
-        def removed(entry: _Entry) -> None:
-            _remove_dead_weakref(entries, entry.key)        # in one step, if it is still that one
+        # Bound here, since objects may go when this module is gone already.
+        def removed(entry: _Entry, remove: Any = _remove_dead_weakref) -> None:
+            remove(entries, entry.key)          # in one step, if it is still that one
 
         self.get, self._removed = get, removed
 
