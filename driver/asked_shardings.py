@@ -5,7 +5,6 @@ on all devices" of that mesh if there is one, and open otherwise. Messages are J
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.errors import DuplicateSpecError, IndivisibleError
 from ..ir.formats import Format
+from ..ir.location import warn
 from ..ir.mesh import entered_mesh
 from ..ir.process import process_identity
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -187,10 +187,9 @@ def check_one_process(aval: ArrayType) -> None:
 def checked_device(device: Device | None, backend: str | None, in_shardings: Any,
                     out_shardings: Any) -> Device:
     """The device that the deprecated arguments of jit name; they go with no other placement."""
-    warnings.warn("backend and device argument on jit is deprecated. You can use "
-                  "`jax.device_put(..., jax.local_devices(backend=\"cpu\")[0])` on the inputs to "
-                  "the jitted function to get the same behavior.", DeprecationWarning,
-                  stacklevel=3)
+    warn("backend and device argument on jit is deprecated. You can use "
+         "`jax.device_put(..., jax.local_devices(backend=\"cpu\")[0])` on the inputs to "
+         "the jitted function to get the same behavior.", DeprecationWarning)
     if device is not None and backend is not None:
         raise ValueError("can't specify both a device and a backend for jit, got "
                          f"device={device} and backend={backend}")

@@ -14,7 +14,6 @@ import functools
 import inspect
 import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from ..ir.array import Array
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
-from ..ir.location import SCOPES
+from ..ir.location import SCOPES, warn
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
 from ..ir.phases import phase
@@ -128,9 +127,8 @@ class Jitted:
         for i in gone:
             leaves[i].delete()
         if unusable:
-            warnings.warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
-                          "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.",
-                          stacklevel=3)
+            warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nSee an "
+                 "explanation at https://docs.jax.dev/en/latest/faq.html#buffer-donation.")
         elif known and self._device is None:
             run = executable.on_data(leaves)
             if run is not None:

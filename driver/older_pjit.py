@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 from ..ir.context import STATE, config, mesh_context
 from ..ir.diagnostic import fail
+from ..ir.location import warn
 from ..ir.mesh import entered_mesh
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
@@ -73,8 +73,9 @@ def pjit(fun: Callable[..., Any] | None = None, in_shardings: Any = _NOT_GIVEN,
         _only_one(out_shardings, "out_axis_resources", "out_shardings")
         out_shardings = _shardings(out_axis_resources, "out_axis_resources")
     if _has_from_gda(in_shardings):
-        _warn("FROM_GDA is deprecated: an argument without a sharding in `in_shardings` keeps its "
-              "own. With `jit`, write None in its place, or leave `in_shardings` out.", 3)
+        warn("FROM_GDA is deprecated: an argument without a sharding in `in_shardings` keeps its "
+             "own. With `jit`, write None in its place, or leave `in_shardings` out.",
+             DeprecationWarning)
     arguments = dict(others, in_shardings=_of_jit(in_shardings),
                      out_shardings=_of_jit(out_shardings), static_argnums=static_argnums,
                      static_argnames=static_argnames, donate_argnums=donate_argnums)
@@ -232,10 +233,5 @@ def _only_one(given: Any, old: str, new: str) -> None:
 
 
 def _deprecated(old: str, new: str) -> None:
-    _warn(f"`{old}` is deprecated, write `{new}`. (None in `{old}` is `PartitionSpec()` in "
-          f"`{new}`, where None leaves the choice open.)", 4)
-
-
-def _warn(message: str, level: int) -> None:
-    """level: how many calls up the user's line is, this one included."""
-    warnings.warn(message, DeprecationWarning, stacklevel=level)
+    warn(f"`{old}` is deprecated, write `{new}`. (None in `{old}` is `PartitionSpec()` in "
+         f"`{new}`, where None leaves the choice open.)", DeprecationWarning)

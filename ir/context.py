@@ -10,10 +10,10 @@ import contextlib
 import os
 import re
 import threading
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .location import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ class Config:
                 "GlobalDeviceArray are one type, and there is no other implementation to fall back "
                 "to. What was a GlobalDeviceArray is an array with a NamedSharding; "
                 "`shardtrace.experimental.global_device_array` keeps its interface.")
-        warnings.warn(advice, DeprecationWarning, stacklevel=3)
+        warn(advice, DeprecationWarning)
 
     def on_update(self, name: str, listener: Any) -> None:
         """Call `listener(value)` before each update of `name`; it may raise to refuse it."""

@@ -12,7 +12,6 @@ import functools
 import math
 import operator
 import threading
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -21,6 +20,7 @@ import numpy as np
 from .axes import AxisName
 from .device import AbstractDevice, Device
 from .interning import InternTable
+from .location import warn
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
 from .process import ProcessIdentity, process_identity
 
@@ -103,11 +103,10 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         )
 
     def __enter__(self) -> Mesh:
-        warnings.warn(
+        warn(
             "`with mesh:` context manager has been deprecated. Please use "
             "`with jax.set_mesh(mesh):` instead.",
-            category=DeprecationWarning, stacklevel=2,
-        )
+            DeprecationWarning)
         _ENTERED.meshes = (*_ENTERED.meshes, self)
         return self
 

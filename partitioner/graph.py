@@ -9,12 +9,11 @@ dimensions inside than outside.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..ir.diagnostic import Diagnostic
-from ..ir.location import UNKNOWN, Location
+from ..ir.location import UNKNOWN, Location, warn
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Atom, Equation, Program, Var
@@ -309,13 +308,13 @@ def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept:
     parts = math.prod(map(size, axes))
     n = aval.shape[dim]
     lost = ", ".join(axes[len(kept):])
-    warnings.warn(Diagnostic(
+    warn(Diagnostic(
         f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
         f"(axes {', '.join(axes)}); it is left replicated over {lost}",
         code="indivisible-constraint", location=eqn.location,
         label=f"this is {aval.str_short(True)}",
         help=(f"pad the dimension to {-(-n // parts) * parts}, or leave {lost} out of the spec",),
-    ).render(), UserWarning, stacklevel=2)
+    ).render())
 
 
 def dividing(axes: Axes, n: int, size: Any) -> Axes:

@@ -7,7 +7,6 @@ where it need not. Placement and data are the subclass's (runtime/array.py). Err
 from __future__ import annotations
 
 import operator
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..ir.array import Array
 from ..ir.conversions import check_bool, check_index, check_scalar
 from ..ir.dtypes import is_extended
 from ..ir.errors import JaxRuntimeError
+from ..ir.location import warn
 from ..ir.sharding import Sharding
 from .host import PYTHON_NUMBERS, python_number
 
@@ -46,8 +46,8 @@ class HostView(Array):
     @property
     def __numpy_dtype__(self) -> Any:
         """What `np.dtype(x)` gives, with a warning: `x.dtype` says it."""
-        warnings.warn("Implicit conversion of an array to a dtype is deprecated; rather than "
-                      "dtype=arr use dtype=arr.dtype.", DeprecationWarning, stacklevel=2)
+        warn("Implicit conversion of an array to a dtype is deprecated; rather than "
+             "dtype=arr use dtype=arr.dtype.", DeprecationWarning)
         return self.aval.dtype
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,

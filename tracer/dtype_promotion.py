@@ -7,7 +7,6 @@ equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..ir.dtypes import (
     to_inexact_dtype,
 )
 from ..ir.errors import TypePromotionError
+from ..ir.location import warn
 from ..ir.ops.convert import convert_element_type_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from .constants import is_array_like, unwrapped
@@ -57,11 +57,10 @@ def user_dtype(dtype: Any, function: str) -> Any:
     used, cut = check_user_dtype(dtype, x64_enabled(), function)
     if cut:
         where = f" requested in {function}" if function else ""
-        warnings.warn(
+        warn(
             f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available, and will "
             f"be truncated to dtype {used.name}. To enable more dtypes, set the jax_enable_x64 "
-            "configuration option or the JAX_ENABLE_X64 shell environment variable.",
-            stacklevel=4)
+            "configuration option or the JAX_ENABLE_X64 shell environment variable.")
     return used
 
 
@@ -108,8 +107,8 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
         if aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) < 2:
             pass        # to bool or int: the warning of the callers that allow it
         elif aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) == 2:
-            warnings.warn("Casting complex values to real discards the imaginary part",
-                          ComplexWarning, stacklevel=3)
+            warn("Casting complex values to real discards the imaginary part",
+                 ComplexWarning)
         return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak, sharding=None)
     kind = type(x)
     if kind in PYTHON_LEVEL:
@@ -254,9 +253,9 @@ def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
             "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
     if setting == "raise":
         raise ValueError(text)
-    warnings.warn(f"Following NumPy automatic rank promotion for {function} on shapes "
-                  f"{' '.join(map(str, shapes))}. Set the jax_numpy_rank_promotion config option "
-                  "to 'allow' to disable this warning.", stacklevel=5)
+    warn(f"Following NumPy automatic rank promotion for {function} on shapes "
+         f"{' '.join(map(str, shapes))}. Set the jax_numpy_rank_promotion config option "
+         "to 'allow' to disable this warning.")
 
 
 # -- both: the operands of an n-ary jnp function ---------------------------------------------------

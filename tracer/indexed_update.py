@@ -6,7 +6,6 @@ operands of any sharding.
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..ir.array import Array
 from ..ir.context import STATE, config, x64_enabled
 from ..ir.dtypes import iinfo, issubdtype, safe_to_cast
 from ..ir.infer import infer
+from ..ir.location import warn
 from ..ir.op import Op
 from ..ir.ops.scatter import (
     scatter_add_p,
@@ -269,11 +269,11 @@ def _check_cast(y: Any, own: Any) -> None:
     if dtype == own or (weak and safe_to_cast(np.zeros((), dtype), own, x64_enabled())):
         return
     if not safe_to_cast(y, np.zeros((), own), x64_enabled()):
-        warnings.warn(
+        warn(
             "scatter inputs have incompatible types: cannot safely cast value from dtype="
             f"{dtype} to dtype={own} with jax_numpy_dtype_promotion="
             f"{config.jax_numpy_dtype_promotion}. In future JAX releases this will result in an "
-            "error.", FutureWarning, stacklevel=6)
+            "error.", FutureWarning)
 
 
 def _fitted(y: Any, g: Gathering, like: Array) -> Any:

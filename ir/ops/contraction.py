@@ -9,7 +9,6 @@ evaluator is one matrix product wherever an operand is common to all devices (se
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from ..diagnostic import fail
 from ..dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
+from ..location import warn
 from ..op import LinearOperand, Op, Sample, defop
 from ..rule import SUMMED, Pattern
 from ..sharding import NamedSharding, named_sharding_abstract
@@ -223,10 +223,10 @@ def _check_consistent(types: Sequence[ArrayType], left: tuple, right: tuple, lef
              help=(f"sum now: `out_sharding=P({', '.join(['None'] * ndim)})`",
                    f"sum later: `out_sharding=P(..., unreduced={{{axes}}})`"))
     if any(a is None and b is not None for a, b in zip(left_batch, right_batch, strict=True)):
-        warnings.warn(
+        warn(
             f"dot_general of {short_list(types)}: the lhs batch dimensions are not split as the "
             "rhs ones are, and the result follows lhs. Reshard lhs to the batch spec of rhs to "
-            "keep the result split.", stacklevel=3)
+            "keep the result split.")
 
 
 def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:

@@ -6,7 +6,6 @@ clamp has the sharding of its middle operand, whatever its bounds have.
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import short_list
+from ..location import warn
 from ..mesh import empty_abstract_mesh
 from ..op import LinearOperand, Sample, defop
 from ..sharding import NamedSharding, named_sharding_abstract
@@ -185,10 +185,9 @@ def _clamp_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shape]
     low, x, high = types
     for bound in (low, high):
         if bound.shape and any(b and b != e for b, e in zip(bound.entries, x.entries, strict=True)):
-            warnings.warn(
+            warn(
                 f"clamp takes the sharding of its operand, {x.str_short()}, and moves the bound "
-                f"{bound.str_short()} to it; reshard the bound to make this visible",
-                stacklevel=2)
+                f"{bound.str_short()} to it; reshard the bound to make this visible")
     return [x.entries]
 
 

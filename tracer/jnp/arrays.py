@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from ...ir.context import STATE, x64_enabled
 from ...ir.device import Device
 from ...ir.diagnostic import fail
 from ...ir.dtypes import ExtendedDType, dtype_of, lattice_result_type
+from ...ir.location import warn
 from ...ir.ops.comparison import ne_p
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
@@ -49,8 +49,8 @@ def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
         out = lax.expand_dims(out, tuple(range(ndmin - out.ndim)))
     device, sharding = placement(device, out_sharding, "jnp.array", out.ndim)
     if sharding is not None and isinstance(object, np.ndarray) and dtype is None and not copy:
-        warnings.warn("jnp.asarray(a, out_sharding=...) of a numpy array leaves it whole, as in "
-                      "JAX. `jnp.array(a, out_sharding=...)` lays it out as asked.", stacklevel=3)
+        warn("jnp.asarray(a, out_sharding=...) of a numpy array leaves it whole, as in "
+             "JAX. `jnp.array(a, out_sharding=...)` lays it out as asked.")
         sharding = None
     if sharding is not None and out.aval.sharding is not sharding:
         out = reshard_p.bind(out, dst_sharding=sharding)
@@ -158,9 +158,9 @@ def astype(x, dtype, /, *, copy=False, device=None):
         out = ne_p.bind(x, convert(0, x.dtype))
     else:
         if LEVEL.get(x.dtype) == 3 and LEVEL[dtype] < 3:
-            warnings.warn("Casting from complex to real dtypes will soon raise a ValueError. "
-                          "Please first use jnp.real or jnp.imag to take the real/imaginary "
-                          "component of your input.", DeprecationWarning, stacklevel=3)
+            warn("Casting from complex to real dtypes will soon raise a ValueError. "
+                 "Please first use jnp.real or jnp.imag to take the real/imaginary "
+                 "component of your input.", DeprecationWarning)
         out = convert_quietly(x, dtype)
     if copy and out is x:
         out = copy_p.bind(x)

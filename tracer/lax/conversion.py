@@ -1,7 +1,6 @@
 """Functions of lax that change the dtype, or how derivatives or compilers see a value."""
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
+from ...ir.location import warn
 from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, reduce_precision_p
 from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
 from .. import tree
@@ -33,8 +33,8 @@ def convert_element_type(operand, new_dtype):
         return convert(operand, new_dtype)
     dtype, old = user_dtype(new_dtype, "convert_element_type"), dtype_name(operand)
     if issubdtype(old, np.complexfloating) and not issubdtype(dtype, np.complexfloating):
-        warnings.warn("Casting complex values to real discards the imaginary part",
-                      ComplexWarning, stacklevel=3)
+        warn("Casting complex values to real discards the imaginary part",
+             ComplexWarning)
     return convert_quietly(operand, dtype)
 
 

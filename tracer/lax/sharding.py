@@ -1,12 +1,12 @@
 """with_sharding_constraint: how Auto axes shall shard a value inside of a program."""
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.gspmd import GSPMDSharding, named_on
+from ...ir.location import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
@@ -90,9 +90,9 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
             return _moved(x, sharding)
         named = named_on(sharding, STATE.mesh)
         if named.device_assignment != sharding.device_assignment:
-            warnings.warn(f"no mesh of the devices in their order has the tiles of {sharding}: the "
-                          "constraint is left out; give it to jit as in_shardings or "
-                          "out_shardings, or to device_put", stacklevel=4)
+            warn(f"no mesh of the devices in their order has the tiles of {sharding}: the "
+                 "constraint is left out; give it to jit as in_shardings or "
+                 "out_shardings, or to device_put")
             return as_array(x)
         sharding = named
     elif not isinstance(sharding, NamedSharding):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import finfo, parse_long
+from ...ir.location import warn
 from .. import lax
 from ..autodiff.custom_vjp import custom_vjp
 from ..constants import as_array
@@ -221,8 +221,8 @@ def scaled_dot_general(lhs, rhs, dimension_numbers, preferred_element_type=np.fl
     Array([3.125, 3.125], dtype=float32)
     """
     if implementation is not None:
-        warnings.warn("Backend selector, now ignored. The system chooses the backend "
-                      "automatically.", DeprecationWarning, stacklevel=2)
+        warn("Backend selector, now ignored. The system chooses the backend "
+             "automatically.", DeprecationWarning)
     if configs is None:
         return lax.dot_general(lhs, rhs, dimension_numbers,
                                preferred_element_type=preferred_element_type)

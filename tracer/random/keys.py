@@ -6,7 +6,6 @@ numbers are those of `jax.random` (0.10.2).
 """
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from ...ir.array import Array
 from ...ir.context import config
 from ...ir.diagnostic import fail
 from ...ir.dtypes import KEY_FRY, KEY_RBG, KEY_URBG, KeyDType, is_extended
+from ...ir.location import warn
 from ...ir.ops.random import (
     random_clone_p,
     random_fold_in_p,
@@ -81,7 +81,7 @@ def _refuse_raw(name: str) -> None:
                'jax_legacy_prng_key="allow".')
     if config.jax_legacy_prng_key == "error":
         fail(ValueError, message, code="raw-key", help=f"random.{name}(random.key(seed), ...)")
-    warnings.warn(message, UserWarning, stacklevel=4)
+    warn(message)
 
 
 def checked_key(name: str, key: Any) -> tuple[Array, bool]:
