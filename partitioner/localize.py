@@ -26,19 +26,26 @@ from ..ir.ops.collective import axis_index_p, pand_p, pmax_p, pmin_p, por_p, ppr
 from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.rule import PASS, FactorRule
+from ..ir.memory import DEVICE
+from ..ir.rule import ELEMENTWISE, PASS, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
 from ..ir.use import Use, use_of
 from .callbacks import localize_callback
 from .factors import Axes, RuleInfo, project, rule_info
 from .moves import emit_moves
 from .redistribute import plan
-from .region_bodies import localize_manual_region, localize_plain, localize_region
+from .region_bodies import (
+    is_of_regions,
+    localize_manual_region,
+    localize_plain,
+    localize_region,
+)
 from .regions import has_region
 from .resolve import frozen_mesh, typed
 from .user_partitioned import localize_user_function
 
 FINISH = {"max": pmax_p, "min": pmin_p, "prod": pprod_p, "and": pand_p, "or": por_p, "xor": pxor_p}
+_EMPTY: frozenset[str] = frozenset()
 OF_BOOLS = {"and": pmin_p, "or": pmax_p}
 
 
@@ -53,18 +60,22 @@ def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
 def local_type(aval: ArrayType, mesh: AbstractMesh,
                varying: frozenset[str] | None = None) -> ArrayType:
     """The type of one device's block; it varies over the axes of its spec and pending sums."""
+    key, memo = (mesh, varying), aval.memo
+    if key in memo:
+        return memo[key]
     if varying is None:
         varying = aval.sharding.spec.unreduced.union(*aval.entries)
-    return array_type(aval.local_shape(), aval.dtype, aval.weak_type,
-                      unsharded(aval.ndim, mesh), ManualState(varying), aval.memory_space)
+    found = memo[key] = array_type(
+        aval.local_shape(), aval.dtype, aval.weak_type, unsharded(len(aval.shape), mesh),
+        ManualState(varying), aval.memory_space)
+    return found
 
 
 def localize(program: Program) -> Program:
     """The pass: the per-device program of a RESHARDED one."""
     mesh = local_mesh(program.mesh)
     lowering = Lowering(mesh)
-    types = {t: local_type(t, mesh) for t in set(program.in_avals)}
-    invars = [Var(types[v.aval], v.name) for v in program.invars]
+    invars = [Var(local_type(v.aval, mesh), v.name) for v in program.invars]
     lowering.bind_all(program.invars, invars)
     lowering.constants(program)
     lowering.body(program)
@@ -90,9 +101,10 @@ class Recipe:
     emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
     straight: it is one equation there, with the same op. use: of the op on blocks, None where the
     params are those of the equation. finish: (reducer op, axes, reason). made: the types of the
-    operands and of what the local op gives, by those of the operands.
+    operands and of what the local op gives, by those of the operands. rule: None where nobody
+    asks for it, since no factor is split or no dimension changes.
     """
-    rule: FactorRule
+    rule: FactorRule | None
     axes_of: Mapping[int, Axes]
     operand_shapes: tuple[Shape, ...]
     result_shapes: tuple[Shape, ...]
@@ -193,7 +205,8 @@ class Lowering:
 
     def body(self, program: Program) -> None:
         env, literal, book = self.env, self.literal, self.book
-        usual = {op for op in program.ops if not _is_special(op)} if not self.manual else ()
+        usual = {op for op in program.ops
+                 if not (_is_special(op) or self.manual and is_of_regions(op))}
         for eqn in program.eqns:
             op = eqn.op
             if op in usual:
@@ -204,7 +217,7 @@ class Lowering:
                 except KeyError:
                     recipe = self.recipe(eqn)
                 if recipe.straight:
-                    self.plain(eqn, operands, recipe)
+                    self.straight(eqn, operands, recipe)
                     continue
                 self.location, self.reason = eqn.location, eqn.reason
                 self.equation(eqn, operands, recipe)
@@ -236,7 +249,7 @@ class Lowering:
 
     def equation(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
         if recipe.straight:
-            self.plain(eqn, operands, recipe)
+            self.straight(eqn, operands, recipe)
             return
         if recipe.emitter:
             assert eqn.op.localize is not None
@@ -255,29 +268,46 @@ class Lowering:
                 result.name = var.name
             self.env[var] = result
 
-    def plain(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
+    def straight(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
-        found = recipe.made.get(types)
-        if found is None:
-            taken = together(types) if eqn.op.manual is None else types
-            made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params,
-                         self.mesh)
-            _check_shapes(eqn, recipe, made)
-            found = recipe.made[types] = types, made
-        made, outvars = found[1], eqn.outvars
-        if eqn.op.multiple_results:
-            results = tuple([Var(t, v.name) for t, v in zip(made, outvars, strict=True)])
-            new = eqn.on(operands, results, recipe.use)
-            self.env.update(zip(outvars, results, strict=True))
+        made = recipe.made
+        known = made[types] if types in made else self.results(eqn, types, recipe)
+        outvars = eqn.outvars
+        if len(known[1]) == 1:
+            (var,), (aval,) = outvars, known[1]
+            results = (Var(aval, var.name),)
+            self.env[var] = results[0]
         else:
-            (var,), (aval,) = outvars, made
-            result = self.env[var] = Var(aval, var.name)
-            new = eqn.on(operands, (result,), recipe.use)
-        new.known_types = found
-        if not new.reason and eqn.op.collective is not None:
-            new.reason = self.exchange_reason
+            results = tuple([Var(t, v.name) for t, v in zip(known[1], outvars, strict=True)])
+            self.env.update(zip(outvars, results, strict=True))
+        use, reason = recipe.use or eqn.use, eqn.reason
+        if not reason and eqn.op.collective is not None:
+            reason = self.exchange_reason
+        new = Equation(eqn.op, operands, results, recipe.use.params if recipe.use else eqn.params,
+                       eqn.location, reason)
+        new.use, new.known_types = use, known
         self.eqns.append(new)
+
+    def results(self, eqn: Equation, types: tuple[ArrayType, ...], recipe: Recipe
+                ) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+        """The types of an equation on blocks: of its operands, which are given, and results."""
+        varying: frozenset[str] | None = _EMPTY if eqn.op.manual is None else None
+        for t in types:
+            state = t.manual
+            if (varying is None or state.unreduced or state.reduced
+                    or t.memory_space is not DEVICE):
+                varying = None
+                break
+            varying = varying | state.varying
+        if varying is not None:                 # they vary over all that the operands vary over
+            made = tuple([self.block_type(v.aval, varying) for v in eqn.outvars])
+        else:
+            taken = together(types) if eqn.op.manual is None else types
+            made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params, self.mesh)
+            _check_shapes(eqn, recipe, made)
+        found = recipe.made[types] = types, made
+        return found
 
     def recipe(self, eqn: Equation) -> Recipe:
         types = eqn.types
@@ -302,8 +332,14 @@ def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -
 
 def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
             params: dict[str, Any]) -> Recipe:
-    op, rule = use.op, use.rule(types, declared)
-    info, tensors = rule_info(rule), (*types, *declared)
+    op, tensors = use.op, (*types, *declared)
+    if op.localize is None and (op.rule == ELEMENTWISE or not _is_split(tensors)):
+        shapes = tuple([t.local_shape() for t in tensors])
+        if op.resize is None or op.rule != ELEMENTWISE:
+            return Recipe(None, {}, shapes[:len(types)], shapes[len(types):], (), False, "", None,
+                          (), True, {})
+    rule = use.rule(types, declared)
+    info = rule_info(rule)
     axes_of: dict[int, Axes] = {}
     for aval, dims, plain in zip(tensors, info.maps, info.plain, strict=True):
         if plain is not None and -1 not in plain:
@@ -341,6 +377,14 @@ def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, .
                   for reducer, (axes, texts) in finish.items()])
     return Recipe(rule, axes_of, operand_shapes, result_shapes, entries, emitter, exchange, local,
                   done, not emitter and not done, {})
+
+
+def _is_split(tensors: Sequence[ArrayType]) -> bool:
+    for t in tensors:
+        for axes in t.entries:
+            if axes:
+                return True
+    return False
 
 
 def _place(info: RuleInfo, f: int) -> str:

@@ -58,6 +58,11 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
         out.env[outer] = atom
 
 
+def is_of_regions(op: Op) -> bool:
+    """May its equations mean something else once varying sets are facts? See `localize_plain`."""
+    return op.collective is not None or op.name in _PLAIN or op.name == "axis_index"
+
+
 def localize_plain(out: Lowering, eqn: Equation) -> bool:
     """Lower an equation that means something else once varying sets are facts; was it one?"""
     op, params = eqn.op, eqn.params
