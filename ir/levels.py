@@ -53,23 +53,19 @@ def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) ->
     """
     op, params = use.op, use.params
     failure: tuple[Any, ...] | Exception | None = None
-    tried: list[AbstractMesh] = []
+    tried: tuple[AbstractMesh, ...] = ()
     for context in (mesh, declared[0].mesh if declared else mesh, empty_abstract_mesh):
         if context in tried:
             continue
-        tried.append(context)
+        tried += (context,)
         try:
             inferred = infer(op, types, params, context)
         except Exception as problem:       # whatever a rule raises on operands it was not made for
             failure = failure or problem
             continue
         if inferred == declared:
-            if _hangs_on_shapes(use):
-                for t in (*types, *declared):
-                    if t.memory_space is not DEVICE:
-                        break
-                else:
-                    use.table(_given)[_bare(types)] = _bare(declared), False
+            if use.by_shape and mesh.auto_axes:     # other types will stand in their places
+                _note(use, types, declared)
             return
         if failure is None or isinstance(failure, Exception):
             failure = inferred
@@ -99,7 +95,7 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
 def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
     given, _ = _given(use, types, mesh)
-    if given != _bare(declared):
+    if not _is_like(declared, given):
         shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
         raise Violation(f"`{use.op.name}` gives {shown}, but the equation declares "
                         f"{type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
@@ -108,17 +104,23 @@ def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) ->
 Bare = tuple[tuple[Any, Any, bool], ...]
 
 
-def _bare(types: Types) -> Bare:
-    """Shape, dtype and weakness of each."""
-    return tuple([(t.shape, t.dtype, t.weak_type) for t in types])
-
-
-def _hangs_on_shapes(use: Use) -> bool:
-    """Do shapes, dtypes and weakness of the results hang on those of the operands alone?"""
-    op = use.op
-    if op.subprograms or op.manual or op.collective:
+def _is_like(types: Types, given: Bare) -> bool:
+    """Have they these shapes, dtypes and weakness?"""
+    if len(types) != len(given):
         return False
-    return not op.sharding_param or use.params.get(op.sharding_param) is None
+    for t, (shape, dtype, weak) in zip(types, given, strict=True):
+        if t.shape != shape or t.dtype != dtype or t.weak_type != weak:
+            return False
+    return True
+
+
+def _note(use: Use, types: Types, declared: Types) -> None:
+    """Remember what `_given` would find."""
+    for t in (*types, *declared):
+        if t.memory_space is not DEVICE:
+            return
+    use.table(_given)[tuple([(t.shape, t.dtype, t.weak_type) for t in types])] = tuple(
+        [(t.shape, t.dtype, t.weak_type) for t in declared]), False
 
 
 def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
@@ -127,7 +129,7 @@ def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
     They are asked for once for all levels, where nothing else of the operands matters.
     """
     op, known = use.op, use.table(_given)
-    key: Any = _bare(types) if _hangs_on_shapes(use) else types
+    key: Any = tuple([(t.shape, t.dtype, t.weak_type) for t in types]) if use.by_shape else types
     if key in known:
         return known[key]
     try:
@@ -137,15 +139,16 @@ def _given(use: Use, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
     weak = bool(types)
     for t in types:
         weak = weak and t.weak_type
-    given, typed = [], False
+    given: Bare = ()
+    typed = False
     for r in raw if op.multiple_results else (raw,):
         if r.__class__ is ArrayType:
             typed = True
-            given.append((r.shape, r.dtype, r.weak_type))
+            given += ((r.shape, r.dtype, r.weak_type),)
         else:
             shape, dtype, *own = r
-            given.append((tuple(shape), dtype, bool(own[0]) if own else weak))
-    found = tuple(given), typed
+            given += ((tuple(shape), dtype, bool(own[0]) if own else weak),)
+    found = given, typed
     if not typed or key is types:
         known[key] = found
     return found
@@ -285,7 +288,7 @@ def check_local(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> 
     """
     op, params = use.op, use.params
     if op.manual is None and not op.subprograms:
-        if _hangs_on_shapes(use) and _is_given_on_blocks(use, types, declared, mesh):
+        if use.by_shape and _is_given_on_blocks(use, types, declared, mesh):
             return
         types = together(types)
     try:
@@ -319,7 +322,7 @@ def _is_given_on_blocks(use: Use, types: Types, declared: Types, mesh: AbstractM
             if entry:
                 return False
     given, typed = _given(use, types, mesh)
-    return not typed and given == _bare(declared)
+    return not typed and _is_like(declared, given)
 
 
 def together(types: Types) -> Types:

@@ -275,7 +275,7 @@ class Pattern:
         order: dict[str, int] = {}
         for dims in (*operands, *results):
             for split in dims:
-                for name in (split,) if isinstance(split, str) else split:
+                for name in (split,) if split.__class__ is str else split:  # type: ignore
                     if name not in order:
                         order[name] = len(order)
         self._set(tuple([tuple([
@@ -289,7 +289,7 @@ class Pattern:
         self.operands, self.results = dims[:operands], dims[operands:]
         self.ranks = tuple(map(len, dims))
         self.plain = not kinds
-        self.kinds = (tuple([kinds.get(name, PLAIN) for name in names]) if kinds
+        self.kinds = (tuple([kinds[n] if n in kinds else PLAIN for n in names]) if kinds
                       else (PLAIN,) * len(names))
         self.memo: dict[Any, Any] = {}
         self._whole: dict[tuple[Map, ...], Pattern] = {}

@@ -22,10 +22,11 @@ MOST_OWNERS = 64
 
 class Use:
     """An op with params. key: of the params; identity: equal for equal op and params. tables: by
-    owner, what is known of the use, by types.
+    owner, what is known of the use, by types. by_shape: whether shapes, dtypes and weakness of
+    the results hang on those of the operands alone.
     """
 
-    __slots__ = ("identity", "key", "op", "params", "rules", "tables")
+    __slots__ = ("by_shape", "identity", "key", "op", "params", "rules", "tables")
 
     def __init__(self, op: Op, params: dict[str, Any], key: tuple) -> None:
         self.op = op
@@ -34,6 +35,9 @@ class Use:
         self.identity: Any = self
         self.rules: dict[Any, FactorRule] = {}
         self.tables: dict[Any, dict] = {}
+        self.by_shape = not (op.subprograms or op.manual or op.collective) and (
+            not op.sharding_param or op.sharding_param not in params
+            or params[op.sharding_param] is None)
 
     def table(self, owner: Any) -> dict:
         """What `owner` (a level, a function, ...) knows of this use; emptied when it grows large.
@@ -53,13 +57,13 @@ class Use:
 
     def rule(self, operands: tuple, results: tuple) -> FactorRule:
         """The factor rule of an equation with operands and results of these types."""
-        key = operands, results
-        found = self.rules.get(key)
-        if found is None:
-            if len(self.rules) > MOST:
-                self.rules.clear()
-            found = self.rules[key] = self.op.factor_rule(
-                tuple([t.shape for t in operands]), tuple([t.shape for t in results]), self.params)
+        key, rules = (operands, results), self.rules
+        if key in rules:
+            return rules[key]
+        if len(rules) > MOST:
+            rules.clear()
+        found = rules[key] = self.op.factor_rule(
+            tuple([t.shape for t in operands]), tuple([t.shape for t in results]), self.params)
         return found
 
     def __repr__(self) -> str:

@@ -42,6 +42,7 @@ from .print import equation_excerpt
 from .program import Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
+from .use import MOST
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
 NOT_AT: dict[Level, frozenset[str]] = {
@@ -166,11 +167,11 @@ def _check_block(block: ArrayType, whole: ArrayType, exact: bool) -> None:
 @functools.lru_cache(maxsize=16384)
 def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> None:
     """Axes exist and are used once; they divide. After tracing there is one mesh, or none."""
-    mesh = aval.mesh
+    mesh = aval.sharding.mesh
     if level is not Level.TRACED and mesh not in (program_mesh, empty_abstract_mesh):
         raise Violation(f"{aval.str_short(True)} is on the mesh {mesh}, and not on the program's, "
                         f"{program_mesh}", "mesh-mismatch")
-    used: list[Any] = []
+    used: tuple[Any, ...] = ()
     state, spec = aval.manual, aval.sharding.spec
     if not (spec.unreduced or spec.reduced or state.varying or state.unreduced or state.reduced):
         for axes in aval.entries:
@@ -178,21 +179,26 @@ def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> Non
                 break
         else:
             return                              # it names no axis
+    sizes = mesh.shape
     for dim, axes in enumerate(aval.entries):
         parts = 1
         for axis in axes:
-            _check_axis(axis, mesh, aval)
+            if axis not in sizes:
+                _check_axis(axis, mesh, aval)
             for other in used:
-                if axes_overlap(axis, other):
+                if axis == other or not (axis in sizes and other in sizes) and axes_overlap(
+                        axis, other):
                     raise Violation(f"{aval.str_short(True)} splits two dimensions over axis "
                                     f"{axis}", "axis-reused")
-            used.append(axis)
-            parts *= mesh.axis_size(axis)
+            used += (axis,)
+            parts *= sizes[axis] if axis in sizes else mesh.axis_size(axis)
         if level is Level.TRACED and aval.shape[dim] % parts:
             raise Violation(f"{aval.str_short(True)}: {parts} devices do not divide dimension "
                             f"{dim}", "indivisible")
-    for axis in (*aval.varying, *aval.unreduced, *aval.reduced):
-        _check_axis(axis, mesh, aval)
+    for axis in (*state.varying, *state.unreduced, *spec.unreduced, *state.reduced,
+                 *spec.reduced):
+        if axis not in sizes:
+            _check_axis(axis, mesh, aval)
     if level is Level.LOCAL and used:
         raise Violation(f"{aval.str_short(True)}: a per-device value is a block, and has no spec",
                         "mesh-axes")
@@ -241,7 +247,8 @@ def check_use(eqn: Equation, place: _Place) -> None:
     """The op may stand here, and its types are right for it."""
     try:
         use = eqn.use
-        right = use.table(place)
+        tables = use.tables
+        right = tables[place] if place in tables else use.table(place)
     except TypeError as cause:
         _check_level(eqn.op, place.level)
         unhashable = [name for name, value in eqn.params.items() if not _hashable(value)]
@@ -262,13 +269,13 @@ def check_use(eqn: Equation, place: _Place) -> None:
     if declared[1:] or not declared:
         if not op.multiple_results:
             raise Violation(f"`{op.name}` has one result, not {len(declared)}", "result-count")
-    for rule in place.rules[pair in use.tables.get(place.before, _NOTHING):]:
+    known = place.before in tables and pair in tables[place.before]
+    for rule in place.rules[known:]:
         rule(use, types, declared, mesh)
     if not op.subprograms:
+        if len(right) > MOST:
+            right.clear()
         right[pair] = None
-
-
-_NOTHING: dict = {}
 
 
 def _bound_twice(var: Var) -> Violation:

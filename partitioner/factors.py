@@ -43,14 +43,15 @@ class RuleInfo:
         self.rule = rule
         self.factors: tuple[Factor, ...] = rule.factors
         self.maps = rule.operands + rule.results
-        self.operands = len(rule.operands)
         # Rules that differ in sizes alone are the same otherwise.
         sizes = tuple([f.size if f.size < 2 else 2 for f in rule.factors])
-        known = rule.pattern.memo if rule.pattern is not None else {}
-        like = known.get(sizes)
-        if like is None:
-            plain = rule.pattern is not None and rule.pattern.plain
-            like = known[sizes] = _Structure(self.maps, self.operands, rule.factors, sizes, plain)
+        pattern = rule.pattern
+        known = pattern.memo if pattern is not None else {}
+        if sizes not in known:
+            known[sizes] = _Structure(self.maps, len(rule.operands), rule.factors, sizes,
+                                      pattern is not None and pattern.plain)
+        like = known[sizes]
+        self.operands = like.operands
         self.carried, self.count, self.flowing = like.carried, like.count, like.flowing
         self.flows, self.has_halos = like.flows, like.has_halos
         self.has_other_kinds, self.is_product = like.has_other_kinds, like.is_product
@@ -93,12 +94,13 @@ class _Structure:
     """
 
     __slots__ = ("carried", "count", "flowing", "flows", "has_halos", "has_other_kinds",
-                 "is_product", "kind", "passing", "places", "plain", "simple", "split_ok", "spots")
+                 "is_product", "kind", "operands", "passing", "places", "plain", "simple",
+                 "split_ok", "spots")
 
     def __init__(self, maps: tuple, operands: int, factors: tuple[Factor, ...],
                  sizes: tuple[int, ...], plain: bool) -> None:
         count = len(factors)
-        self.count = len(maps)
+        self.count, self.operands = len(maps), operands
         self.places, self.carried, self.plain, doubles = (
             zip(*map(_tensor, maps), strict=True) if maps else ((), (), (), ()))
         self.simple = None not in self.plain

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ..ir.factor_axes import axes_without
 from ..ir.infer import infer
 from ..ir.levels import together
 from ..ir.location import UNKNOWN, Location
+from ..ir.memory import DEVICE
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import Op
 from ..ir.ops.arithmetic import mul_p
@@ -26,10 +27,9 @@ from ..ir.ops.collective import axis_index_p, pand_p, pmax_p, pmin_p, por_p, ppr
 from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.memory import DEVICE
 from ..ir.rule import ELEMENTWISE, PASS, FactorRule
 from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
-from ..ir.use import Use, use_of
+from ..ir.use import MOST, Use, use_of
 from .callbacks import localize_callback
 from .factors import Axes, RuleInfo, project, rule_info
 from .moves import emit_moves
@@ -104,17 +104,32 @@ class Recipe:
     operands and of what the local op gives, by those of the operands. rule: None where nobody
     asks for it, since no factor is split or no dimension changes.
     """
-    rule: FactorRule | None
-    axes_of: Mapping[int, Axes]
-    operand_shapes: tuple[Shape, ...]
-    result_shapes: tuple[Shape, ...]
-    result_entries: tuple[Entries, ...]
-    emitter: bool
-    exchange: str
-    use: Use | None
-    finish: tuple[tuple[Op, Axes, str], ...]
-    straight: bool
-    made: dict[tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]]
+    types: tuple[ArrayType, ...]
+    declared: tuple[ArrayType, ...]
+    rule: FactorRule | None = None
+    axes_of: Mapping[int, Axes] = field(default_factory=dict)
+    emitter: bool = False
+    exchange: str = ""
+    use: Use | None = None
+    finish: tuple[tuple[Op, Axes, str], ...] = ()
+    straight: bool = True
+    made: dict[tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]] = field(
+        default_factory=dict)
+
+    @property
+    def operand_shapes(self) -> tuple[Shape, ...]:
+        """Of the blocks."""
+        return tuple([t.local_shape() for t in self.types])
+
+    @property
+    def result_shapes(self) -> tuple[Shape, ...]:
+        """Of the blocks."""
+        return tuple([t.local_shape() for t in self.declared])
+
+    @property
+    def result_entries(self) -> tuple[Entries, ...]:
+        """The axes that split each dimension of each result."""
+        return tuple([t.entries for t in self.declared])
 
 
 class _Book:
@@ -149,7 +164,7 @@ class Lowering:
         self.env.update(zip(variables, atoms, strict=True))
 
     def atom(self, atom: Atom) -> Atom:
-        return self.literal(atom) if isinstance(atom, Literal) else self.env[atom]
+        return self.env[atom] if atom.__class__ is Var else self.literal(atom)  # type: ignore
 
     def literal(self, literal: Literal) -> Literal:
         """A scalar constant on the mesh of this program, over which it could vary."""
@@ -310,10 +325,12 @@ class Lowering:
         return found
 
     def recipe(self, eqn: Equation) -> Recipe:
-        types = eqn.types
-        known = eqn.use.table(self.book)
+        types, use, book = eqn.known_types or eqn.types, eqn.use, self.book
+        known = use.tables[book] if book in use.tables else use.table(book)
         if types not in known:
-            known[types] = _recipe(eqn.use, *types, eqn.params)
+            if len(known) > MOST:
+                known.clear()
+            known[types] = _recipe(use, *types, eqn.params)
         return known[types]
 
 
@@ -333,11 +350,9 @@ def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -
 def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
             params: dict[str, Any]) -> Recipe:
     op, tensors = use.op, (*types, *declared)
-    if op.localize is None and (op.rule == ELEMENTWISE or not _is_split(tensors)):
-        shapes = tuple([t.local_shape() for t in tensors])
-        if op.resize is None or op.rule != ELEMENTWISE:
-            return Recipe(None, {}, shapes[:len(types)], shapes[len(types):], (), False, "", None,
-                          (), True, {})
+    if op.localize is None and ((op.rule == ELEMENTWISE and op.resize is None)
+                                or not _is_split(tensors)):
+        return Recipe(types, declared)
     rule = use.rule(types, declared)
     info = rule_info(rule)
     axes_of: dict[int, Axes] = {}
@@ -350,20 +365,16 @@ def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, .
             found, overflow, _ = project(dims, info.factors, aval.entries, aval.mesh.axis_size)
             assert not overflow, f"`{op.name}` {types} -> {declared} does not fit `{rule}`"
             axes_of.update([(f, axes) for f, axes in found.items() if axes])
-    shapes = tuple([t.local_shape() for t in tensors]) if axes_of else tuple(
-        [t.shape for t in tensors])
-    operand_shapes, result_shapes = shapes[:len(types)], shapes[len(types):]
-    entries = tuple([t.entries for t in declared])
     emitter = op.localize is not None and (
         bool(axes_of) or any([t.sharding.spec.unreduced for t in tensors]))
     local = None
     if axes_of and not emitter and op.resize is not None:
-        local = use_of(op, op.resize(params, operand_shapes, result_shapes))
+        local = use_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
+                                     tuple([t.local_shape() for t in declared])))
     split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
              if info.factors[f].kind != PASS]
     if not split:
-        return Recipe(rule, axes_of, operand_shapes, result_shapes, entries, emitter, "", local,
-                      (), not emitter, {})
+        return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
     worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
     exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
     finish: dict[Op, tuple[Axes, list[str]]] = {}
@@ -375,8 +386,8 @@ def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, .
             finish[reducer] = (before + axes, [*texts, text])
     done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
                   for reducer, (axes, texts) in finish.items()])
-    return Recipe(rule, axes_of, operand_shapes, result_shapes, entries, emitter, exchange, local,
-                  done, not emitter and not done, {})
+    return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
+                  not emitter and not done)
 
 
 def _is_split(tensors: Sequence[ArrayType]) -> bool:
