@@ -11,7 +11,6 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -80,28 +79,30 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     sets = eqn.op.linear_sets(len(types), types, eqn.params)
     if not sets:
         return ()
-    constant = _constants(eqn)
+    constant = _constants(eqn) if eqn.op.name in _BY_CONSTANTS else ()
     return tuple([tuple(s) for s in sets if _exact(eqn, types, frozenset(s), constant)])
 
 
-def passed(eqn: Equation, earlier: Sequence[ArrayType | None]) -> Passed | None:
+def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | None:
     """The equation with operands in these earlier types; None where it cannot run so.
 
     earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
     them may be.
     """
-    constant = _constants(eqn)
+    op = eqn.op
+    if op.subprograms or op.effect or op.collective is not None:
+        return None
+    constant = _constants(eqn) if op.name in _BY_CONSTANTS else ()
     known = eqn.use.table(passed)
-    key = (eqn.types, tuple(earlier), constant)
+    key = (eqn.known_types or eqn.types, earlier, constant)
     if key not in known:
-        known[key] = _first_that_works(eqn, eqn.types[0], tuple(earlier), constant)
+        known[key] = (_first_that_works(eqn, eqn.types[0], earlier, constant)
+                      if may_pass(eqn) else None)
     return known[key]
 
 
 def _constants(eqn: Equation) -> tuple[bool, ...]:
-    """Which operands are numbers that one may divide by; () where that does not matter."""
-    if eqn.op.name not in _BY_CONSTANTS:
-        return ()
+    """Which operands are numbers that one may divide by."""
     return tuple([is_nonzero_constant(a) for a in eqn.invars])
 
 

@@ -18,7 +18,7 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from .alternatives import Passed, bytes_between, may_pass, passed
+from .alternatives import Passed, bytes_between, passed
 from .reshards import fold_reshards, takes
 from .resolve import reshard_equation
 from .unread import without_unread
@@ -56,19 +56,20 @@ class Delay:
         self._plan(frozenset())
         # values that are finished where they arise, of which some reshard had better start
         ready = self.earlier.keys() - self.later
-        if ready and any([_nearer(eqn, self.earlier) for eqn, _ in self.touched
+        if ready and any([_nearer(eqn, self.earlier) for _, eqn, _ in self.touched
                           if eqn.op is reshard_p and eqn.invars[0] in ready]):
             self._plan(frozenset(ready))
 
     def _plan(self, ready: frozenset[Atom]) -> None:
         """ready: the values that are known to be finished where they arise.
 
-        touched: the reshards and readers of what has an earlier form, with how these pass it on.
+        touched: the reshards and readers of what has an earlier form, each with its place and how
+        it passes that on.
         later: values that are not finished where they arise; direct: those that are brought from a
         value that is finished anyway.
         """
         self.earlier: dict[Atom, ArrayType] = {**self.entering}
-        self.touched: list[tuple[Equation, Passed | None]] = []
+        self.touched: list[tuple[int, Equation, Passed | None]] = []
         self.later: set[Atom] = set()
         self.direct: set[Atom] = set()
         self._find_forms(ready)
@@ -79,10 +80,10 @@ class Delay:
     def _find_forms(self, ready: frozenset[Atom]) -> None:
         """The earlier forms of values."""
         earlier, touched = self.earlier, self.touched
-        for eqn in self.program.eqns:
+        for k, eqn in enumerate(self.program.eqns):
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
-                touched.append((eqn, None))
+                touched += ((k, eqn, None),)
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
                     form = x.aval
                     if x in earlier:
@@ -98,16 +99,12 @@ class Delay:
                     break
             else:
                 continue
-            found = None
-            if may_pass(eqn):
-                found = passed(eqn, tuple([earlier[a] if a in earlier else None
-                                           for a in eqn.invars]))
-                if found is not None and (len(found.used) == len(eqn.invars)
-                                          or _apart(eqn, found)):
-                    earlier[eqn.outvars[0]] = found.result
-                else:
-                    found = None
-            touched.append((eqn, found))
+            found = passed(eqn, tuple([earlier[a] if a in earlier else None for a in eqn.invars]))
+            if found is not None and (len(found.used) == len(eqn.invars) or _apart(eqn, found)):
+                earlier[eqn.outvars[0]] = found.result
+            else:
+                found = None
+            touched += ((k, eqn, found),)
 
     def _decide(self, ready: frozenset[Atom]) -> None:
         """Which values are finished later, from the last equation to the first."""
@@ -117,11 +114,11 @@ class Delay:
         for i, atom in enumerate(self.program.outvars):
             if atom in earlier and self.leaving.get(i) is not earlier[atom]:
                 served[atom] = _NEVER
-        for eqn, way in reversed(self.touched):
+        for _, eqn, way in reversed(self.touched):
             y, price = eqn.outvars[0] if eqn.outvars else None, 0.0
             if y is not None and y in earlier:      # all that read it are known: is it for later?
                 price = float(bytes_between(earlier[y], y.aval))
-                waiting = served.get(y, 0.0)
+                waiting = served[y] if y in served else 0.0
                 if waiting < price:
                     self.later.add(y)
                     price = waiting
@@ -129,16 +126,24 @@ class Delay:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 if x in earlier:
                     own = float(bytes_between(earlier[x], y.aval))
-                    served[x] = served.get(x, 0.0) + (min(own, price) if y in earlier else own)
+                    if y in earlier and price < own:
+                        own = price
+                    served[x] = served[x] + own if x in served else own
                 continue
-            used: Iterable[Atom] = ()
-            if way is not None:
-                used = {eqn.invars[i] for i in way.used}
-                if len(used) > 1:
-                    price -= _LITTLE                    # one exchange for several
-            for v in {*eqn.invars}:
+            readers = {*eqn.invars}
+            if way is None:
+                for v in readers:
+                    if v in earlier:
+                        served[v] = _NEVER
+                continue
+            used = readers if len(way.used) == len(eqn.invars) else {
+                eqn.invars[i] for i in way.used}
+            if len(used) > 1:
+                price -= _LITTLE                    # one exchange for several
+            for v in readers:
                 if v in earlier:
-                    served[v] = served.get(v, 0.0) + (price if v in used else _NEVER)
+                    own = price if v in used else _NEVER
+                    served[v] = served[v] + own if v in served else own
         for v in self.entering:
             if served.get(v, 0.0) < bytes_between(earlier[v], v.aval):
                 self.later.add(v)
@@ -182,8 +187,7 @@ class _Writer:
     def program(self) -> Program:
         plan, program = self.plan, self.plan.program
         # only what has to do with a reshard, or a parameter in its earlier form, is written anew
-        touched = iter(plan.touched)
-        following, way = next(touched, (None, None))
+        eqns, done = program.eqns, 0
         invars = []
         for v in program.invars:
             if v not in plan.entering:
@@ -192,15 +196,14 @@ class _Writer:
             form = Var(plan.entering[v], v.name)
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
-        for eqn in program.eqns:
-            if eqn is not following:
-                self.eqns.append(eqn)
-                continue
+        for k, eqn, way in plan.touched:
+            self.eqns += eqns[done:k]
+            done = k + 1
             if eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
                 self.equation(eqn, way)
-            following, way = next(touched, (None, None))
+        self.eqns += eqns[done:]
         outvars: list[Atom] = []
         for i, atom in enumerate(program.outvars):
             want = plan.leaving.get(i)
