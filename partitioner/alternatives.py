@@ -11,6 +11,7 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS
 from ..ir.types import ArrayType
-from .factors import project, rule_info, tensor_entries
+from .factors import Axes, AxisSize, RuleInfo, project, rule_info, tensor_entries
 from .redistribute import plan
 from .resolve import typed
 
@@ -128,38 +129,37 @@ def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
 
 def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],
             constant: tuple[bool, ...]) -> Passed | None:
-    op, result = eqn.op, eqn.outvars[0].aval
-    mesh = result.mesh
-    if any(t.sharding.spec.unreduced or t.sharding.spec.reduced for t in types):
-        return None
+    result = eqn.outvars[0].aval
+    mesh, size = result.mesh, result.mesh.axis_size
     pendings = {t.sharding.spec.unreduced for t in earlier if t is not None}
     if len(pendings) != 1:
         return None
-    pending = next(iter(pendings))
-    used = frozenset(i for i, t in enumerate(earlier) if t is not None)
-    together = used
+    for t in types:
+        if t.sharding.spec.unreduced or t.sharding.spec.reduced:
+            return None
+    (pending,) = pendings
+    together = used = frozenset([i for i, t in enumerate(earlier) if t is not None])
     if pending:
         found = _linear_set(eqn, types, used)
         if found is None or not _exact(eqn, types, used, constant):
             return None
         together = frozenset(found)
     # which axes each factor has: as the earlier operands say, then as the others and the result
-    info = rule_info(op.factor_rule(tuple([t.shape for t in types]), (result.shape,), eqn.params))
-    axes_of: dict[int, tuple[str, ...]] = {}
-    order = [(i, t) for i, t in enumerate(earlier) if t is not None]
-    order += [(i, t) for i, t in enumerate((*types, result)) if i not in used]
-    for rank, (i, t) in enumerate(order):
-        if not t.shape or (i in together and rank >= len(used)):
-            continue
-        found, overflow, _ = project(info.maps[i], info.factors, t.entries, mesh.axis_size)
-        if overflow:
-            return None
-        for f, axes in found.items():
-            if rank < len(used):
-                if axes_of.setdefault(f, axes) != axes:
+    info = rule_info(eqn.use.rule(*eqn.types))
+    axes_of: dict[int, Axes] = {}
+    for i, t in enumerate(earlier):
+        if t is not None and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0 or (axes_of[f] if f in axes_of else axes) != axes:
                     return None
-            elif f not in axes_of:
                 axes_of[f] = axes
+    for i, t in enumerate((*types, result)):
+        if i not in together and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0:
+                    return None
+                if f not in axes_of:
+                    axes_of[f] = axes
     sums = _EMPTY
     names: list[str] = list(pending)
     for f, axes in axes_of.items():
@@ -168,17 +168,17 @@ def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayTyp
         factor = info.factors[f]
         if not info.split_ok[f] or not (factor.kind == PASS or factor.leaves_sum):
             return None
-        names.extend(axes)
+        names += axes
         if factor.leaves_sum:
             sums = sums.union(axes)
     if len(set(names)) != len(names) or (sums and (pending or result.dtype.kind not in "iufc")):
         return None
     layouts = []
     for dims, t in zip(info.maps, (*types, result), strict=True):
-        entries = tensor_entries(dims, t.shape, info.factors, axes_of, mesh.axis_size)
+        entries = tensor_entries(dims, t.shape, info.factors, axes_of, size)
         if entries is None:
             return None
-        layouts.append(entries)
+        layouts += (entries,)
     needed = []
     for i, t in enumerate(types):
         want = typed(t, mesh, layouts[i], pending if i in together else _EMPTY)
@@ -191,8 +191,17 @@ def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayTyp
         elif t.shape or pending:
             if not t.mesh.empty and bytes_between(t, want):
                 return None
-        needed.append(want)
+        needed += (want,)
     return Passed(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
+
+
+def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable[tuple[int, Axes]]:
+    """The axes of each factor of a tensor; of factor -1 where some are left over."""
+    plain = info.plain[i]
+    if plain is not None and len(info.places[i]) == len(info.carried[i]):
+        return [(f, axes) for f, axes in zip(plain, t.entries, strict=True) if axes or f >= 0]
+    found, overflow, _ = project(info.maps[i], info.factors, t.entries, size)
+    return ((-1, overflow),) if overflow else found.items()
 
 
 def _linear_set(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int]

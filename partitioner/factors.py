@@ -230,7 +230,8 @@ def tensor_entries(dims: tuple, shape: Shape, factors: tuple[Factor, ...],
     """
     out = []
     for split, n in zip(dims, shape, strict=True):
-        axes = dim_axes(split, factors, axes_of, size)
+        axes = (axes_of.get(split[0], ()) if len(split) == 1
+                else dim_axes(split, factors, axes_of, size))
         if axes is None or (axes and n % math.prod(map(size, axes))):
             return None
         out.append(axes)

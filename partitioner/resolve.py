@@ -37,7 +37,11 @@ def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
 
     Axes over which the type is reduced stay so where it is whole: they say what its cotangent is.
     """
-    reduced = aval.sharding.spec.reduced
+    own = aval.sharding
+    reduced = own.spec.reduced
+    if own.mesh is mesh and aval.entries == entries and own.spec.unreduced == pending and (
+            not reduced):
+        return aval
     if reduced:
         reduced -= pending.union(*entries)
     sharding = named_sharding_abstract(mesh, spec_from_entries(entries, pending, reduced))
