@@ -164,6 +164,7 @@ class _Propagation:
         known: tuple[list[Any], list[Any]] = ([None] * count, [None] * count)
         agreed: list[Any] = [None] * count
         waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
+        settled = bytearray(count)                      # 1 for those whose tensors agree now
         numbers_of = []                                 # of a node's tensors, from the state
         for i, node in enumerate(nodes):
             between = {*node.tensors}
@@ -189,15 +190,16 @@ class _Propagation:
                 take = stack.pop
                 while stack:
                     i = take()
-                    found = steps[i]
                     if not mine[i]:
                         continue
                     mine[i] = 0
-                    if found is None:
+                    found = steps[i]
+                    if settled[i] or found is None:
                         continue
                     visits += 1
                     key = numbers_of[i](state)
                     if key in agreed[i]:
+                        settled[i] = 1
                         continue
                     if key in found:
                         growing = found[key]
@@ -215,6 +217,7 @@ class _Propagation:
                     touched: list[int] = []     # what a change touches comes at once, as in Shardy
                     for t in changed:
                         for j in neighbours[t]:
+                            settled[j] = 0
                             other[j] = 1
                             if not mine[j]:
                                 mine[j] = 1
