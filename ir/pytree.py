@@ -50,6 +50,19 @@ def structure_of_arrays(count: int) -> optree.PyTreeSpec:
     return flatten(((0,) * count, {}))[1]
 
 
+@functools.lru_cache(maxsize=1024)
+def structure_of_tuple(count: int) -> optree.PyTreeSpec:
+    """The structure of a tuple of so many arrays."""
+    return flatten((0,) * count)[1]
+
+
+def flatten_tuple(values: tuple[Any, ...]) -> tuple[list[Any], optree.PyTreeSpec]:
+    """`flatten` of a tuple, which mostly is one of arrays."""
+    if PLAIN_LEAVES.issuperset(map(type, values)):
+        return list(values), structure_of_tuple(len(values))
+    return flatten(values)
+
+
 def unflatten(treedef: optree.PyTreeSpec, leaves: Iterable[Any]) -> Any:
     """The pytree of this structure with these leaves."""
     return _sorted(treedef).unflatten(leaves)
@@ -87,9 +100,22 @@ def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
                 rebuild, node[k], is_leaf=_is_dict, namespace=NAMESPACE) for k in keys}
         return node
 
+    if _ordered(treedef):
+        return treedef
     numbered = optree.tree_unflatten(treedef, range(treedef.num_leaves))
     ordered = optree.tree_map(rebuild, numbered, is_leaf=_is_dict, namespace=NAMESPACE)
     return optree.tree_structure(ordered, namespace=NAMESPACE)
+
+
+def _ordered(treedef: optree.PyTreeSpec) -> bool:
+    """Whether there are but leaves, tuples and lists in a structure, for all that is looked at."""
+    kind = treedef.type
+    if kind is not tuple and kind is not list:
+        return kind is None or kind is type(None)
+    for child in treedef.children():
+        if not _ordered(child):
+            return False
+    return True
 
 
 def _is_dict(x: Any) -> bool:

@@ -240,7 +240,16 @@ def _to_one_rank(shapes: tuple[Shape, ...]) -> tuple[dict[str, Any] | None, ...]
     return tuple([_leading_ones(s, rank) for s in shapes])
 
 
-def _leading_ones(shape: Shape, rank: int) -> dict[str, Any] | None:
+def _fits(shape: Shape, longer: Shape) -> bool:
+    """Whether a shape broadcasts together with one of a higher rank."""
+    for n, m in zip(shape, longer[-len(shape):], strict=True):
+        if n != m and n != 1 and m != 1:
+            return False
+    return True
+
+
+def _leading_ones(shape: Shape, rank: int) -> Any:
+    """The params that give a shape leading 1s up to this rank; None where it has it."""
     extra = rank - len(shape)
     return {"shape": (1,) * extra + tuple(shape),
             "broadcast_dimensions": tuple(range(extra, rank)), "sharding": None} if extra else None
@@ -280,6 +289,11 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
                 rx, ry = len(ax.shape), len(ay.shape)
                 if rx == ry or not rx or not ry:
                     return x, y
+                if config.read("jax_numpy_rank_promotion") == "allow":
+                    if rx > ry and _fits(ay.shape, ax.shape):
+                        return x, broadcast_in_dim_p.bind(y, **_leading_ones(ay.shape, rx))
+                    if rx < ry and _fits(ax.shape, ay.shape):
+                        return broadcast_in_dim_p.bind(x, **_leading_ones(ax.shape, ry)), y
                 x, y = promote_shapes(function, x, y)
                 return x, y
     elif level is None and isinstance(y, Array):

@@ -79,7 +79,7 @@ class Builder:
             types = tuple([a.aval for a in atoms])
         state = STATE
         context = state.abstract_mesh
-        key = (types, context, *params.items())         # inference_key
+        key = (types, context, *params.items()) if params else (types, context)  # inference_key
         results = op.infer_cache.get(key)
         location = self.location or capture()
         if results is None:
@@ -93,7 +93,7 @@ class Builder:
                 manual = t.manual
             else:
                 results = infer_anew(op, types, params, context, key)
-        if len(results) == 1:
+        if not op.multiple_results:
             var = Var(results[0])
             eqn = Equation(op, atoms, (var,), params, location)
             tracers = [Tracer(self, var)]

@@ -15,6 +15,7 @@ import optree
 from ..ir.array import Array
 from ..ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
 from ..ir.pytree import flatten_call as flatten_call
+from ..ir.pytree import flatten_tuple as flatten_tuple
 from ..ir.pytree import rebuilder as rebuilder
 from ..ir.pytree import structure_of_arrays as structure_of_arrays
 from ..ir.tree_prefix import PrefixError as PrefixError

@@ -13,10 +13,12 @@ from ...ir.program import Program
 from ...ir.types import ArrayType
 from .. import tree
 from ..signature import plain_function
-from ..tracer import typeof
+from ..tracer import Tracer, typeof
 from .forward import Forward, zero_tangent
 from .recording import Recording, record
 from .replay import user_code
+
+ONE = tree.structure(0)          # of an array that is all
 
 
 def function_name(f: Any) -> str:
@@ -62,6 +64,8 @@ def positional(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
 def split_arguments(args: Sequence[Any], nondiff: Sequence[int]
                     ) -> tuple[list[Any], list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """(differentiable arguments, the others, how to put them together again)."""
+    if not nondiff:
+        return list(args), [], list
     count = len(args)
     fixed = {n % count if n < 0 else n: args[n] for n in nondiff}
     moving = [x for i, x in enumerate(args) if i not in fixed]
@@ -82,7 +86,11 @@ def call_program(f: Callable[..., Any], leaves: Sequence[Any], treedef: Any, nam
     trees: list[Any] = []
 
     def flat(*values: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(f(*tree.unflatten(treedef, values)))
+        result = f(*tree.unflatten(treedef, values))
+        if type(result) is Tracer:
+            trees.append(ONE)
+            return [result]
+        outs, out_tree = tree.flatten(result)
         trees.append(out_tree)
         return outs
 

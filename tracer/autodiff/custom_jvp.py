@@ -26,6 +26,7 @@ from ..composed import BUILDERS, MOST, REMEMBERED, may_warn
 from ..steps import owner_of
 from ..tracer import typeof
 from .custom import (
+    ONE,
     SymbolicZero,
     call_program,
     function_name,
@@ -92,7 +93,7 @@ class custom_jvp:
         if STATE.interpreter is None:
             return self.fun(*args)
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
-        leaves, treedef = tree.flatten(tuple(moving))
+        leaves, treedef = tree.flatten_tuple(tuple(moving))
 
         def traced() -> tuple[Any, ...]:
             program, captured, out_tree = call_program(
@@ -105,7 +106,7 @@ class custom_jvp:
         outs = custom_jvp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
             num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
-        return tree.unflatten(out_tree, outs)
+        return outs[0] if out_tree is ONE else tree.unflatten(out_tree, outs)
 
     def _known_here(self, leaves: Sequence[Any], treedef: Any,
                     traced: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:

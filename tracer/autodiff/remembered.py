@@ -39,10 +39,11 @@ class Remembered:
     builders: one for all; or one for known values, then one for what waits for others.
     """
 
-    __slots__ = ("builders", "owner")
+    __slots__ = ("builders", "last", "owner")
 
     def __init__(self, kind: str, builders: tuple[Builder, ...]) -> None:
         self.builders = builders
+        self.last = builders[-1] if len(builders) > 1 else None
         self.owner = owner_of(kind)
 
     def apply(self, eqn: Equation, given: Sequence[Any], location: Location,
@@ -77,14 +78,13 @@ class Remembered:
             numbers = _NUMBERS[kinds] = _has_numbers(kinds)
         if numbers is _NEVER:
             return None
-        tracers = [x for x in given if type(x) is Tracer]
+        variables = [x.variable for x in given if type(x) is Tracer]
         key = [STATE.abstract_mesh, kinds, *[x.aval for x in given if x is not None]]
-        if len(tracers) > 1 and len({x.variable for x in tracers}) < len(tracers):
-            variables = [x.variable for x in tracers]
+        if len({*variables}) < len(variables):
             key += [variables.index(v) for v in variables]
-        if len(self.builders) > 1:
-            last = self.builders[-1]
-            key += [x.builder is last for x in tracers]
+        last = self.last
+        if last is not None:
+            key += [x.builder is last for x in given if type(x) is Tracer]
         if numbers:
             for x in given:
                 if type(x) is Scalar:
