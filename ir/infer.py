@@ -75,24 +75,21 @@ def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
             mesh = _whole_mesh(op, types, params, context)
             if mesh is not None:
                 sharding = unsharded(len(shape), mesh)
-        if sharding is not None:
-            if op.manual is not None:
-                (manual,) = op.manual(op, types, params)
-            if len(raw[0]) > 2:
-                weak = raw[0][2]
-            for t in types:                 # an operand may have this type
-                if (t.dtype is dtype and t.weak_type is weak and t.shape == shape
-                        and t.sharding is sharding and t.manual is manual):
-                    return (t,)
-            return (array_type(shape, dtype, weak, sharding, manual),)
+            else:
+                (sharding,) = _refused_in_full(op, types, [shape], params, context)
+        if op.manual is not None:
+            (manual,) = op.manual(op, types, params)
+        if len(raw[0]) > 2:
+            weak = raw[0][2]
+        for t in types:                 # an operand may have this type
+            if (t.dtype is dtype and t.weak_type is weak and t.shape == shape
+                    and t.sharding is sharding and t.manual is manual):
+                return (t,)
+        return (array_type(shape, dtype, weak, sharding, manual),)
     usual = usual and manual is NOT_MANUAL and op.manual is None
     outs = [(tuple(r[0]), r[1], weak if len(r) < 3 else r[2]) for r in raw]
     shapes = [o[0] for o in outs]
-    try:
-        shardings = result_shardings(op, types, shapes, params, context)
-    except ShardingTypeError as refused:
-        add_factors(refused, op, types, shapes, params)
-        raise
+    shardings = _refused_in_full(op, types, shapes, params, context)
     states = [NOT_MANUAL] * len(outs) if usual else _manual_states(op, types, params, len(outs))
     memory = DEVICE if usual else _memory_space(op, types)
     return tuple([array_type(shape, dtype, weak_type, sharding, state, memory)
@@ -177,6 +174,16 @@ def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
     return DEVICE
 
 
+def _refused_in_full(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
+                     params: dict[str, Any], context: AbstractMesh) -> list[NamedSharding]:
+    """`result_shardings`; its errors say what became of each dimension."""
+    try:
+        return result_shardings(op, types, shapes, params, context)
+    except ShardingTypeError as refused:
+        add_factors(refused, op, types, shapes, params)
+        raise
+
+
 def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
                      params: dict[str, Any], context: AbstractMesh) -> list[NamedSharding]:
     """The shardings of the results by the op's explicit policy, checked."""
@@ -197,7 +204,8 @@ def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shap
     else:
         entries = POLICIES[op.explicit](op, types, shapes, params)
     for shape, dims in zip(shapes, entries, strict=True):
-        if not isinstance(dims, NamedSharding):  # a policy may decide unreduced axes as well
+        # a policy may decide unreduced axes as well
+        if type(dims) is not NamedSharding and sum(map(len, dims)) > 1:
             _check_no_duplicates(op, types, shape, dims, mesh)
     unreduced, reduced = _pending_axes(op, types, params)
     if wanted is not None and not callable(op.explicit):
@@ -374,9 +382,12 @@ def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False
 
 
 def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
-    waiting = [t for t in types if t.sharding.spec.unreduced or t.sharding.spec.reduced]
-    if not waiting:
+    for t in types:
+        if t.sharding.spec.unreduced or t.sharding.spec.reduced:
+            break
+    else:
         return _EMPTY, _EMPTY
+    waiting = [t for t in types if t.sharding.spec.unreduced or t.sharding.spec.reduced]
     anywhere = getattr(op.pending, "on_any_mesh", "")     # a function may say where it applies
     if (op.pending != "carry" and anywhere != "all" and not waiting[0].mesh.are_all_axes_explicit
             and not (anywhere == "reduced" and not any(t.unreduced for t in waiting))):

@@ -108,22 +108,31 @@ def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
     else:
         return first
     shapes = [t.shape for t in types if t.shape]
+    found = list(first)
+    for s in shapes:
+        if len(s) != len(found):
+            break
+        for d, n in enumerate(s):
+            if n != 1:
+                if found[d] == 1:
+                    found[d] = n
+                elif found[d] != n:
+                    break
+        else:
+            continue
+        break
+    else:
+        return tuple(found)
     listed = ", ".join(t.str_short(True) for t in types)
     ranks = {len(s) for s in shapes}
     if len(ranks) > 1:
         fail(TypeError, f"{name}: arrays must have the same number of dimensions, got "
              f"{{{', '.join(map(str, sorted(ranks)))}}}", code="rank-mismatch",
              label=f"operands are {listed}", help="add dimensions of size 1: `x[None, :]`")
-    out = []
-    for sizes in zip(*shapes, strict=True):
-        larger = [n for n in sizes if n != 1]
-        if larger and any(n != larger[0] for n in larger):
-            fail(TypeError, f"{name} got incompatible shapes for broadcasting: "
-                 f"{', '.join(map(str, shapes))}.", code="shape-mismatch",
-                 label=f"operands are {listed}",
-                 notes=("in each dimension, sizes must be equal or 1",))
-        out.append(larger[0] if larger else 1)
-    return tuple(out)
+    fail(TypeError, f"{name} got incompatible shapes for broadcasting: "
+         f"{', '.join(map(str, shapes))}.", code="shape-mismatch",
+         label=f"operands are {listed}",
+         notes=("in each dimension, sizes must be equal or 1",))
 
 
 # -- declaring ------------------------------------------------------------------------------------

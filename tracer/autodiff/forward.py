@@ -52,7 +52,7 @@ def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[
 def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     found = list(tangents)
     for i, x in enumerate(outs):
-        if found[i] is not None and not has_tangent(typeof(x).dtype):
+        if found[i] is not None and not has_tangent(x.dtype):
             found[i] = None
     return found
 

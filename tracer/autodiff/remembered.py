@@ -25,6 +25,7 @@ from .replay import Scalar
 # remembered.
 _NUMBERS: dict[tuple[type, ...], Any] = {}
 _NEVER = object()
+_ONCE = object()             # in the place of the steps of what was met once
 
 
 def _has_numbers(kinds: tuple[type, ...]) -> Any:
@@ -54,8 +55,8 @@ class Remembered:
             return rule()
         table, key = place
         steps = table.get(key, MISS)
-        if steps is MISS:
-            table[key] = None                  # steps are worth making for what comes again
+        if steps is MISS or steps is _ONCE:    # steps are worth making for what comes often
+            table[key] = _ONCE if steps is MISS else None
             return rule()
         if steps is not None:
             return steps.repeat(self.builders, given, location)
