@@ -62,9 +62,13 @@ class Location:
 
     def under(self, transform: str) -> Location:
         """The same place, for an equation that `transform` made out of the user's one."""
+        if self.transform:
+            transform = f"{transform}({self.transform})"
+        if type(self) is Location:
+            return Location(self._code, self._lasti, self.scope, span=self._span,
+                            transform=transform)
         new = self._copy()
-        new.scope = self.scope
-        new.transform = f"{transform}({self.transform})" if self.transform else transform
+        new.scope, new.transform = self.scope, transform
         return new
 
     def within(self, scope: str) -> Location:

@@ -372,10 +372,11 @@ def _cotangent_plan(mesh: Any, x: ArrayType, rank: int, swapped: bool, numbers: 
     wanted = cotangent_sharding(x)
     if wanted is None and mesh.explicit_axes:      # x knew of no mesh: its cotangent is whole
         wanted = named_sharding_abstract(mesh, spec_from_entries(((),) * x.ndim))
-    if wanted is not None:
-        parts = wanted.spec.partitions
-        wanted = wanted.update(spec=wanted.spec.update(partitions=[parts[d] for d in order]))
     permuted = order != tuple(range(len(order)))
+    if wanted is not None and permuted:
+        spec = wanted.spec
+        wanted = named_sharding_abstract(wanted.mesh.abstract_mesh, spec_from_entries(
+            [spec.entries[d] for d in order], spec.unreduced, spec.reduced))
     return (((of_y, y_free), (batch, tuple(yb))), wanted,
             permutation_inverse(order) if permuted else None)
 

@@ -205,7 +205,12 @@ def push_forward(op: Op, operands: Sequence[Any], tangents: Sequence[Any], param
     NotImplementedError for an op that has no derivative.
     """
     rule = op.jvp
-    if rule == "zero" or all([t is None for t in tangents]):
+    moving = False
+    for t in tangents:
+        if t is not None:
+            moving = True
+            break
+    if rule == "zero" or not moving:
         outs = _results(op, op.bind(*operands, **params))
         return outs, [None] * len(outs)
     if rule is None:
@@ -213,8 +218,8 @@ def push_forward(op: Op, operands: Sequence[Any], tangents: Sequence[Any], param
              code="not-differentiable",
              help="cut the derivative with `jax.lax.stop_gradient`, or give one with `custom_jvp`")
     if rule == "linear":
-        moving = {i for s in op.linear_sets(len(operands)) for i in s}
-        filled = [x if i not in moving else zeros_like(x) if t is None else t
+        linear = {i for s in op.linear_sets(len(operands)) for i in s}
+        filled = [x if i not in linear else zeros_like(x) if t is None else t
                   for i, (x, t) in enumerate(zip(operands, tangents, strict=True))]
         return (_results(op, op.bind(*operands, **params)),
                 _results(op, op.bind(*filled, **params)))

@@ -227,8 +227,8 @@ class LinearBuilder(Builder):
         self._by_id: dict[int, Var] = {}
 
     def atom(self, x: Any) -> Atom:
-        if isinstance(x, Tracer):
-            if x.builder is self or isinstance(x.variable, Literal):
+        if type(x) is Tracer:
+            if x.builder is self or type(x.variable) is Literal:
                 return x.variable
         elif isinstance(x, Scalar):
             return Literal(x.value, x.aval)
@@ -237,7 +237,7 @@ class LinearBuilder(Builder):
             return self.atom(scalar(x))
         var = self._by_id.get(id(x))
         if var is None:
-            var = self._by_id[id(x)] = Var(typeof(x))
+            var = self._by_id[id(x)] = Var(x.aval if type(x) is Tracer else typeof(x))
             self.residuals.append(x)
             self.residual_vars.append(var)
         return var

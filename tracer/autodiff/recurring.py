@@ -108,10 +108,8 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
     if after[1:] != before[1:] or any(
             [e.effects for e in eqns if e.op.effect or e.op.subprograms]):
         return None
-    known, used = {*given}, set()
-    for eqn in eqns:
-        known.update(eqn.outvars)
-        used.update(eqn.invars)
+    known = {*given, *[v for e in eqns for v in e.outvars]}
+    used = {a for e in eqns for a in e.invars}
     if not all([type(a) is Literal for a in used - known]):
         return None
     found: list[Any] = []

@@ -46,9 +46,15 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
             if a in linear:
                 _accumulate(found, a, ct)
         for eqn in reversed(visited):
-            given = [found.pop(v, None) for v in eqn.outvars]
-            if all([ct is None for ct in given]):
-                continue
+            outvars = eqn.outvars
+            if len(outvars) == 1:
+                given = [found.pop(outvars[0], None)]
+                if given[0] is None:
+                    continue
+            else:
+                given = [found.pop(v, None) for v in outvars]
+                if all([ct is None for ct in given]):
+                    continue
             location = at(eqn)
             arguments = [LinearOperand(a.aval) if a in linear else
                          Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a]
@@ -61,7 +67,10 @@ def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> l
                     lambda e=eqn, xs=arguments, cts=given: transpose_equation(e, xs, cts))
             for a, ct in zip(eqn.invars, back, strict=True):
                 if ct is not None and a in linear:
-                    if a in found and not a.aval.mesh.empty:
+                    if a not in found:
+                        found[a] = ct
+                        continue
+                    if not a.aval.mesh.empty:
                         STATE.abstract_mesh = a.aval.mesh       # the equation may lead to another
                     _accumulate(found, a, ct)
     return [found.get(v) if x is None else None

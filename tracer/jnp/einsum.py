@@ -101,8 +101,11 @@ def _only_contraction(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Any
         if len(names) != len(shape):
             return None
         for name, size in zip(names, shape, strict=True):
-            if size != 1 and sizes.setdefault(name, size) != size:
-                return None
+            if size != 1:
+                if name not in sizes:
+                    sizes[name] = size
+                elif sizes[name] != size:
+                    return None
     positions = tuple(range(len(terms)))[::-1]
     return positions, frozenset(found).difference(result), f"{','.join(terms[::-1])}->{result}"
 
@@ -279,9 +282,12 @@ def _plain_pair(ln: str, rn: str, removed: tuple[str, ...], result: str,
     """
     if len(set(ln)) != len(ln) or len(set(rn)) != len(rn):
         return None                                    # a diagonal
-    if any((n in ln) != (n in rn) for n in removed):
-        return None                                    # a sum over one operand first
-    if any(1 in (n, m) and n != m for n, m in (
-            (left[ln.index(a)], right[rn.index(a)]) for a in ln if a in rn)):
-        return None                                    # a dimension of size 1 broadcasts
+    for name in removed:
+        if (name in ln) != (name in rn):
+            return None                                # a sum over one operand first
+    for name, n in zip(ln, left, strict=True):
+        if name in rn:
+            m = right[rn.index(name)]
+            if n != m and (n == 1 or m == 1):
+                return None                            # a dimension of size 1 broadcasts
     return _pair_numbers(ln, rn, removed, result)
