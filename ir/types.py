@@ -326,11 +326,12 @@ def mesh_info(mesh: AbstractMesh) -> str:
 
 
 # The attributes of a type, which its class does not let anybody set.
+_slots: Any = ArrayType
 _set_shape, _set_dtype, _set_weak_type, _set_sharding, _set_manual, _set_memory_space = (
-    ArrayType.shape.__set__, ArrayType.dtype.__set__, ArrayType.weak_type.__set__,
-    ArrayType.sharding.__set__, ArrayType.manual.__set__, ArrayType.memory_space.__set__)
+    _slots.shape.__set__, _slots.dtype.__set__, _slots.weak_type.__set__,
+    _slots.sharding.__set__, _slots.manual.__set__, _slots.memory_space.__set__)
 _set_entries, _set_text_memo, _set_memo = (
-    ArrayType.entries.__set__, ArrayType._text.__set__, ArrayType.memo.__set__)
+    _slots.entries.__set__, _slots._text.__set__, _slots.memo.__set__)
 _types: InternTable[ArrayType] = InternTable()
 _known_type = _types.entries.get
 _no_sharding: dict[int, NamedSharding] = {}

@@ -155,7 +155,8 @@ class _Region:
         for spec in (given_out,) if type(given_out) is PartitionSpec else tree.leaves(given_out):
             if isinstance(spec, PartitionSpec):
                 check_pending("out_specs", spec, mesh, axes)
-        leaves, treedef, static, builder = list(args), None, (), current_builder()
+        leaves, static, builder = list(args), (), current_builder()
+        treedef: Any = None
         specs = None
         if PLAIN_LEAVES.issuperset(map(type, args)):
             specs = plain_specs(self.in_specs, len(args), axes)

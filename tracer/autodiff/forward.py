@@ -60,7 +60,7 @@ def _with_tangents(outs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
 def _push_remembered(eqn: Equation, env: dict[Var, Any], tangents: Sequence[Any],
                      rules: Remembered, location: Location) -> tuple[Sequence[Any], Sequence[Any]]:
     """As `push`, which is called once for equations of one kind."""
-    operands = [Scalar(a.val, a.aval) if type(a) is Literal else env[a] for a in eqn.invars]
+    operands = [Scalar(a.val, a.aval) if isinstance(a, Literal) else env[a] for a in eqn.invars]
 
     def rule() -> list[Any]:
         outs, out_tangents = push(eqn.op, operands, tangents, eqn.params)

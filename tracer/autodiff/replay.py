@@ -129,7 +129,7 @@ class Replay:
     def __call__(self, eqn: Equation) -> Location:
         """The location that equations made of this one have."""
         outvars = eqn.outvars
-        mesh = outvars[0].aval.sharding.mesh if outvars else empty_abstract_mesh
+        mesh: Any = outvars[0].aval.sharding.mesh if outvars else empty_abstract_mesh
         STATE.abstract_mesh = mesh if mesh is not empty_abstract_mesh and mesh.axis_names else (
             equation_context(eqn, self.context))
         location = eqn.location
