@@ -143,7 +143,7 @@ def _whole_mesh(op: Op, types: Sequence[ArrayType], params: dict[str, Any], cont
         return None
     mesh = context
     for t in types:
-        of_type = t.sharding.mesh
+        of_type: Any = t.sharding.mesh
         if of_type is not mesh and of_type is not empty_abstract_mesh:
             if mesh is not empty_abstract_mesh:
                 return None

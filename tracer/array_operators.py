@@ -30,7 +30,8 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", 
 
 def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
-        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
+        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                other, "__jax_array__"):
             return f(self, other)
         return _refuse(name, self, other)
 
@@ -40,7 +41,8 @@ def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
 
 def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
-        if isinstance(other, _ACCEPTED) or hasattr(other, "__jax_array__"):
+        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                other, "__jax_array__"):
             return f(other, self)
         return _refuse(name, other, self)
 

@@ -39,6 +39,7 @@ from .scalars import (
     scalar_like,
     scalar_of,
 )
+from .tracer import Tracer
 
 Shape = tuple[int, ...]
 
@@ -277,13 +278,13 @@ def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
     """
     kx, ky = type(x), type(y)
     level = PYTHON_LEVEL.get(ky)
-    if isinstance(x, Array):
+    if kx is Tracer or isinstance(x, Array):
         ax = x.aval
         if level is not None:
             scalar = scalar_like(y, level, ax)
             if scalar is not None:
                 return x, scalar
-        elif isinstance(y, Array):
+        elif ky is Tracer or isinstance(y, Array):
             ay = y.aval
             if ax.dtype is ay.dtype and ax.weak_type is ay.weak_type:
                 rx, ry = len(ax.shape), len(ay.shape)

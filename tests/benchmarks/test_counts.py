@@ -92,6 +92,24 @@ def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: 
 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
+    ("one array", 0, 0), ("100 leaves", 41, 41), ("a chain", 20, 20), ("a loop", 72, 90),
+    ("a step", 32, 123), ("a block", 20, 114), ("an optimizer", 28, 29)])
+def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int) -> None:
+    """In a new function, where such programs were traced before, and without caches."""
+    lib, args, _ = ready(name)
+    found = []
+    with lib.context():
+        for clear in (False, False, False, True, True):
+            if clear:
+                lib.root.clear_caches()
+            f = lib.root.jit(SMALL[name][0](lib))
+            found.append(calls_of(lambda: f.trace(*args)))          # noqa: B023
+        equations = worker.count_equations(f.trace(*args).jaxpr)
+    assert found[2] <= 90 + warm * equations, f"{found} calls for {equations} equations"
+    assert found[4] <= 100 + cleared * equations, f"{found} calls for {equations} equations"
+
+
+@pytest.mark.parametrize(("name", "warm", "cleared"), [
     ("one array", 0, 0), ("100 leaves", 98, 98), ("a chain", 54, 58), ("a step", 214, 868),
     ("a block", 140, 302), ("a loop", 430, 624), ("an optimizer", 67, 74)])
 def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int) -> None:

@@ -66,6 +66,7 @@ from ..dtype_promotion import (
     promote_pair_inexact,
 )
 from ..scalars import BOOL, INEXACT, LEVEL
+from ..tracer import Tracer
 
 
 def named(f: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
@@ -81,7 +82,7 @@ def _inexact(name: str, op: Op, doc: str) -> Callable[..., Any]:
     bind = op.bind
 
     def f(x, /):
-        if not (isinstance(x, Array) and x.aval.dtype in INEXACT):
+        if not ((type(x) is Tracer or isinstance(x, Array)) and x.aval.dtype in INEXACT):
             (x,) = promote_args_inexact(name, x)
         return bind(x)
 
@@ -246,10 +247,10 @@ def _binary(name: str, op: Op, doc: str, bool_op: Op | None = None) -> Callable[
     bool_bind = None if bool_op is None else bool_op.bind
 
     def f(x, y, /):
-        if not (isinstance(x, Array) and isinstance(y, Array) and x.aval is y.aval):
+        if type(x) is not Tracer or type(y) is not Tracer or x.aval is not y.aval:
             x, y = promote_pair(name, x, y)
-        if bool_bind is not None and (
-                x.aval.dtype if isinstance(x, Array) else getattr(x, "dtype", None)) == BOOL:
+        if bool_bind is not None and (x.aval.dtype if type(x) is Tracer or isinstance(x, Array)
+                                      else getattr(x, "dtype", None)) == BOOL:
             return bool_bind(x, y)
         return bind(x, y)
 
