@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from ..ir.program import Equation
@@ -24,6 +25,17 @@ class Call(NamedTuple):
     eqn: Equation | None
     kernel: Kernel | None = None
     changes: bool = False
+
+
+def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> dict[int, int]:
+    """How often each slot is read that calls read, or that is among the outputs."""
+    found: defaultdict[int, int] = defaultdict(int)
+    for call in calls:
+        for s in call[1]:
+            found[s] += 1
+    for s in outputs:
+        found[s] += 1
+    return dict(found)
 
 
 new_call: Callable[[tuple], Call] = functools.partial(tuple.__new__, Call)

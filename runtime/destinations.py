@@ -7,13 +7,11 @@ part of its operand does so in place where the operand was computed here and nob
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 from .blocked import Blocked
-from .calls import Call
+from .calls import Call, read_counts
 from .generated import BY_NAME
 from .recording import CALL, VIEWS, Recording
 
@@ -76,13 +74,13 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
     if not owned and True not in kinds and not any([
             call.kernel is not None and call.kernel.changes for call in calls]):
         return out, used
-    reads = Counter(chain.from_iterable([c.inputs for c in calls]))
-    given = Counter(outputs)
+    reads = read_counts(calls)
+    given = read_counts((), outputs)
     makers = {s: call for call in calls for s in call.outputs}
 
     def is_own(s: int) -> bool:
         """Is it an array that is computed here, read once, and nobody else's?"""
-        return s in makers and reads[s] == 1 and s not in given and _fresh(makers[s])
+        return s not in given and s in makers and reads[s] == 1 and _fresh(makers[s])
 
     for i, call in enumerate(calls):
         if kinds[i]:
@@ -98,7 +96,7 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
             function, x, inputs = changed
             mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
                 _fresh(c) for c in calls if call.outputs[0] in c.inputs)
-            if reads[x] == 1 and not given[x] and (
+            if reads[x] == 1 and x not in given and (
                     mine or (hasattr(call.function, "over") and is_own(x))):
                 out[i] = call._replace(function=function, inputs=inputs, kernel=None,
                                        changes=True)

@@ -13,16 +13,14 @@ its operands would be held longer than its results.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from .blocked import Blocked
-from .calls import Call, new_call
+from .calls import Call, new_call, read_counts
 from .permuted import Moves, Permuted
 from .recording import NOT_ASKED, REDUCE, REPEAT, RESHAPE, Kernel, Recording
 
@@ -183,8 +181,7 @@ class _Fusion:
     def __init__(self, calls: Sequence[Call], outputs: Sequence[int]) -> None:
         self.calls = calls
         self.last = {s: place for place, call in enumerate(calls) for s in call[1]}
-        self.readers: Mapping[int, int] = Counter(     # slot to number of reads, results included
-            chain.from_iterable([*[call[1] for call in calls], outputs]))
+        self.readers = read_counts(calls, outputs)
         self.computed = {s for call in calls for s in call[2]}
         self.bytes: dict[int, int] = {}
         for _, inputs, written, _, _, kernel, _ in calls:
@@ -334,7 +331,7 @@ class _Fusion:
 
     def _needed(self, g: _Group) -> list[int]:
         """The slots of a group that others read."""
-        inside = Counter(chain.from_iterable([call.inputs for _, call in g.calls]))
+        inside = read_counts([call for _, call in g.calls])
         readers = self.readers
         return [s for s in g.outputs if s in readers and (
             s not in inside or readers[s] > inside[s])]

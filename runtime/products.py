@@ -6,13 +6,11 @@ iterations of a loop read is copied into one piece before the loop.
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
 
 import numpy as np
 
-from .calls import Call
+from .calls import Call, read_counts
 from .recording import TRANSPOSE, Kernel
 
 
@@ -22,8 +20,7 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
                 if c.kernel is not None and c.kernel.permutes}
     if not products:
         return list(calls)
-    reads = Counter(chain.from_iterable([c.inputs for c in calls]))
-    reads.update(outputs)
+    reads = read_counts(calls, outputs)
     out: list[Call | None] = list(calls)
     for i, call in enumerate(calls):
         at = products.get(call.inputs[0]) if len(call.inputs) == 1 else None
