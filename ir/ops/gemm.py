@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from .lead import mergeable
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]
+MOST_STRIDES = 16       # of operands of one product, to remember what is done with such
 
 
 def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
@@ -96,10 +98,24 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
     pooled = _product(whole) * dtype.itemsize >= SMALLEST
     permutation = plan.permutation
 
+    known: dict[tuple, tuple[_Way, _Way]] = {}
+
+    def strided(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The matrices of operands that lie otherwise, as found before for such strides."""
+        a, b = a.reshape(a_shape), b.reshape(b_shape)
+        key = a.strides, b.strides
+        ways = known.get(key)
+        if ways is None:
+            if len(known) >= MOST_STRIDES:
+                known.clear()
+            ways = known[key] = (_way(a, *plan.a_orders, plan.batch),
+                                 _way(b, *plan.b_orders, plan.batch))
+        return _on_way(a, ways[0]), _on_way(b, ways[1])
+
     def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         if not (a.flags.c_contiguous and b.flags.c_contiguous):
-            a, b = a.reshape(a_shape), b.reshape(b_shape)
-            return contract(a, a_labels, b, b_labels, out_labels, dtype)
+            out = _product_of(*strided(a, b), dtype).reshape(shape)
+            return out.transpose(permutation) if permutation else out
         if a.shape != left_shape:
             a = a.reshape(left_shape)
         if b.shape != right_shape:
@@ -117,7 +133,7 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
             """The same, written into a C-contiguous array."""
             if not (a.flags.c_contiguous and b.flags.c_contiguous):
-                out[...] = product(a, b)
+                np.matmul(*strided(a, b), out=out.reshape(whole))
                 return out
             a, b = a.reshape(left_shape), b.reshape(right_shape)
             np.matmul(a.swapaxes(-1, -2) if left_flip else a,
@@ -204,21 +220,41 @@ def _orders(labels: tuple, batch: list, free: list, summed: list, right: bool) -
 def _matrices(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
               batch: int) -> np.ndarray:
     """`x` as [batch..., free, summed] (or [batch..., summed, free] if `right`), best as a view."""
-    orders = ((second, summed, free), (first, free, summed))
+    return _on_way(x, _way(x, first, second, free, summed, right, batch))
+
+
+class _Way(NamedTuple):
+    """How arrays of one shape and strides become matrices: the order of dimensions, the shape, and
+    whether to exchange the last two at the end. copies: no order makes them adjacent."""
+    order: tuple[int, ...]
+    shape: Shape
+    flip: bool
+    copies: bool
+
+
+def _way(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
+         batch: int) -> _Way:
+    orders = ((second, summed), (first, free))
     if not right:
         orders = orders[::-1]
-    for flip, (order, major, _) in enumerate(orders):
+    for flip, (order, major) in enumerate(orders):
         t = x.transpose(order)
         split = batch + major
         if mergeable(t, batch, split) and mergeable(t, split, t.ndim) and _unit(t, split):
-            merged = t.reshape(*t.shape[:batch], _product(t.shape[batch:split]),
-                               _product(t.shape[split:]))
-            return merged.swapaxes(-1, -2) if flip else merged
-    order, major, _ = orders[0]
+            return _Way(order, _merged(t.shape, batch, split), bool(flip), False)
+    order, major = orders[0]
+    return _Way(order, _merged([x.shape[d] for d in order], batch, batch + major), False, True)
+
+
+def _on_way(x: np.ndarray, way: _Way) -> np.ndarray:
+    order, shape, flip, copies = way
     t = x.transpose(order)
-    split = batch + major
-    return np.ascontiguousarray(t).reshape(
-        *t.shape[:batch], _product(t.shape[batch:split]), _product(t.shape[split:]))
+    t = (np.ascontiguousarray(t) if copies else t).reshape(shape)
+    return t.swapaxes(-1, -2) if flip else t
+
+
+def _merged(shape: Sequence[int], batch: int, split: int) -> Shape:
+    return (*shape[:batch], _product(shape[batch:split]), _product(shape[split:]))
 
 
 def _product(sizes: Sequence[int]) -> int:
