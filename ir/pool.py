@@ -140,10 +140,13 @@ def _pages(size: int) -> np.ndarray:
     if is_tracing():
         return _lines(size)
     pages = size // _PAGE * _PAGE
-    held = mmap.mmap(-1, pages + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory = np.frombuffer(held, np.uint8)
-    first = -memory.__array_interface__["data"][0] % _PAGE
-    held.madvise(mmap.MADV_HUGEPAGE, first, pages)
+    try:
+        held = mmap.mmap(-1, pages + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = np.frombuffer(held, np.uint8)
+        first = -memory.__array_interface__["data"][0] % _PAGE
+        held.madvise(mmap.MADV_HUGEPAGE, first, pages)
+    except OSError:             # no room for it, or a kernel that was built without large pages
+        return _lines(size)
     return memory[first:first + size]
 
 

@@ -118,7 +118,7 @@ def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
                  for f, shape in zip(forms, shapes, strict=True)]
         leading = tuple([size[a] for a in stack])
         wanted = [leading + shape for shape in wanted]
-    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
     uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
@@ -193,7 +193,7 @@ def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
         given = [(*[size[a] if a in mine else 1 for a in stack], *(shape or (1,) * pad))
                  for mine, shape in zip(own, given, strict=True)]
         whole = (*[size[a] for a in stack], *whole)
-    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     dtype = storage_dtype(aval.dtype)
     function = evaluator(op, len(stack), params, dtypes, [dtype], [whole], given)
     forms = [Form(mine, split, stack, 0) if x.aval.shape else Form(mine, (), stack, pad)
@@ -228,12 +228,13 @@ def _alike(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: Arra
     whole = array_shape(layout, aval.shape, atoms.size)
     rank = len(aval.shape)
     given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
-    dtypes = [storage_dtype(x.aval.dtype) for x in operands]
-    dtype = storage_dtype(aval.dtype)
-    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
     same = (False,) * rank
+    kind = kind_of(aval, layout, same)
+    dtype = kind.dtype
+    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
     kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
-    return Decision(None, function, ((layout, same, kind_of(aval, layout, same)),), kernel)
+    return Decision(None, function, ((layout, same, kind),), kernel)
 
 
 def _common_split(operands: Sequence[Value], rank: int

@@ -37,6 +37,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
                 if axes != split[d]:
                     found[factors[0]] = common_suffix((axes, split[d]))
     orders: Orders = {}
+    minor = _minor(rule)
     for f, order in found.items():
         if not order:
             continue
@@ -45,7 +46,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
             order = _suffix_within(order, folds.get(factor.operator, NONE))
         elif factor.kind != PASS or factor.blocked:
             continue
-        if order and f not in _minor(rule):
+        if order and f not in minor:
             orders[f] = order
     return without_conflicts(rule, operands, orders) if orders else orders
 
@@ -57,7 +58,8 @@ def _minor(rule: FactorRule) -> set[int]:
         found = rule.memo["minor"] = set()
         for dims in (*rule.operands, *rule.results):
             for factors in dims:
-                found.update(factors[1:])
+                if len(factors) > 1:
+                    found.update(factors[1:])
     return found
 
 

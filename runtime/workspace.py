@@ -27,20 +27,21 @@ Function = Callable[..., Any]
 class Kind:
     """What decisions ask of a value; one object per aval, layout and uniform dimensions.
 
-    steps: to other forms, the functions that lead there. folds: by what is folded, the function
-    that does it, and the layout then.
+    dtype: of its arrays. steps: to other forms, the functions that lead there. folds: by what is
+    folded, the function that does it, and the layout then.
     """
 
-    __slots__ = ("folds", "steps")
+    __slots__ = ("dtype", "folds", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: np.dtype) -> None:
+        self.dtype = dtype
         self.steps: dict[tuple, tuple[Function, ...]] = {}
         self.folds: dict[tuple, tuple[Function | None, Layout]] = {}
 
 
 @functools.lru_cache(maxsize=65536)
 def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
-    return Kind()
+    return Kind(storage_dtype(aval.dtype))
 
 
 class Value:

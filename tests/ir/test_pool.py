@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import threading
 
 import ml_dtypes
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.ir import pool as module
 from shardtrace.ir.pool import POOL, BufferPool, empty
 
 F32 = np.dtype(np.float32)
@@ -124,3 +126,31 @@ def test_clear_caches_empties_the_pool():
     assert POOL.kept > 0
     st.clear_caches()
     assert POOL.kept == 0
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="a system without large pages")
+def test_what_fills_large_pages_begins_where_one_does():
+    own = BufferPool()
+    x = own.empty(((1 << 22) + (1 << 16),), np.dtype(np.uint8))
+    assert address(x) % (1 << 21) == 0
+    x[:] = 1
+    assert x.sum(dtype=np.int64) == x.size
+    del x
+    gc.collect()
+    assert own.kept == (1 << 22) + (1 << 16)
+
+
+def test_without_large_pages_memory_is_numpys(monkeypatch):
+    class Refusing(mmap.mmap):
+        def __new__(cls, *args, **kwargs):
+            raise OSError("no such pages")
+    monkeypatch.setattr(module.mmap, "mmap", Refusing)
+    x = BufferPool().empty((1 << 20,), F32)
+    x[:] = 1
+    assert x.nbytes == 1 << 22 and address(x) % 64 == 0
+
+
+def test_traced_memory_is_traced(monkeypatch):
+    monkeypatch.setattr(module, "is_tracing", lambda: True)
+    monkeypatch.setattr(module.mmap, "mmap", None)
+    assert BufferPool().empty((1 << 20,), F32).nbytes == 1 << 22
