@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from .choose import Choice
 from .layouts import Expected, Goal, Held, Layouts
+from .options import Option
 from .outcomes import outcomes
 from .tasks import Task
 
@@ -64,13 +64,13 @@ class Step(NamedTuple):
     content: of the cluster that it leaves; None where all is decided. values: where those of it
     come from, and agreed: (from where, held) of what all rows hold alike; both as (cluster, place)
     of an old cluster, (READ, number of a variable) or (MADE, number of a result). parents: per row
-    the rows of the old clusters that it comes from. choices: per row.
+    the rows of the old clusters that it comes from. options: that are taken, per row.
     """
     content: Content | None
     values: tuple[tuple[int, int], ...]
     agreed: tuple[tuple[tuple[int, int], Held], ...]
     parents: tuple[tuple[int, ...], ...]
-    choices: tuple[Choice | None, ...]
+    options: tuple[Option | None, ...]
 
 
 READ, MADE = -1, -2
@@ -118,7 +118,7 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
         values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
                                       reading.goals[k]])
 
-    found: dict[Row, tuple[int, tuple[int, ...], Choice | None]] = {}
+    found: dict[Row, tuple[int, tuple[int, ...], Option | None]] = {}
     fixed = [None if c >= 0 else held for c, held in sources]
     outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
     for price, parents in _joined(contents, effort.joined):
@@ -126,11 +126,11 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
             contents[c].rows[parents[c]][place] if own is None else own         # type: ignore
             for (c, place), own in zip(sources, fixed, strict=True)])
         stay = [contents[c].rows[parents[c]][place] for c, place in kept]
-        for more, choice, operands, results in outs[held]:
+        for more, option, operands, results in outs[held]:
             row = (*stay, *[operands[i] for i in living], *[(results[k],) for k in made])
             total = price + more
             if row not in found or total < found[row][0]:
-                found[row] = total, parents, choice
+                found[row] = total, parents, option
     return _settled(layouts, places, values, found, effort)
 
 
@@ -155,7 +155,7 @@ def _ahead(values: Sequence[Expected], row: Row) -> int:
 
 
 def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Expected],
-             found: dict[Row, tuple[int, tuple[int, ...], Choice | None]], effort: Effort) -> Step:
+             found: dict[Row, tuple[int, tuple[int, ...], Option | None]], effort: Effort) -> Step:
     """What goes on of these rows, and what all of them agree on."""
     ranked = _promising(layouts.gaps, values, found, effort)
     while True:
@@ -174,7 +174,7 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
                            tuple([price - least for price, _, _ in entries]))
     return Step(content, tuple([places[c] for c in differ]), agreed,
                 tuple([parents for _, parents, _ in entries]),
-                tuple([choice for _, _, choice in entries]))
+                tuple([option for _, _, option in entries]))
 
 
 def _content(layouts: Layouts, values: tuple[Expected, ...], rows: tuple[Row, ...],

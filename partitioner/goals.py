@@ -21,7 +21,7 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
     if found is None:
         if task.settled is not None and not likes(after):
             found = tuple(_waiting(layouts, task, after))
-        elif task.table is None or task.needs:
+        elif task.info is None or task.needs:
             found = tuple([
                 () if need == home else ((need, -layouts.prices[kind, home, need]),)
                 for kind, home, need in zip(task.var_kinds, task.var_homes, task.needs,
@@ -35,7 +35,6 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
 def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
                   ) -> tuple[Goal, ...]:
     table = task.table
-    assert table is not None
     kinds, homes, count = task.kinds, task.homes, len(task.places)
     prices, expected = layouts.prices, layouts.expected
     ends = [(kind, home, goal, None if pinned else expected[kind, home, goal])

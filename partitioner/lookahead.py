@@ -19,6 +19,7 @@ from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
 from .goals import goals_before
 from .layouts import Goal, Held, Layouts, likes
+from .options import Option
 from .outcomes import outcomes
 from .tasks import Member, Outcome, Task
 
@@ -69,7 +70,7 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
     return found
 
 
-# What led to a row: (what led to the rows before, number of a part of an equation, its choice).
+# What led to a row: (what led to the rows before, number of a part of an equation, its option).
 Path = tuple
 
 
@@ -127,17 +128,18 @@ class Planner:
         self.base: dict[Var, Held] = {}             # values that are decided
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
-        self.found: list[Choice | Task | None] = [None] * len(self.parts)
+        self.found: list[Option | Task | None] = [None] * len(self.parts)
 
-    def run(self) -> list[Choice | Task | None]:
-        """The choice of every equation, or its task where that is settled; None where there is none
-        to make.
+    def run(self) -> list[Option | Choice | Task | None]:
+        """What every equation takes: an option, the choice of one that has several parts, or its
+        task where that is settled; None where there is nothing to choose.
         """
         self._look_back()
         self._search()
+        found: list[Option | Choice | Task | None] = []
         if len(self.parts) == len(self.members):
-            return self.found
-        found: list[Choice | Task | None] = []
+            found += self.found
+            return found
         at = 0
         for eqn, members in zip(self.program.eqns, self.members, strict=True):
             found.append(self.found[at] if len(members) == 1 else
@@ -251,7 +253,7 @@ class Planner:
             if v in base and last[v] == k:
                 del base[v]
         paths = [(tuple([c.paths[i] for c, i in zip(joined, rows)]), k, choice)  # noqa: B905
-                 for rows, choice in zip(after.parents, after.choices)]          # noqa: B905
+                 for rows, choice in zip(after.parents, after.options)]          # noqa: B905
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE
                  else joined[c].variables[place])
@@ -307,17 +309,16 @@ def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
 
 
 def _merged(eqn: Equation, members: Sequence[Member],
-            choices: Sequence[Choice | Task | None]) -> Choice | None:
+            options: Sequence[Option | Task | None]) -> Choice | None:
     """The choices of an equation's parts as one."""
     count = len(eqn.invars)
     axes_of: dict = {}
     layouts: list = [()] * (count + len(eqn.outvars))
     price = 0.0
-    for member, choice in zip(members, choices, strict=True):
-        if choice is None:
+    for member, option in zip(members, options, strict=True):
+        if option is None:
             return None
-        if isinstance(choice, Task):
-            choice = choice.choice
+        choice = option.choice
         axes_of.update(choice.axes_of)
         for i, entries in zip((*member.operands, *(count + k for k in member.results)),
                               choice.layouts, strict=True):

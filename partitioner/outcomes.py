@@ -55,7 +55,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
 
     def __missing__(self, held: tuple[Held, ...]) -> tuple[Outcome, ...]:
         task = self.task
-        if task.table is None:
+        if task.info is None:
             found = (self._brought(held),)
         elif task.needs:
             first = self._brought(held)
@@ -94,7 +94,6 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
     def _outcomes(self, held: tuple[Held, ...], repeats: tuple[int, ...]) -> tuple[Outcome, ...]:
         task, endings, moved = self.task, self.endings, self.layouts.moved
         table, places, kinds, sums = task.table, task.places, task.kinds, task.sums
-        assert table is not None
         hints = [() if p < 0 else held[p] for p in places] + self.hints
         single = len(held) == 1
         # per row: (price with what is expected, price, option, row)
@@ -120,15 +119,14 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         if len(ranked) > 1:
             ranked.sort(key=itemgetter(0))
             _, price, option, (now, results) = ranked[0]
-            if not (now != held or price > option.price or option.choice.received
-                    or option.choice.pending):
+            if not (now != held or price > option.price or option.received or option.pending):
                 # it moves nothing: of interest besides is what gives a result as readers like
                 ranked[1:] = [r for r in ranked[1:self.most] if any([
                     n in more and n != m
                     for n, m, more in zip(r[3][1], results, self.wanted, strict=True)])]
             if len(ranked) > 1:
                 ranked = self._undominated(ranked)
-        return tuple([(price, option.choice, now, results)
+        return tuple([(price, option, now, results)
                       for _, price, option, (now, results) in ranked])
 
     def _undominated(self, found: list[tuple[int, int, Option, _Row]]

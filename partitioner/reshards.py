@@ -20,6 +20,7 @@ from .choose import Choice
 from .factors import RuleInfo, rule_info
 from .layouts import Layouts, layouts_for
 from .lookahead import Planner, carried_sums
+from .options import Option
 from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
@@ -66,23 +67,18 @@ class _Chooser:
         # said, where and why
         self.held: dict[Var, dict[Form, Var]] = {}
         self.produced: dict[Var, tuple[Location, str]] = {}
-        self.same: dict[tuple[int, Any], bool] = {}     # see `as_it_is`
 
-    def run(self, plan: Sequence[Choice | Task | None]) -> Program:
+    def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
         """plan: as of `Planner.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
-        for eqn, members, choice in zip(program.eqns, self.planner.members, plan, strict=True):
-            if isinstance(choice, Task):
-                if choice.rest and (not env or env.keys().isdisjoint(eqn.invars)):
-                    eqns.append(eqn)
-                    continue
-                choice = choice.choice
-            if choice is not None:
-                if (not env or env.keys().isdisjoint(eqn.invars)) and self.as_it_is(eqn, choice):
+        for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
+            if taken is not None:
+                if (not env or env.keys().isdisjoint(eqn.invars)) and _as_it_is(members, taken):
                     eqns.append(eqn)
                 else:
-                    self.chosen(eqn, members, choice)
+                    self.chosen(eqn, members,
+                                taken if taken.__class__ is Choice else taken.choice)  # type: ignore
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
@@ -138,26 +134,10 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def as_it_is(self, eqn: Equation, choice: Choice) -> bool:
-        """Does a choice take operands and give results as their types say?"""
-        key = id(choice), eqn.types         # choices stay alive with the planner
-        found = self.same.get(key)
-        if found is None:
-            count = len(eqn.invars)
-            found = self.same[key] = all([
-                form(a.aval) == need for a, need in zip(
-                    (*eqn.invars, *eqn.outvars), zip(choice.layouts, (
-                        *choice.sums, *(choice.pending,) * (len(choice.layouts) - count)),
-                        strict=True), strict=True) if isinstance(a, Var)])
-        return found
-
     def chosen(self, eqn: Equation, members: Sequence[Member], choice: Choice) -> None:
         pinned = {k for m in members for k, p in zip(m.results, m.task.pinned, strict=True) if p}
         count = len(eqn.invars)
-        table = members[0].task.table
-        info = table.info if table is not None and len(members) == 1 else rule_info(
-            eqn.op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
-                               tuple([v.aval.shape for v in eqn.outvars]), eqn.params))
+        info = rule_info(eqn.use.rule(*eqn.types))
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
             if isinstance(atom, Var):
@@ -285,6 +265,15 @@ class _Chooser:
                 trips * self.repeats.get(eqn.invars[slot.operand], 1)  # type: ignore[arg-type]
                 for slot in region.slots if slot.result < 0 and not slot.stacked
                 for p, i in slot.inputs}
+
+
+def _as_it_is(members: Sequence[Member], taken: Option | Choice | Task) -> bool:
+    """Does an equation take operands and give results as their types say?"""
+    if taken.__class__ is Task:
+        return taken.rest                                               # type: ignore
+    if taken.__class__ is Choice:
+        return False
+    return (*taken.needs, *taken.results) == members[0].task.homes      # type: ignore
 
 
 def _differing(one: Entries, other: Entries) -> set[str]:

@@ -16,20 +16,20 @@ from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType, Entries
 from .alternatives import is_nonzero_constant, sums_through
 from .choose import Choice
-from .factors import Axes, rule_info
+from .factors import Axes, RuleInfo, rule_info
 from .layouts import Goal, Held, Layouts
 from .options import Option, Table
 from .origins import Origins
 from .prices import parts_of
+from .ways import Way, ways_of
 
 _EMPTY: frozenset[str] = frozenset()
-_WHOLE: Entries = ((),)
 _RANGE = tuple(range(64))
 
 
 # An option where its variables were held in something: its price with that of bringing them to it,
-# its choice (None where there is none), what they are held in then, and what the results are.
-Outcome = tuple[int, Choice | None, tuple[Held, ...], Held]
+# itself (None where there is none), what they are held in then, and what the results are.
+Outcome = tuple[int, Option | None, tuple[Held, ...], Held]
 
 
 class Task:
@@ -46,15 +46,17 @@ class Task:
     pass.
     """
 
-    __slots__ = ("alone", "at_rest", "axes_of", "goals", "homes", "kinds", "linear", "needs",
-                 "option", "outcomes", "pinned", "places", "read", "rest", "settled", "sums",
-                 "table", "var_homes", "var_kinds")
+    __slots__ = ("alone", "at_rest", "goals", "homes", "info", "kinds", "layouts", "linear",
+                 "needs", "outcomes", "pinned", "places", "read", "rest", "settled", "sums",
+                 "table", "var_homes", "var_kinds", "way")
 
-    def __init__(self, table: Table | None, kinds: tuple[int, ...], homes: Held,
-                 places: tuple[int, ...], sums: tuple[frozenset[str], ...],
+    table: Table
+
+    def __init__(self, layouts: Layouts, info: RuleInfo | None, kinds: tuple[int, ...],
+                 homes: Held, places: tuple[int, ...], sums: tuple[frozenset[str], ...],
                  linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held
                  ) -> None:
-        self.table, self.kinds, self.homes = table, kinds, homes
+        self.layouts, self.info, self.kinds, self.homes = layouts, info, kinds, homes
         self.places, self.sums, self.linear = places, sums, linear
         self.pinned, self.needs = pinned, needs
         count = len(places)
@@ -68,33 +70,55 @@ class Task:
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
-        self.option: Option | None = None
-        self.axes_of: dict[int, Axes] = {}
+        self.way: Way | None = None
         self.settled: tuple[tuple[Held, ...], Held] | None = (
-            self._settled() if table is not None else None)
+            self._settled(info) if info is not None else None)
         self.rest = self.settled is not None and self.settled[0] == self.alone
         self.at_rest = self.rest and not linear
+
+    def __getattr__(self, name: str) -> Table:
+        """The table is made when it is first asked for: most settled tasks need none."""
+        if name != "table":
+            raise AttributeError(name)
+        layouts, info = self.layouts, self.info
+        assert info is not None
+        table = layouts.memo.get((info, self.kinds))
+        if table is None:
+            table = layouts.memo[info, self.kinds] = Table(layouts, info, self.kinds)
+        self.table = table
+        return table
 
     @property
     def choice(self) -> Choice:
         """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
-        assert self.table is not None
-        if self.option is None:
-            self.option = self.table.option(self.axes_of, self.sums)
-        return self.option.choice                              # type: ignore[union-attr]
+        table = self.table
+        if self.way is None:
+            home = dict(zip(table.maps, self.homes, strict=True)).get(0)    # of all of them
+            pairs = () if home is None else table.ways.part(0, home)[0]
+            self.way = table.ways.way(dict(pairs))
+        return table.option(self.way, self.sums).choice        # type: ignore[union-attr]
 
-    def _settled(self) -> tuple[tuple[Held, ...], Held] | None:
+    def _settled(self, info: RuleInfo) -> tuple[tuple[Held, ...], Held] | None:
         """What variables and results are held in where nothing is moved, all values being where
         propagation has them; None if something must be.
         """
-        table, homes = self.table, self.homes
-        assert table is not None
-        info, layouts, count = table.info, table.layouts, len(self.places)
+        homes, layouts, count = self.homes, self.layouts, len(self.places)
         if self.needs or any(self.sums) or any([layouts.table[n][1] for n in homes]):
             return None
+        ways = ways_of(layouts, info)
+        tensors = [(ways.maps[dims], n) for dims, n in zip(info.maps, homes)]  # noqa: B905 (speed)
+        if ways.alike:
+            here = {n: kind for (m, n), kind in zip(tensors, self.kinds) if not m}  # noqa: B905
+            if len(here) < 2:       # what has dimensions is laid out in one way: is it divided?
+                for home, kind in here.items():
+                    shape = layouts.shapes[kind][0]
+                    for n, names in zip(shape, layouts.table[home][0]):  # noqa: B905 (speed)
+                        if names and n % parts_of(layouts.mesh, names):
+                            return None
+                return self.alone, homes[count:]
         axes_of: dict[int, Axes] = {}
-        for i in range(count, len(homes)):
-            axes, overflow = table.part(i, homes[i])
+        for m, home in tensors[count:]:
+            axes, overflow = ways.part(m, home)
             if overflow:
                 return None
             for f, names in axes:
@@ -104,8 +128,8 @@ class Task:
                     axes_of[f] = names
                 elif axes_of[f] != names:
                     return None
-        for i in range(count):
-            axes, overflow = table.part(i, homes[i])
+        for m, home in tensors[:count]:
+            axes, overflow = ways.part(m, home)
             if overflow:
                 return None
             for f, names in axes:
@@ -115,28 +139,12 @@ class Task:
         used = [a for names in axes_of.values() for a in names]
         if len(set(used)) != len(used):
             return None
-        self.axes_of = axes_of = {f: axes_of[f] for f in sorted(axes_of)}
-        if info.has_other_kinds or not info.simple:
-            option = self.option = table.option(axes_of, self.sums)
-            if option is None or option.choice.received:
-                return None
-            needs = option.needs + option.results
-        else:               # it is legal if all is divided
-            parts = {f: parts_of(layouts.mesh, names) for f, names in axes_of.items()}
-            needs = ()
-            for plain, shape in zip(info.plain, table.shapes):  # noqa: B905 (speed)
-                entries = ()
-                for f, n in zip(plain, shape):                  # type: ignore # noqa: B905
-                    if f not in parts:
-                        entries += _WHOLE
-                    elif n % parts[f]:
-                        return None
-                    else:
-                        entries += (axes_of[f],)
-                needs += (layouts.numbers[entries, _EMPTY],)
-        if needs[count:] != homes[count:]:
+        self.way = ways.way({f: axes_of[f] for f in sorted(axes_of)})
+        option = self.table.option(self.way, self.sums)
+        if option is None or option.received or option.results != homes[count:]:
             return None
-        if needs == homes:
+        needs = option.needs
+        if needs == homes[:count]:
             return self.alone, homes[count:]
         held: list[Held] = list(self.alone)
         for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
@@ -217,8 +225,7 @@ class Tasks:
             taken = types[count:] if op is reshard_p else types[:count]
             return (Member(self._task(None, types, places, (), (), (True,) * len(free), taken),
                            *whole),)
-        rule = op.factor_rule(tuple([t.shape for t in types[:count]]),
-                              tuple([t.shape for t in types[count:]]), eqn.params)
+        rule = eqn.use.rule(*eqn.types)
         sums, waiting = (_EMPTY,) * count, bool(op.effect)
         if any([t.sharding.spec.unreduced for t in types]):
             waiting, sums = True, declared_sums(types, count)
@@ -242,19 +249,16 @@ class Tasks:
               pinned: tuple[bool, ...], taken: Sequence[ArrayType]) -> Task:
         """taken: the types that operands are taken in in any case."""
         layouts = self.layouts
-        kinds = tuple([layouts.kinds_of[t] for t in types])
-        homes = tuple([layouts.homes[t] for t in types])
-        needs = {p: layouts.homes[t] for p, t in zip(places, taken, strict=False) if p >= 0}
-        table = None
-        if rule is not None:
-            info = rule_info(rule)
-            table = layouts.memo.get((info, kinds))
-            if table is None:
-                table = layouts.memo[info, kinds] = Table(layouts, info, kinds)
-        key = (table, kinds, homes, tuple(places), sums, linear, pinned, tuple(needs.values()))
+        kinds_of, homes_of = layouts.kinds_of, layouts.homes
+        needs: Held = ()
+        if taken:
+            needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
+                           if p >= 0}.values())
+        key = (None if rule is None else rule_info(rule), tuple([kinds_of[t] for t in types]),
+               tuple([homes_of[t] for t in types]), tuple(places), sums, linear, pinned, needs)
         found = layouts.memo.get(key)
         if found is None:
-            found = layouts.memo[key] = Task(*key)
+            found = layouts.memo[key] = Task(layouts, *key)
         return found
 
 
