@@ -75,7 +75,8 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
         # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
         used = placed
         for d, (own, want) in enumerate(zip(have, wanted)):  # noqa: B905 (speed)
-            if want[:len(own)] == own and used.isdisjoint(want[len(own):]):
+            if (want != own and want[:len(own)] == own
+                    and used.isdisjoint(want[len(own):])):
                 cut[d] = want
                 placed = placed.union(want)
     summed = scattered = 1

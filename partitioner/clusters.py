@@ -13,7 +13,8 @@ of them is found out once for all layers of a kind. After variable elimination i
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 from .layouts import Expected, Goal, Held, Layouts
@@ -103,31 +104,36 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     for c, content in enumerate(contents):
         for place, value in enumerate(content.values):
             if (c, place) not in read_at:
-                places.append((c, place))
-                values.append(value)
+                places += ((c, place),)
+                values += (value,)
     kept = tuple(places)
     living = [i for i, ends in enumerate(reading.ends) if not ends]
     for i in living:
         c, place = sources[i]
-        places.append((c, place) if c >= 0 else (READ, i))     # type: ignore[arg-type]
-        values.append(layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]])
+        places += ((c, place) if c >= 0 else (READ, i),)       # type: ignore
+        values += (layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]],)
     made = [k for k, unread in enumerate(reading.unread) if not unread]
     count = len(task.places)
     for k in made:
-        places.append((MADE, k))
-        values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
-                                      reading.goals[k]])
+        places += ((MADE, k),)
+        values += (layouts.expected[task.kinds[count + k], task.homes[count + k],
+                                    reading.goals[k]],)
 
     found: dict[Row, tuple[int, tuple[int, ...], Option | None]] = {}
-    fixed = [None if c >= 0 else held for c, held in sources]
     outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
     for price, parents in _joined(contents, effort.joined):
-        held: tuple[Held, ...] = tuple([
-            contents[c].rows[parents[c]][place] if own is None else own         # type: ignore
-            for (c, place), own in zip(sources, fixed, strict=True)])
-        stay = [contents[c].rows[parents[c]][place] for c, place in kept]
+        held: tuple[Held, ...] = ()
+        for c, place in sources:
+            held += (contents[c].rows[parents[c]][place] if c >= 0 else place,)     # type: ignore
+        stay: Row = ()
+        for c, place in kept:
+            stay += (contents[c].rows[parents[c]][place],)
         for more, option, operands, results in outs[held]:
-            row = (*stay, *[operands[i] for i in living], *[(results[k],) for k in made])
+            row = stay
+            for i in living:
+                row += (operands[i],)
+            for k in made:
+                row += ((results[k],),)
             total = price + more
             if row not in found or total < found[row][0]:
                 found[row] = total, parents, option
@@ -136,44 +142,65 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
 
 def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int, ...]]]:
     """(price, row of each) of clusters taken together, the most promising first."""
-    if len(contents) == 1:
+    if not contents:
+        return [(0, ())]
+    if not contents[1:]:
         return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
-        gaps = [_ahead(content.values, row) for row in content.rows]
-        found = [(price + more, gap + gaps[i], (*parents, i)) for price, gap, parents in found
-                 for i, more in enumerate(content.prices)]
+        gaps = _aheads(content.values, content.rows)
+        # the price of each twice, with what is expected to be paid
+        found = [(rank + 2 * more + gap, price + more, (*parents, i))
+                 for rank, price, parents in found
+                 for i, (more, gap) in enumerate(zip(content.prices, gaps, strict=True))]
         if len(found) > most:
-            found.sort(key=lambda f: 2 * f[0] + f[1])
+            found.sort(key=itemgetter(0))
             del found[most:]
-    return [(price, parents) for price, _, parents in found]
+    return [(price, parents) for _, price, parents in found]
 
 
-def _ahead(values: Sequence[Expected], row: Row) -> int:
-    """What is expected to be paid for what a row holds."""
-    return sum([expected[held] for expected, held in zip(values, row)])  # noqa: B905 (speed)
+def _aheads(values: Sequence[Expected], rows: Iterable[Row]) -> list[int]:
+    """What is expected to be paid for what each row holds."""
+    aheads: list[int] = []
+    for row in rows:
+        ahead = 0
+        for expected, held in zip(values, row):  # noqa: B905 (speed)
+            ahead += expected[held]
+        aheads += (ahead,)
+    return aheads
 
 
 def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Expected],
              found: dict[Row, tuple[int, tuple[int, ...], Option | None]], effort: Effort) -> Step:
     """What goes on of these rows, and what all of them agree on."""
     ranked = _promising(layouts.gaps, values, found, effort)
+    first = ranked[0]
+    if not ranked[1:]:
+        _, parents, option = found[first]
+        return Step(None, (), tuple(zip(places, first, strict=True)), (parents,), (option,))
     while True:
-        first = ranked[0]
-        differ = [c for c in range(len(values)) if any([r[c] != first[c] for r in ranked])]
+        differ: list[int] = []
+        for c, held in enumerate(first):
+            for row in ranked:
+                if row[c] != held:
+                    differ += (c,)
+                    break
         if len(differ) <= _WIDEST:
             break
         del ranked[len(ranked) // 2:]
-    agreed = tuple([(place, first[c]) for c, place in enumerate(places) if c not in differ])
+    rows = tuple(ranked)
+    agreed: tuple = ()
+    if len(differ) < len(values):
+        agreed = tuple([(place, first[c]) for c, place in enumerate(places) if c not in differ])
+        rows = tuple([tuple([row[c] for c in differ]) for row in ranked])
+        places, values = [places[c] for c in differ], [values[c] for c in differ]
     entries = [found[row] for row in ranked]
+    least = entries[0][0]
     content = None
     if len(ranked) > 1:
-        least = entries[0][0]
-        content = _content(layouts, tuple([values[c] for c in differ]),
-                           tuple([tuple([row[c] for c in differ]) for row in ranked]),
+        content = _content(layouts, tuple(values), rows,
                            tuple([price - least for price, _, _ in entries]))
-    return Step(content, tuple([places[c] for c in differ]), agreed,
-                tuple([parents for _, parents, _ in entries]),
+    return Step(content, tuple(places), agreed, tuple([parents for _, parents, _ in entries]),
                 tuple([option for _, _, option in entries]))
 
 
@@ -193,20 +220,21 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
     Left out are rows that are as dear as it is to come to them from one that is taken.
     """
     rows = list(found)
-    if len(rows) == 1:
+    if not rows[1:]:
         return rows
     prices = [entry[0] for entry in found.values()]
-    aheads = [sum([expected[held] for expected, held in zip(values, row)])  # noqa: B905 (speed)
-              for row in rows]
+    aheads = _aheads(values, rows)
     kinds = [v.kind for v in values]
     # what rows cost at least and at most, if what is ahead turns out otherwise than expected
     hoped: list[int] = []
-    least = 0
-    if effort.doubt:
-        hoped = [4 * (price + ahead) - effort.doubt * abs(ahead)
-                 for price, ahead in zip(prices, aheads, strict=True)]
-        least = min([4 * (price + ahead) + effort.doubt * abs(ahead)
-                     for price, ahead in zip(prices, aheads, strict=True)])
+    least, doubt = 0, effort.doubt
+    if doubt:
+        dearest: list[int] = []
+        for price, ahead in zip(prices, aheads, strict=True):
+            mean, wrong = 4 * (price + ahead), doubt * (ahead if ahead > 0 else -ahead)
+            hoped += (mean - wrong,)
+            dearest += (mean + wrong,)
+        least = min(dearest)
     chosen: list[int] = []
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         if not count:
@@ -229,7 +257,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
                 else:
                     break
             else:
-                chosen.append(i)
+                chosen += (i,)
                 count -= 1
                 if not count:
                     break

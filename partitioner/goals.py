@@ -34,19 +34,24 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
 
 def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
                   ) -> tuple[Goal, ...]:
-    table = task.table
     kinds, homes, count = task.kinds, task.homes, len(task.places)
     prices, expected = layouts.prices, layouts.expected
     ends = [(kind, home, goal, None if pinned else expected[kind, home, goal])
             for kind, home, goal, pinned in zip(kinds[count:], homes[count:], after, task.pinned,
                                                 strict=True)]
     hints: list[Held] = [(n,) for n in homes[:count]]
-    hints += [(home, *[n for n, _ in goal if n >= 0]) for _, home, goal, _ in ends]
-    priced = []
-    for option in table.suggested(hints, task.sums):
+    for _, home, goal, _ in ends:
+        hint: Held = (home,)
+        for n, _ in goal:
+            if n >= 0:
+                hint += (n,)
+        hints += (hint,)
+    places = task.places
+    priced: list[tuple[int, dict[int, int]]] = []
+    for option in task.table.suggested(hints, task.sums):
         price = option.price
         needs: dict[int, int] = {}
-        for p, kind, home, need in zip(task.places, kinds, homes, option.needs):  # noqa: B905
+        for p, kind, home, need in zip(places, kinds, homes, option.needs):  # noqa: B905 (speed)
             if home != need:
                 price += prices[kind, home, need]
                 if p >= 0:
@@ -56,36 +61,43 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_
                 price += prices[kind, made, home]
             elif made != home or goal:
                 price += ahead[made,]
-        priced.append((price, needs))
+        priced += ((price, needs),)
     priced.sort(key=itemgetter(0))
     least = priced[0][0]
-    out: list[dict[int, int]] = [{} for _ in task.var_homes]
+    out = _waiting(layouts, task, after)
+    var_kinds, var_homes = task.var_kinds, task.var_homes
+    full = [0] * len(out)                       # how many layouts of each are noted
+    liked: tuple[tuple[int, int], ...] = ()     # (variable, layout)
     for price, needs in priced[:2 * WANTED]:
-        for p, n in needs.items():
-            if n not in out[p] and len(out[p]) < WANTED:
-                there = prices[task.var_kinds[p], task.var_homes[p], n]
-                back = prices[task.var_kinds[p], n, task.var_homes[p]]
-                gain = max(price - least - there, -there)
+        for p in needs:
+            need = needs[p]
+            if full[p] < WANTED and (p, need) not in liked:
+                kind, home = var_kinds[p], var_homes[p]
+                there, back = prices[kind, home, need], prices[kind, need, home]
+                gain = price - least - there
+                if gain < -there:
+                    gain = -there
                 if gain < back or all_of_them:
-                    out[p][n] = min(gain, back)
-    return tuple([(*waits, *liked.items()) for waits, liked in
-                  zip(_waiting(layouts, task, after), out, strict=True)])
+                    out[p] += ((need, gain if gain < back else back),)
+                    liked += ((p, need),)
+                    full[p] += 1
+    return tuple(out)
 
 
 def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal]:
     """Per variable, the share of finishing a sum that is left when it passes this equation."""
+    if not task.linear or task.pinned[0]:
+        return [()] * len(task.var_homes)
+    places, kinds, sizes, shapes = task.places, task.kinds, layouts.sizes, layouts.shapes
     shares = [ALL] * len(task.var_homes)
-    if task.linear and not task.pinned[0]:
-        count = len(task.places)
-        result = _bytes(layouts, task.kinds[count]) * share_of(after[0])
-        for members in task.linear:
-            for i in members:
-                p = task.places[i]
-                if p >= 0:
-                    own = _bytes(layouts, task.kinds[i]) * len(members)
-                    shares[p] = min(shares[p], result // max(own, 1))
+    made = kinds[len(places)]
+    result = sizes[made] * shapes[made][1] * share_of(after[0])
+    for members in task.linear:
+        for i in members:
+            p = places[i]
+            if p >= 0:
+                own = sizes[kinds[i]] * shapes[kinds[i]][1] * len(members)
+                share = result // (own or 1)
+                if share < shares[p]:
+                    shares[p] = share
     return [((WAITS, share),) if share < ALL else () for share in shares]
-
-
-def _bytes(layouts: Layouts, kind: int) -> int:
-    return layouts.sizes[kind] * layouts.shapes[kind][1]

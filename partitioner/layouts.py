@@ -29,6 +29,7 @@ WAITS, ALL = -1, 1024
 WANTED = 3                      # layouts of a goal
 HELD = 4                        # layouts of one value that are remembered
 UNIT = 10 ** 9                  # in a byte
+_ONE_EXCHANGE = round(EXCHANGE * UNIT)
 _EMPTY: frozenset[str] = frozenset()
 _NO_SHARE: Share = ((), 0, 0)
 Key = TypeVar("Key")
@@ -70,12 +71,14 @@ class Layouts:
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "places", "prices", "served", "shapes", "shares", "sizes", "table")
+                 "numbers", "places", "prices", "served", "shapes", "shares", "sizes", "table",
+                 "waiting")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
         self.joint = Joined(mesh, rows) if rows else None
         self.mesh = mesh if self.joint is None else self.joint.mesh
         self.table: list[Layout] = []
+        self.waiting: set[int] = set()              # layouts that are unfinished sums
         self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
         self.kinds: dict[tuple[Shape, int], int] = {}
         self.shapes: list[tuple[Shape, int]] = []
@@ -114,9 +117,12 @@ class Layouts:
         if target in held:
             return 0, target
         prices = self.prices
-        if len(held) == 1:
-            return prices[kind, held[0], target], held[0]
-        price, _, best = min([(prices[kind, h, target], k, h) for k, h in enumerate(held)])
+        best = held[0]
+        price = prices[kind, best, target]
+        for n in held[1:]:
+            other = prices[kind, n, target]
+            if other < price:
+                price, best = other, n
         return price, best
 
     def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
@@ -145,11 +151,17 @@ class Layouts:
         if found is None:
             ranked, prices = [], self.prices
             one, other = self.expected[kind, home, first], self.expected[kind, home, second]
-            for n in dict.fromkeys([n for n, _ in (*first, *second) if n >= 0]):
-                back, there = prices[kind, n, home], prices[kind, home, n]
-                gain = max(one.of(n) + other.of(n), -there)
-                if gain < back or all_of_them:
-                    ranked.append((min(gain, back) + there, n, min(gain, back)))
+            seen: tuple[int, ...] = ()
+            for n, _ in (*first, *second):
+                if n >= 0 and n not in seen:
+                    seen += (n,)
+                    back, there = prices[kind, n, home], prices[kind, home, n]
+                    gain = one[n,] + other[n,]
+                    if gain < -there:
+                        gain = -there
+                    if gain < back or all_of_them:
+                        gain = gain if gain < back else back
+                        ranked += ((gain + there, n, gain),)
             ranked.sort()
             share = share_of(first) + share_of(second)
             found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
@@ -172,16 +184,19 @@ class _Numbers(_Answers[Layout, int]):
 
     def __missing__(self, layout: Layout) -> int:
         layouts = self.layouts
+        places, table = layouts.places, layouts.table
         with _LOCK:
-            n = self.get(layout)
-            if n is None:
-                places = layouts.places
+            if layout not in self:
                 for axes in layout[0]:
                     for a in axes:
-                        places.setdefault(a, len(places))
-                layouts.table.append(layout)
-                n = self[layout] = len(layouts.table) - 1
-        return n
+                        if a not in places:
+                            places[a] = len(places)
+                n = len(table)
+                if layout[1]:
+                    layouts.waiting.add(n)
+                table += (layout,)
+                self[layout] = n
+        return self[layout]
 
 
 class _Homes(_Answers[ArrayType, int]):
@@ -225,11 +240,11 @@ class _Prices(_Answers[tuple[int, int, int], int]):
         if known:
             whole = layouts.sizes[kind]
             least = whole // parts - (whole // common if common else 0)
-            price: float = least * itemsize + EXCHANGE * (least > 0)
+            found = least * itemsize * UNIT + _ONE_EXCHANGE if least else 0
         else:
-            price = bridge(layouts.mesh, shape, itemsize, layouts.table[source],
-                           layouts.table[target])
-        found = self[key] = round(price * UNIT)
+            found = round(UNIT * bridge(layouts.mesh, shape, itemsize, layouts.table[source],
+                                        layouts.table[target]))
+        self[key] = found
         return found
 
 
@@ -253,10 +268,16 @@ class _Moved(_Answers[tuple[int, Held, int], tuple[int, Held]]):
 
     def __missing__(self, key: tuple[int, Held, int]) -> tuple[int, Held]:
         kind, held, need = key
-        if len(held) == 1 and need != held[0]:
-            found = self.layouts.prices[kind, held[0], need], (held[0], need)
+        prices = self.layouts.prices
+        if need in held:
+            found = 0, held
         else:
-            found = self.layouts.nearest(kind, held, need)[0], with_layout(held, need)
+            price = prices[kind, held[0], need]
+            for n in held[1:]:
+                other = prices[kind, n, need]
+                if other < price:
+                    price = other
+            found = price, with_layout(held, need) if held[HELD - 1:] else (*held, need)
         self[key] = found
         return found
 
@@ -286,26 +307,32 @@ class Expected(_Answers[Held, int]):
         self.kind, self.home, self.goal = kind, home, goal
 
     def __missing__(self, held: Held) -> int:
-        if len(held) == 1:
-            found = self.of(held[0])
+        if held[1:]:
+            found = 0
+            if self.goal or self.home not in held:
+                found = self[held[:1]]
+                for n in held[1:]:
+                    other = self[n,]
+                    if other < found:
+                        found = other
         else:
-            found = 0 if not self.goal and self.home in held else min([self.of(n) for n in held])
+            (layout,) = held
+            kind, prices = self.kind, self.layouts.prices
+            found = prices[kind, layout, self.home]
+            for n, gain in self.goal:
+                if n == WAITS:
+                    if layout in self.layouts.waiting:
+                        found = found * gain // ALL
+                elif n == layout:
+                    if gain < found:
+                        found = gain
+                    break
+                elif gain < found:              # a price is never negative
+                    there = prices[kind, layout, n] + gain
+                    if there < found:
+                        found = there
         self[held] = found
         return found
-
-    def of(self, layout: int) -> int:
-        kind, prices = self.kind, self.layouts.prices
-        least = prices[kind, layout, self.home]
-        for n, gain in self.goal:
-            if n == WAITS:
-                if self.layouts.table[layout][1]:
-                    least = least * gain // ALL
-            elif n == layout:
-                return gain if gain < least else least
-            elif gain < least:              # a price is never negative
-                there = prices[kind, layout, n] + gain
-                least = there if there < least else least
-        return least
 
     # one per value of its kind, told apart by identity
     __hash__ = object.__hash__                  # type: ignore[assignment]

@@ -80,51 +80,62 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
 
     def _ending(self, option: Option) -> _Ending:
         task, prices, results = self.task, self.layouts.prices, option.results
-        more = rest = 0
-        for k, (ahead, pinned) in enumerate(zip(self.ahead, task.pinned, strict=True)):
-            if pinned:
-                if results[k] != ahead.home:
-                    more += prices[ahead.kind, results[k], ahead.home]
+        more = rest = k = 0
+        for ahead, pinned, made in zip(self.ahead, task.pinned, results):  # noqa: B905 (speed)
+            if made != ahead.home:
+                if pinned:
+                    more += prices[ahead.kind, made, ahead.home]
                     results = (*results[:k], ahead.home, *results[k + 1:])
-            elif results[k] != ahead.home or ahead.goal:
-                rest += ahead[results[k],]
+                else:
+                    rest += ahead[made,]
+            elif ahead.goal and not pinned:
+                rest += ahead[made,]
+            k += 1
         found = self.endings[option] = more, results, rest
         return found
 
     def _outcomes(self, held: tuple[Held, ...], repeats: tuple[int, ...]) -> tuple[Outcome, ...]:
-        task, endings, moved = self.task, self.endings, self.layouts.moved
-        table, places, kinds, sums = task.table, task.places, task.kinds, task.sums
-        hints = [() if p < 0 else held[p] for p in places] + self.hints
-        single = len(held) == 1
+        task, endings, layouts = self.task, self.endings, self.layouts
+        places, kinds, sums, moved = task.places, task.kinds, task.sums, layouts.moved
+        hints = [*(held if task.read is None else [() if p < 0 else held[p] for p in places]),
+                 *self.hints]
+        ways = [sums]
+        if task.linear:
+            for have in held:
+                if not layouts.waiting.isdisjoint(have):
+                    ways = _sums(layouts, task, held)
+                    break
         # per row: (price with what is expected, price, option, row)
         out: dict[_Row, tuple[int, int, Option, _Row]] = {}
-        for way in _sums(self.layouts, task, held) if task.linear else (sums,):
-            for option in table.suggested(hints, way):
+        for way in ways:
+            for option in task.table.suggested(hints, way):
                 price = option.price if way is sums else option.price + PASSED_ON
                 now = held
                 for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
                     if p >= 0 and need not in now[p]:
                         more, after = moved[kind, now[p], need]
                         price += more // repeats[p] if repeats else more
-                        now = (after,) if single else (*now[:p], after, *now[p + 1:])
+                        now = (*now[:p], after, *now[p + 1:])
                 more, results, rest = (endings[option] if option in endings else
                                        self._ending(option))
                 price += more
                 row = now, results
-                entry = price + rest, price, option, row
-                other = out.setdefault(row, entry)
-                if price < other[1]:
-                    out[row] = entry
-        ranked = list(out.values())
-        if len(ranked) > 1:
+                if row not in out or price < out[row][1]:
+                    out[row] = price + rest, price, option, row
+        ranked = [*out.values()]
+        if ranked[1:]:
             ranked.sort(key=itemgetter(0))
             _, price, option, (now, results) = ranked[0]
             if not (now != held or price > option.price or option.received or option.pending):
                 # it moves nothing: of interest besides is what gives a result as readers like
-                ranked[1:] = [r for r in ranked[1:self.most] if any([
-                    n in more and n != m
-                    for n, m, more in zip(r[3][1], results, self.wanted, strict=True)])]
-            if len(ranked) > 1:
+                others = ranked[1:self.most]
+                del ranked[1:]
+                for other in others:
+                    for n, m, more in zip(other[3][1], results, self.wanted):  # noqa: B905 (speed)
+                        if n != m and n in more:
+                            ranked += (other,)
+                            break
+            if ranked[1:]:
                 ranked = self._undominated(ranked)
         return tuple([(price, option, now, results)
                       for _, price, option, (now, results) in ranked])
@@ -137,6 +148,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         layouts, living = self.layouts, self.living
         gaps, prices, kinds = layouts.gaps, layouts.prices, self.task.var_kinds
         out: list[tuple[int, int, Option, _Row]] = []
+        room = self.most
         for o in found:
             price, (now, results) = o[1], o[3]
             for _, other, _, (operands, others) in out:
@@ -159,8 +171,9 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 if left >= 0:
                     break
             else:
-                out.append(o)
-                if len(out) == self.most:
+                out += (o,)
+                room -= 1
+                if not room:
                     break
         return out
 
@@ -169,8 +182,6 @@ def _sums(layouts: Layouts, task: Task, held: tuple[Held, ...]
           ) -> list[tuple[frozenset[str], ...]]:
     """The ways of taking operands as sums: as the types say, and as they are held."""
     ways, table = [task.sums], layouts.table
-    if not any([table[n][1] for have in held for n in have]):
-        return ways
     for members in task.linear:
         places = [task.places[i] for i in members]
         if min(places) < 0:

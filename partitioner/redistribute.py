@@ -76,27 +76,28 @@ def share_received(mesh: AbstractMesh, source: Entries, target: Entries) -> Shar
     Nothing is pending; plans reach this bound, but for parts of axes without common parts. None
     where parts of axes, or axes of one device, have to be looked at one by one.
     """
-    size = mesh.axis_size
-    units = []
+    units: tuple[int, ...] = ()
     parts = common = 1
     for have, want in zip(source, target):  # noqa: B905 (speed)
+        tiles = tile_count(mesh, have) if have else 1
         if have == want:
-            tiles = tile_count(mesh, have) if have else 1
-            units.append(tiles)
+            units += (tiles,)
             parts *= tiles
             common *= tiles
             continue
-        for a, b in zip(have, want):  # noqa: B905 (speed)
-            if a != b:
-                if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
-                    return None
-                common = 0              # an axis meets another one: some keep nothing
-        tiles, wanted = tile_count(mesh, have), tile_count(mesh, want)
+        if have and want:
+            size = mesh.axis_size
+            for a, b in zip(have, want):  # noqa: B905 (speed)
+                if a != b:
+                    if ":" in a or ":" in b or size(a) == 1 or size(b) == 1:
+                        return None
+                    common = 0              # an axis meets another one: some keep nothing
+        wanted = tile_count(mesh, want) if want else 1
         parts *= wanted
         more = tiles if tiles > wanted else wanted
         common *= more
-        units.append(math.lcm(tiles, wanted) if more % tiles or more % wanted else more)
-    return tuple(units), parts, common
+        units += (math.lcm(tiles, wanted) if more % tiles or more % wanted else more,)
+    return units, parts, common
 
 
 def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> int:

@@ -9,7 +9,6 @@ and the reshard that follows it says where the sum goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS, FactorRule
-from ..ir.types import ArrayType, Entries
+from ..ir.types import ArrayType
 from .alternatives import is_nonzero_constant, sums_through
 from .choose import Choice
 from .factors import Axes, RuleInfo, rule_info
