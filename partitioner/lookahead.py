@@ -87,16 +87,22 @@ class _Cluster:
 _Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
 
 
-def _part(eqn: Equation, member: Member) -> _Part:
-    task, operands, results = member
-    read, made = task.read, eqn.outvars
-    if len(made) != len(results):
-        made = tuple([made[k] for k in results])
-    if len(operands) != len(eqn.invars):
-        read = operands if read is None else [operands[i] for i in read]
-    if read is None:
-        return task, eqn.invars, made                                   # type: ignore
-    return task, tuple([eqn.invars[i] for i in read]), made             # type: ignore
+def _parts(program: Program, members: Sequence[tuple[Member, ...]]) -> list[_Part]:
+    """The parts of all equations, in order."""
+    parts: list[_Part] = []
+    for eqn, own in zip(program.eqns, members, strict=True):
+        invars, made = eqn.invars, eqn.outvars
+        if own[1:]:
+            for task, operands, results in own:
+                read = operands if task.read is None else [operands[i] for i in task.read]
+                parts += ((task, tuple([invars[i] for i in read]),              # type: ignore
+                           tuple([made[k] for k in results])),)
+        else:
+            task = own[0].task
+            if task.read is not None:
+                invars = tuple([invars[i] for i in task.read])
+            parts += ((task, invars, made),)                                    # type: ignore
+    return parts
 
 
 class Planner:
@@ -114,18 +120,18 @@ class Planner:
         self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
         self.repeats = repeats_of(program, repeats)
         self.members = members
-        self.parts = [_part(eqn, member) for eqn, members in
-                      zip(program.eqns, self.members, strict=True) for member in members]
-        self.last = last = {}           # per value the number of the part that reads it last
+        self.parts = _parts(program, members)
+        self.last: dict[Var, int] = {}  # per value the number of the part that reads it last
+        last = self.last
         for k, (_, read, _) in enumerate(self.parts):
             for v in read:
                 last[v] = k
         for atom in program.outvars:
             if isinstance(atom, Var):
-                self.last[atom] = len(self.parts)
+                last[atom] = len(self.parts)
         # per value what readers would like, with the number of the first of them; the last first
         self.goals: dict[Var, list[tuple[int, Goal]]] = {}
-        self.base: dict[Var, Held] = {}             # values that are decided
+        self.base: dict[Var, Held] = {}     # what values are held in, where not as typed alone
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
         self.found: list[Option | Task | None] = [None] * len(self.parts)
@@ -153,10 +159,17 @@ class Planner:
         goals, layouts, every, last = self.goals, self.layouts, self.effort.all_wishes, self.last
         for k in range(len(self.parts) - 1, -1, -1):
             task, read, made = self.parts[k]
-            after = _goals_of(goals, made) if goals else ()
+            after: tuple[Goal, ...] = ()
+            if goals:
+                for v in made:
+                    if v in goals:
+                        after = _goals_of(goals, made)
+                        break
             before: tuple[Goal, ...] = ()
             if task.settled is None or task.linear or (after and likes(after)):
-                before = goals_before(layouts, task, after or ((),) * len(made), every)
+                before = goals_before(layouts, task, after or _no_goals(made), every)
+            elif not goals:
+                continue
             for i, v in enumerate(read):
                 goal: Goal = before[i] if before else ()
                 if v in goals:
@@ -171,89 +184,111 @@ class Planner:
                                             every)
                 else:
                     mine = goals[v] = []
-                mine.append((k, goal))
+                mine += ((k, goal),)
 
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
-        layouts, base, clusters, last = self.layouts, self.base, self.clusters, self.last
+        base, clusters, last = self.base, self.clusters, self.last
         goals, found = self.goals, self.found
-        for v in (*self.program.invars, *self.program.constvars):
-            base[v] = (layouts.homes[v.aval],)
         for k, (task, read, made) in enumerate(self.parts):
             wanted: tuple[Goal, ...] = ()
             if goals:
-                wanted = _goals_of(goals, made)
+                for v in made:
+                    if v in goals:
+                        wanted = _goals_of(goals, made)
+                        break
                 for v in read:              # it has come to this reader
                     if v in goals and goals[v][-1][0] == k:
-                        goals[v].pop()
-                        if not goals[v]:
+                        mine = goals[v]
+                        del mine[-1]
+                        if not mine:
                             del goals[v]
-            undecided = [v for v in read if v in clusters] if clusters else ()
-            settled = None if undecided or (wanted and likes(wanted)) else task.settled
-            if settled is not None:
-                for v, home in zip(read, task.alone):  # noqa: B905 (speed)
-                    if base[v] != home:
-                        settled = None
-                        break
-            if settled is not None:
-                operands, results = settled
+            operands, home = (), task.settled is not None and not (wanted and likes(wanted))
+            undecided = False
+            for v in read:
+                if v in clusters:
+                    undecided, home = True, False
+                    break
+                if v in base:
+                    home = False
+            if home:
                 found[k] = task
-            else:
-                only = None if undecided else self._alone(k, wanted)
-                if only is None:
-                    self._step(k, wanted or ((),) * len(made))
+                if task.rest:
                     continue
-                _, found[k], operands, results = only
-            for v, now in zip(read, operands):  # noqa: B905 (speed)
-                if last[v] == k:
-                    del base[v]
+                operands, results = task.settled                        # type: ignore[misc]
+            else:
+                held = () if undecided else self._held(task, read)
+                if held == task.alone and task.settled is not None and not (
+                        wanted and likes(wanted)):
+                    found[k] = task
+                    operands, results = task.settled
                 else:
+                    only = None if undecided else self._alone(k, wanted, held)
+                    if only is None:
+                        self._step(k, wanted or _no_goals(made))
+                        continue
+                    _, found[k], operands, results = only
+            for v, now, alone in zip(read, operands, task.alone):  # noqa: B905 (speed)
+                if now != alone and last[v] != k:
                     base[v] = now
-            for v, n in zip(made, results):  # noqa: B905 (speed)
-                if v in last:
-                    base[v] = (n,)
+                elif v in base:
+                    del base[v]
+            if results != task.results:
+                for v, n, own in zip(made, results, task.results):  # noqa: B905 (speed)
+                    if n != own and v in last:
+                        base[v] = (n,)
         self._leave()
+
+    def _held(self, task: Task, read: Sequence[Var]) -> tuple[Held, ...]:
+        """What the variables of a part are held in, where all are decided."""
+        base = self.base
+        return tuple([base[v] if v in base else own
+                      for v, own in zip(read, task.alone)])  # noqa: B905 (speed)
 
     def _repeats(self, read: Sequence[Var]) -> tuple[int, ...]:
         return tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
 
-    def _alone(self, k: int, wanted: tuple[Goal, ...]) -> Outcome | None:
+    def _alone(self, k: int, wanted: tuple[Goal, ...], held: tuple[Held, ...]) -> Outcome | None:
         """The outcome of a part that reads no cluster; None if there are several."""
         task, read, made = self.parts[k]
-        base, last = self.base, self.last
-        found = outcomes(self.layouts, task, wanted or ((),) * len(made), self._repeats(read),
-                         tuple([last[v] == k for v in read]), self.effort.outcomes)[
-                             tuple([base[v] for v in read])]
-        return found[0] if len(found) == 1 else None
+        last = self.last
+        found = outcomes(self.layouts, task, wanted or _no_goals(made), self._repeats(read),
+                         tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
+        return None if found[1:] else found[0]
 
     def _step(self, k: int, wanted: tuple[Goal, ...]) -> None:
         task, read, made = self.parts[k]
         base, last, clusters = self.base, self.last, self.clusters
         joined: list[_Cluster] = []
-        sources: list[tuple[int, Held | int]] = []
-        for v in read:
-            if v not in clusters:
-                sources.append((READ, base[v]))
-                continue
-            cluster, place = clusters.pop(v)
-            if cluster not in joined:
-                joined.append(cluster)
-            sources.append((joined.index(cluster), place))
-        key = (task, tuple([c.content for c in joined]), tuple(sources),
-               tuple([last[v] == k for v in read]), tuple([v not in last for v in made]),
-               _goals_of(self.goals, read) or ((),) * len(read), wanted, self._repeats(read),
-               self.effort)
+        sources: tuple[tuple[int, Held | int], ...] = ()
+        ends: tuple[bool, ...] = ()
+        for v, own in zip(read, task.alone):  # noqa: B905 (speed)
+            end = last[v] == k
+            ends += (end,)
+            if v in clusters:
+                cluster, place = clusters[v]
+                del clusters[v]
+                if cluster not in joined:
+                    joined += (cluster,)
+                sources += ((joined.index(cluster), place),)
+            elif v in base:
+                sources += ((READ, base[v]),)
+                if end:
+                    del base[v]
+            else:
+                sources += ((READ, own),)
+        key = (task, tuple([c.content for c in joined]), sources, ends,
+               tuple([v not in last for v in made]),
+               _goals_of(self.goals, read) or _no_goals(read), wanted,
+               self._repeats(read) if self.repeats else (), self.effort)
         memo = self.layouts.memo
         if key in memo:
             after = memo[key]
         else:
             after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
-        for v in read:
-            if v in base and last[v] == k:
-                del base[v]
-        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows)]), k, choice)  # noqa: B905
-                 for rows, choice in zip(after.parents, after.options)]          # noqa: B905
+        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows)]), k, option)  # noqa: B905
+                 for rows, option in zip(after.parents, after.options)]          # noqa: B905
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE
                  else joined[c].variables[place])
@@ -263,10 +298,11 @@ class Planner:
         if after.content is None:
             self._take(paths[0])
             return
-        cluster = _Cluster(after.content, [
+        variables = [
             read[place] if c == READ else made[place] if c == MADE else joined[c].variables[place]
-            for c, place in after.values], paths)
-        for place, v in enumerate(cluster.variables):
+            for c, place in after.values]
+        cluster = _Cluster(after.content, variables, paths)
+        for place, v in enumerate(variables):
             if v in base:
                 del base[v]
             clusters[v] = cluster, place
@@ -306,6 +342,13 @@ def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
         if v in goals:
             return tuple([goals[v][-1][1] if v in goals else () for v in values])
     return ()
+
+
+def _no_goals(values: Sequence[Var]) -> tuple[Goal, ...]:
+    return ((),) * len(values) if values[1:] else _ONE if values else ()
+
+
+_ONE: tuple[Goal, ...] = ((),)      # of one value that readers like as it is
 
 
 def _merged(eqn: Equation, members: Sequence[Member],

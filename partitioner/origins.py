@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..ir.location import UNKNOWN, Location
@@ -62,6 +62,19 @@ class Origins:
         if t < 0:
             return not var.aval.shape
         return t not in graph.asked and not graph.pending[t]
+
+
+    def are_free(self, values: Sequence[Var]) -> tuple[bool, ...]:
+        """`is_free` of each, where any may be."""
+        graph, tensors, pinned = self.solution.graph, self.tensors, self.pinned
+        found: tuple[bool, ...] = ()
+        for v in values:
+            if v in tensors and v not in pinned:
+                t = tensors[v]
+                found += (t not in graph.asked and not graph.pending[t],)
+            else:
+                found += (v not in pinned and not v.aval.shape,)
+        return found
 
 
 def origins_of(program: Program) -> Origins | None:

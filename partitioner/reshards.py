@@ -41,7 +41,10 @@ def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
     with phase("choose", len(program.eqns)):
         tasks = Tasks(layouts, origins)
         members = [tasks.of(eqn) for eqn in program.eqns]
-        if all([len(parts) == 1 and parts[0].task.at_rest for parts in members]):
+        for parts in members:
+            if parts[1:] or not parts[0].task.at_rest:
+                break
+        else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
         planner = Planner(layouts, program, members, repeats, waits)
         plan = planner.run()
@@ -71,10 +74,11 @@ class _Chooser:
         """plan: as of `Planner.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
+        apart = env.keys().isdisjoint
         for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
             if taken is not None:
-                if (not env or env.keys().isdisjoint(eqn.invars)) and _as_it_is(members, taken):
-                    eqns.append(eqn)
+                if _as_it_is(members, taken) and (not env or apart(eqn.invars)):
+                    eqns += (eqn,)
                 else:
                     self.chosen(eqn, members,
                                 taken if taken.__class__ is Choice else taken.choice)  # type: ignore

@@ -47,8 +47,8 @@ class Task:
     """
 
     __slots__ = ("alone", "at_rest", "goals", "homes", "info", "kinds", "layouts", "linear",
-                 "needs", "outcomes", "pinned", "places", "read", "rest", "settled", "sums",
-                 "table", "var_homes", "var_kinds", "way")
+                 "needs", "outcomes", "pinned", "places", "read", "rest", "results", "settled",
+                 "sums", "table", "var_homes", "var_kinds", "way")
 
     table: Table
 
@@ -68,6 +68,7 @@ class Task:
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
         self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.results = homes[count:]
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.way: Way | None = None
@@ -181,44 +182,46 @@ class Tasks:
 
     def of(self, eqn: Equation) -> tuple[Member, ...]:
         """The parts of an equation; one for most."""
-        op, free = eqn.op, None
-        if self.origins is not None:
-            is_free = self.origins.is_free
-            free = tuple([is_free(v) for v in eqn.outvars])
-        types = eqn.types
-        key = (op if op.subprograms else eqn.use.identity, types, self._places(eqn), free)
-        found = self.layouts.memo.get(key)
-        if found is None:
-            operands, results = types
-            found = self.layouts.memo[key] = self._members(
-                eqn, (*operands, *results), [max(p, -1) for p in key[2]],
-                free or (False,) * len(results))
+        op, free, origins = eqn.op, None, self.origins
+        if origins is not None:
+            free = origins.are_free(eqn.outvars)
+        types = eqn.known_types or eqn.types
+        places = self._places(eqn.invars)
+        key = op if op.subprograms else eqn.use.identity, types, places, free
+        memo = self.layouts.memo
+        if key in memo:
+            return memo[key]
+        operands, results = types
+        found = memo[key] = self._members(eqn, (*operands, *results), places,
+                                          free or (False,) * len(results))
         return found
 
-    def _places(self, eqn: Equation) -> tuple[int, ...]:
+    def _places(self, atoms: tuple[Atom, ...]) -> tuple[int, ...]:
         """Per operand its number among the distinct variables; -1 for zeros and what is no number,
         -2 for other constants.
         """
         seen: dict[Atom, int] = {}
         places: tuple[int, ...] = ()
         count = 0
-        for a in eqn.invars:
+        for a in atoms:
             if a.__class__ is Literal:
                 key = a.aval, a.val                              # type: ignore[union-attr]
-                place = self.constants.get(key)
-                if place is None:
-                    place = self.constants[key] = -2 if is_nonzero_constant(a) else -1
+                if key not in self.constants:
+                    self.constants[key] = -2 if is_nonzero_constant(a) else -1
+                places += (self.constants[key],)
             elif a in seen:
-                place = seen[a]
+                places += (seen[a],)
             else:
-                place = seen[a] = count
+                places += (count,)
+                seen[a] = count
                 count += 1
-            places += (place,)
         return places
 
-    def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: Sequence[int],
+    def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: tuple[int, ...],
                  free: Sequence[bool]) -> tuple[Member, ...]:
         count, op = len(places), eqn.op
+        if -2 in places:
+            places = tuple([p if p > -2 else -1 for p in places])
         whole = tuple(range(count)), tuple(range(len(free)))
         if op is reshard_p or op.subprograms:
             # a reshard takes its operand as its result is
@@ -244,7 +247,7 @@ class Tasks:
             linear, tuple([pinned[k] for k in results]), ()),
             operands, results) for operands, results in groups])
 
-    def _task(self, rule: FactorRule | None, types: Sequence[ArrayType], places: Sequence[int],
+    def _task(self, rule: FactorRule | None, types: Sequence[ArrayType], places: tuple[int, ...],
               sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
               pinned: tuple[bool, ...], taken: Sequence[ArrayType]) -> Task:
         """taken: the types that operands are taken in in any case."""
@@ -255,7 +258,7 @@ class Tasks:
             needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
                            if p >= 0}.values())
         key = (None if rule is None else rule_info(rule), tuple([kinds_of[t] for t in types]),
-               tuple([homes_of[t] for t in types]), tuple(places), sums, linear, pinned, needs)
+               tuple([homes_of[t] for t in types]), places, sums, linear, pinned, needs)
         found = layouts.memo.get(key)
         if found is None:
             found = layouts.memo[key] = Task(layouts, *key)
