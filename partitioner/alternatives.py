@@ -11,7 +11,7 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -72,16 +72,18 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
     """Operand sets through each of which an unfinished sum may pass: taken together they come as
     sums over the same axes, and the result is one.
     """
-    if not may_pass(eqn):
+    op = eqn.op
+    if not op.linear or not may_pass(eqn):
         return ()
-    types = tuple([a.aval for a in eqn.invars])
-    if any([t.sharding.spec.reduced for t in types]):
-        return ()
-    sets = eqn.op.linear_sets(len(types), types, eqn.params)
-    if not sets:
-        return ()
-    constant = _constants(eqn) if eqn.op.name in _BY_CONSTANTS else ()
-    return tuple([tuple(s) for s in sets if _exact(eqn, types, frozenset(s), constant)])
+    types = eqn.types[0]
+    for t in types:
+        if t.sharding.spec.reduced:
+            return ()
+    sets = op.linear_sets(len(types), types, eqn.params)
+    constant: tuple[bool, ...] = ()
+    if sets and op.name in _BY_CONSTANTS:
+        constant = _constants(eqn)
+    return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 
 def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | None:
@@ -211,21 +213,24 @@ def _linear_set(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int
     return min(sets, key=len, default=None)
 
 
-def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int],
+def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
            constant: tuple[bool, ...]) -> bool:
     """Does a finished sum come out as before, up to the order in which terms are added?"""
-    op, result = eqn.op, eqn.outvars[0].aval
-    if op.name in _NEVER or any(types[i].dtype == np.bool_ for i in used):
+    op, target = eqn.op, eqn.outvars[0].aval.dtype
+    if op.name in _NEVER:
+        return False
+    source = None
+    for i in used:
+        dtype = types[i].dtype
+        if dtype.kind == "b" or (source is not None and dtype != source):
+            return False
+        source = dtype
+    if source is None:
         return False
     if op.name in _BY_CONSTANTS:
-        return result.dtype.kind in "fc" and all(
-            c for i, c in enumerate(constant) if i not in used)
+        return target.kind in "fc" and all(c for i, c in enumerate(constant) if i not in used)
     if op.name == "gather" and not _fills_like_a_sum(eqn, types[0]):
         return False
-    sources = {types[i].dtype for i in used}
-    if len(sources) != 1:
-        return False
-    (source,), target = sources, result.dtype
     if source == target:
         return True
     if source.kind == "f" and target.kind == "c":      # a complex number of as many digits

@@ -60,7 +60,10 @@ def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, 
 @functools.lru_cache(maxsize=4096)
 def tile_count(mesh: AbstractMesh, axes: tuple[str, ...]) -> int:
     """Blocks that these axes split a dimension into."""
-    return math.prod(map(mesh.axis_size, axes))
+    sizes, count = mesh.shape, 1
+    for a in axes:
+        count *= sizes[a] if a in sizes else mesh.axis_size(a)
+    return count
 
 
 def local_shape(mesh: AbstractMesh, shape: Shape, entries: Entries) -> Shape:

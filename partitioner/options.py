@@ -14,6 +14,7 @@ from .prices import FLOPS_PER_BYTE, WORK
 from .ways import Way, ways_of
 
 _EMPTY: Pending = frozenset()
+_FLOP, _WORK = UNIT // FLOPS_PER_BYTE, round(WORK * UNIT)
 
 
 class Option:
@@ -28,12 +29,11 @@ class Option:
     choice: Choice
 
     def __init__(self, table: Table, way: Way, sums: tuple[Pending, ...], tensors: Held,
-                 price: float, pending: Pending, received: int) -> None:
+                 price: int, pending: Pending, received: int) -> None:
         count = table.count
         self.table, self.way, self.sums = table, way, sums
         self.needs, self.results = tensors[:count], tensors[count:]
-        self.pending, self.received = pending, received
-        self.price = round(price * UNIT)
+        self.price, self.pending, self.received = price, pending, received
 
     def __getattr__(self, name: str) -> Choice:
         if name != "choice":
@@ -88,29 +88,30 @@ class Table:
         wanted = has, has & lacks, sums
         if wanted in self.found:
             return self.found[wanted]
-        tried, orders = ways.tried(met, has, has & lacks, _EMPTY.union(*sums), [
+        kept = _EMPTY if sums == self.whole else _EMPTY.union(*sums)
+        tried, orders = ways.tried(met, has, has & lacks, kept, [
             given[m, hints[t]] for t, m in self.ranked])
         by_orders = (*wanted, orders) if orders else wanted
-        found = self.found.get(by_orders)
-        if found is None:
-            found = self.found[by_orders] = []
-            options = self.options
-            for way in tried:
-                key = way, sums
-                option = options[key] if key in options else self.option(*key)
-                if option is not None:
-                    found += (option,)
+        if by_orders in self.found:
+            return self.found[by_orders]
+        found: list[Option] = []
+        options, simple = self.options, ways.simple
+        for way in tried:
+            key = way, sums
+            if key not in options:
+                options[key] = (self._priced if simple else self._looked_at)(*key)
+            option = options[key]
+            if option is not None:
+                found += (option,)
+        self.found[by_orders] = found
         return found
 
     def option(self, way: Way, sums: tuple[Pending, ...]) -> Option | None:
         """The option that splits factors so; None where it is not legal."""
         key = way, sums
-        try:
-            return self.options[key]
-        except KeyError:
-            pass
-        found = self.options[key] = (self._priced if self.ways.simple else self._looked_at)(*key)
-        return found
+        if key not in self.options:
+            self.options[key] = (self._priced if self.ways.simple else self._looked_at)(*key)
+        return self.options[key]
 
     def _looked_at(self, way: Way, sums: tuple[Pending, ...]) -> Option | None:
         choice = self.choice(way, sums)
@@ -118,8 +119,8 @@ class Table:
             return None
         numbers, pending = self.layouts.numbers, itertools.repeat(choice.pending)
         tensors = zip(choice.layouts, itertools.chain(sums, pending), strict=False)
-        return Option(self, way, sums, tuple([numbers[t] for t in tensors]), choice.price,
-                      choice.pending, choice.received)
+        return Option(self, way, sums, tuple([numbers[t] for t in tensors]),
+                      round(choice.price * UNIT), choice.pending, choice.received)
 
     def _priced(self, way: Way, sums: tuple[Pending, ...]) -> Option | None:
         """What `legal_choice` and `prices.inside` would say of a way that is simple."""
@@ -147,8 +148,7 @@ class Table:
             held = [numbers[entries[m], axes] for m, axes in tensors]
         else:
             held = [numbers[entries[m], _EMPTY] for m in self.maps]
-        return Option(self, way, sums, tuple(held), most / FLOPS_PER_BYTE + WORK * total, pending,
-                      0)
+        return Option(self, way, sums, tuple(held), most * _FLOP + total * _WORK, pending, 0)
 
     def choice(self, way: Way, sums: tuple[Pending, ...]) -> Choice | None:
         """The choice that splits factors so, by the names of the layouts' mesh."""

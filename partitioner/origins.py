@@ -53,19 +53,10 @@ class Origins:
         """Is there a value of which nobody may have said how it is laid out?"""
         return not self.solution.graph.mesh.explicit_axes
 
-    def is_free(self, var: Var) -> bool:
-        """Did nobody say how this value is laid out: neither the user nor a type?"""
-        graph = self.solution.graph
-        if var in self.pinned or graph.mesh.explicit_axes:
-            return False
-        t = self.tensors.get(var, -1)
-        if t < 0:
-            return not var.aval.shape
-        return t not in graph.asked and not graph.pending[t]
-
-
     def are_free(self, values: Sequence[Var]) -> tuple[bool, ...]:
-        """`is_free` of each, where any may be."""
+        """Per value, whether nobody said how it is laid out, neither the user nor a type; where any
+        may be free.
+        """
         graph, tensors, pinned = self.solution.graph, self.tensors, self.pinned
         found: tuple[bool, ...] = ()
         for v in values:

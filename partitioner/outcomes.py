@@ -78,33 +78,20 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
             now.append(have)
         return price, None, tuple(now), task.homes[len(task.places):]
 
-    def _ending(self, option: Option) -> _Ending:
-        task, prices, results = self.task, self.layouts.prices, option.results
-        more = rest = k = 0
-        for ahead, pinned, made in zip(self.ahead, task.pinned, results):  # noqa: B905 (speed)
-            if made != ahead.home:
-                if pinned:
-                    more += prices[ahead.kind, made, ahead.home]
-                    results = (*results[:k], ahead.home, *results[k + 1:])
-                else:
-                    rest += ahead[made,]
-            elif ahead.goal and not pinned:
-                rest += ahead[made,]
-            k += 1
-        found = self.endings[option] = more, results, rest
-        return found
-
     def _outcomes(self, held: tuple[Held, ...], repeats: tuple[int, ...]) -> tuple[Outcome, ...]:
         task, endings, layouts = self.task, self.endings, self.layouts
-        places, kinds, sums, moved = task.places, task.kinds, task.sums, layouts.moved
+        places, kinds, sums = task.places, task.kinds, task.sums
+        moved, prices = layouts.moved, layouts.prices
         hints = [*(held if task.read is None else [() if p < 0 else held[p] for p in places]),
                  *self.hints]
         ways = [sums]
-        if task.linear:
+        if task.linear and layouts.waiting:
+            waiting, some = layouts.waiting, False
             for have in held:
-                if not layouts.waiting.isdisjoint(have):
-                    ways = _sums(layouts, task, held)
-                    break
+                for n in have:
+                    some = some or n in waiting
+            if some:
+                ways = _sums(layouts, task, held)
         # per row: (price with what is expected, price, option, row)
         out: dict[_Row, tuple[int, int, Option, _Row]] = {}
         for way in ways:
@@ -113,11 +100,28 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 now = held
                 for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
                     if p >= 0 and need not in now[p]:
-                        more, after = moved[kind, now[p], need]
+                        have = now[p]
+                        if have[1:]:
+                            more, have = moved[kind, have, need]
+                        else:
+                            more, have = prices[kind, have[0], need], (*have, need)
                         price += more // repeats[p] if repeats else more
-                        now = (*now[:p], after, *now[p + 1:])
-                more, results, rest = (endings[option] if option in endings else
-                                       self._ending(option))
+                        now = (*now[:p], have, *now[p + 1:])
+                if option not in endings:
+                    more = rest = k = 0
+                    results = option.results
+                    for ahead, pinned, n in zip(self.ahead, task.pinned, results):  # noqa: B905
+                        if n != ahead.home:
+                            if pinned:
+                                more += prices[ahead.kind, n, ahead.home]
+                                results = (*results[:k], ahead.home, *results[k + 1:])
+                            else:
+                                rest += ahead[n,]
+                        elif ahead.goal and not pinned:
+                            rest += ahead[n,]
+                        k += 1
+                    endings[option] = more, results, rest
+                more, results, rest = endings[option]
                 price += more
                 row = now, results
                 if row not in out or price < out[row][1]:

@@ -7,7 +7,6 @@ tensor is. Equal bytes are decided by the number of exchanges, then by local wor
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +17,8 @@ from ..ir.ops.neighbours import plan_of
 from ..ir.row_exchange import joined, lacking
 from ..ir.rule import HALO, ORDERED, REDUCE, SCAN
 from ..ir.types import Entries, Shape
-from .factors import Axes, RuleInfo
+from .effects import tile_count as parts_of
+from .factors import RuleInfo
 
 # Operations per byte received, dense bf16 over one-way bandwidth of all links: TPU v5e
 # 197e12 / (4 x 45e9) = 1,094; v5p 459e12 / (6 x 90e9) = 850; H100 989e12 / 450e9 = 2,200
@@ -26,12 +26,6 @@ from .factors import Axes, RuleInfo
 FLOPS_PER_BYTE = 1000
 EXCHANGE = 1e-3          # bytes that one more exchange counts, among plans of equal bytes
 WORK = 1e-9              # bytes that one more element of local work counts
-
-
-@functools.lru_cache(maxsize=4096)
-def parts_of(mesh: AbstractMesh, axes: Axes) -> int:
-    """Into how many parts these axes cut a dimension."""
-    return math.prod(map(mesh.axis_size, axes))
 
 
 def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:

@@ -135,33 +135,47 @@ class Ways:
         self.found: dict[tuple[int, int, Pending], list[Way] | _Shared] = {}   # by what is given
 
     def way(self, axes_of: dict[int, Axes]) -> Way:
-        key = tuple(axes_of.items())
-        found = self.ways.get(key)
-        if found is None:
-            found = self.ways[key] = Way(self, axes_of)
-        return found
+        """The way of splitting factors so; these are in order."""
+        places, pick, met = self.layouts.places, 0, False
+        for f in axes_of:
+            axes = axes_of[f]
+            pick |= 1 << places[axes[0]] * self.width + f
+            met = met or bool(axes[1:])
+        if met:
+            key = tuple(axes_of.items())
+            if key not in self.ways:
+                self.ways[key] = Way(self, axes_of)
+            return self.ways[key]
+        if pick not in self.by_pick:
+            self.by_pick[pick] = Way(self, axes_of)
+        return self.by_pick[pick]
 
     def part(self, m: int, layout: int) -> Part:
         """The axes that a layout gives to the factors, of tensors with this map."""
         key = m, layout
         if key in self.parts:
             return self.parts[key]
-        found: Part = (), ()
+        pairs: tuple[Pair, ...] = ()
+        overflow: Axes = ()
         if m >= 0:
-            entries, plain = self.layouts.table[layout][0], self.plain[m]
+            entries, plain, last = self.layouts.table[layout][0], self.plain[m], -1
             if plain is None:
                 dims = next(dims for dims, n in self.maps.items() if n == m)
-                axes, overflow, _ = project(dims, self.info.factors, entries,
-                                            self.layouts.mesh.axis_size)
-                found = tuple(sorted([(f, axes[f]) for f in axes if axes[f]])), overflow
-            elif any(entries):
-                axes = {f: names for f, names in zip(plain, entries)  # noqa: B905 (speed)
-                        if names and f >= 0}
-                pairs = tuple(sorted(axes.items()) if axes else ())
-                found = pairs, () if -1 not in plain else tuple([
-                    a for f, names in zip(plain, entries, strict=True) if f < 0 for a in names])
-        self.parts[key] = found
-        return found
+                found, overflow, _ = project(dims, self.info.factors, entries,
+                                             self.layouts.mesh.axis_size)
+                pairs = tuple(sorted([(f, found[f]) for f in found if found[f]]))
+            else:
+                for f, axes in zip(plain, entries):  # noqa: B905 (speed)
+                    if axes:
+                        if f < 0:
+                            overflow += axes
+                        elif f > last:
+                            pairs += ((f, axes),)
+                            last = f
+                        else:                   # of a factor that comes twice, the last
+                            pairs = tuple(sorted({**dict(pairs), f: axes}.items()))
+        self.parts[key] = pairs, overflow
+        return pairs, overflow
 
     def meet(self) -> _Met:
         """What is known while there are as many axes as now."""
@@ -219,12 +233,13 @@ class Ways:
         factors = shared.factors
         orders = tuple({pair: None for _, _, pairs in given for pair in pairs
                         if factors >> pair[0] & 1})
-        ways = shared.by_orders.get(orders)
-        if ways is None:
-            ways = shared.by_orders[orders] = []
+        if orders not in shared.by_orders:
+            ways, by_pick = [], self.by_pick
             for pick in shared.picks:
-                ways += self._ordered(pick, shared.order, orders)
-        return ways, orders
+                ways += ((by_pick[pick],) if pick in by_pick else
+                         self._ordered(pick, shared.order, orders))
+            shared.by_orders[orders] = ways
+        return shared.by_orders[orders], orders
 
     def _tried(self, met: _Met, has: int, lacks: int, kept: Pending) -> list[Way] | _Shared:
         """An axis that passes through, and that all which could have it have, stays; one that some
@@ -286,10 +301,8 @@ class Ways:
                  ) -> list[Way]:
         """The ways of splitting factors so: axes that meet on one in an order that some tensor has.
         """
-        if pick in self.by_pick:
-            return [self.by_pick[pick]]
         sets: dict[int, Axes] = {}
-        met = False
+        met, ordered, last = False, True, -1
         every = (1 << self.width - 1) - 1
         for a, place in order:
             own = pick >> place * self.width & every
@@ -300,9 +313,12 @@ class Ways:
                     met = True
                 else:
                     sets[f] = (a,)
-        sets = {f: sets[f] for f in sorted(sets)}
+                    ordered = ordered and f > last
+                    last = f
+        if not ordered:
+            sets = {f: sets[f] for f in sorted(sets)}
         if not met:
-            way = self.by_pick[pick] = self.way(sets)
+            way = self.by_pick[pick] = Way(self, sets)
             return [way]
         return [self.way(dict(zip(sets, combination, strict=True))) for combination in
                 itertools.product(*[_orders(members, [axes for g, axes in orders if g == f])
@@ -318,10 +334,10 @@ def ways_of(layouts: Layouts, info: RuleInfo) -> Ways:
                 (f.kind, f.operator, f.reach > 0, f.size > 1) for f in info.factors])
         else:
             key = tuple(dict.fromkeys([dims for dims in info.maps if dims])), info.split_ok
-    found = layouts.memo.get(key)
-    if found is None:
-        found = layouts.memo[key] = Ways(layouts, info)
-    return found
+    memo = layouts.memo
+    if key not in memo:
+        memo[key] = Ways(layouts, info)
+    return memo[key]
 
 
 def _orders(members: Axes, seen: Sequence[Axes]) -> list[Axes]:
