@@ -113,7 +113,7 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
         places += ((c, place) if c >= 0 else (READ, i),)       # type: ignore
         values += (layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]],)
     made = [k for k, unread in enumerate(reading.unread) if not unread]
-    count = len(task.places)
+    count = task.count
     for k in made:
         places += ((MADE, k),)
         values += (layouts.expected[task.kinds[count + k], task.homes[count + k],

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from .layouts import ALL, WAITS, WANTED, Goal, Held, Layouts, likes, share_of
+from .layouts import ALL, WAITS, WANTED, Goal, Held, Layouts
 from .tasks import Task
 
 
-def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
-                 ) -> tuple[Goal, ...]:
+def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool,
+                 liked: bool) -> tuple[Goal, ...]:
     """Per variable, what the equation would gain from having it otherwise than its type says.
 
-    after: per result, what its readers would. all_of_them: also what gains nothing over bringing
-    the value back.
+    after: per result, what its readers would; liked: whether they would like any otherwise.
+    all_of_them: also what gains nothing over bringing the value back.
     """
-    found = task.goals.get((after, all_of_them))
-    if found is None:
-        if task.settled is not None and not likes(after):
+    key = after, all_of_them
+    if key not in task.goals:
+        if task.settled is not None and not liked:
             found = tuple(_waiting(layouts, task, after))
         elif task.info is None or task.needs:
             found = tuple([
@@ -28,13 +28,13 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
                                             strict=True)])
         else:
             found = _goals_before(layouts, task, after, all_of_them)
-        task.goals[after, all_of_them] = found
-    return found
+        task.goals[key] = found
+    return task.goals[key]
 
 
 def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_them: bool
                   ) -> tuple[Goal, ...]:
-    kinds, homes, count = task.kinds, task.homes, len(task.places)
+    kinds, homes, count = task.kinds, task.homes, task.count
     prices, expected = layouts.prices, layouts.expected
     ends = [(kind, home, goal, None if pinned else expected[kind, home, goal])
             for kind, home, goal, pinned in zip(kinds[count:], homes[count:], after, task.pinned,
@@ -86,18 +86,19 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_
 
 def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal]:
     """Per variable, the share of finishing a sum that is left when it passes this equation."""
-    if not task.linear or task.pinned[0]:
-        return [()] * len(task.var_homes)
-    places, kinds, sizes, shapes = task.places, task.kinds, layouts.sizes, layouts.shapes
-    shares = [ALL] * len(task.var_homes)
-    made = kinds[len(places)]
-    result = sizes[made] * shapes[made][1] * share_of(after[0])
-    for members in task.linear:
-        for i in members:
-            p = places[i]
-            if p >= 0:
-                own = sizes[kinds[i]] * shapes[kinds[i]][1] * len(members)
-                share = result // (own or 1)
-                if share < shares[p]:
-                    shares[p] = share
-    return [((WAITS, share),) if share < ALL else () for share in shares]
+    shares: list[Goal] = [()] * len(task.var_homes)
+    if task.linear and not task.pinned[0]:
+        places, kinds, sizes, shapes = task.places, task.kinds, layouts.sizes, layouts.shapes
+        made, goal = kinds[task.count], after[0]
+        result = sizes[made] * shapes[made][1]
+        result *= goal[0][1] if goal and goal[0][0] == WAITS else ALL
+        for members in task.linear:
+            alike = len(members)
+            for i in members:
+                p = places[i]
+                if p >= 0:
+                    own = sizes[kinds[i]] * shapes[kinds[i]][1] * alike
+                    share = result // (own or 1)
+                    if share < (shares[p][0][1] if shares[p] else ALL):
+                        shares[p] = ((WAITS, share),)
+    return shares

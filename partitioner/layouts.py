@@ -71,7 +71,7 @@ class Layouts:
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "places", "prices", "served", "shapes", "shares", "sizes", "table",
+                 "numbers", "ordered", "places", "prices", "served", "shapes", "shares", "sizes", "table",
                  "waiting")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
@@ -80,6 +80,7 @@ class Layouts:
         self.table: list[Layout] = []
         self.waiting: set[int] = set()              # layouts that are unfinished sums
         self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
+        self.ordered: list[tuple[str, int]] = []    # see `order`
         self.kinds: dict[tuple[Shape, int], int] = {}
         self.shapes: list[tuple[Shape, int]] = []
         self.sizes: list[int] = []                  # elements of each kind
@@ -111,6 +112,14 @@ class Layouts:
                       frozenset(spelled(choice.pending)),
                       tuple([(reducer, spelled(axes)) for reducer, axes in choice.finish]),
                       choice.price, choice.received)
+
+    def order(self) -> list[tuple[str, int]]:
+        """(axis, its place) of all axes of layouts up to now, as in the mesh."""
+        found = self.ordered
+        if len(found) != len(self.places):
+            places = self.places.copy()           # another thread may add some
+            self.ordered = found = [(a, places[a]) for a in self.mesh.sort_axes(places)]
+        return found
 
     def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
         """(price, layout) of the cheapest source among those held."""

@@ -21,7 +21,7 @@ from .goals import goals_before
 from .layouts import Goal, Held, Layouts, likes
 from .options import Option
 from .outcomes import outcomes
-from .tasks import Member, Outcome, Task
+from .tasks import Member, Members, Outcome, Task
 
 # By the number of equations, up to which; short programs are searched more widely.
 EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),
@@ -87,21 +87,20 @@ class _Cluster:
 _Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
 
 
-def _parts(program: Program, members: Sequence[tuple[Member, ...]]) -> list[_Part]:
+def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
     """The parts of all equations, in order."""
     parts: list[_Part] = []
     for eqn, own in zip(program.eqns, members, strict=True):
         invars, made = eqn.invars, eqn.outvars
-        if own[1:]:
-            for task, operands, results in own:
+        if own.__class__ is Task:
+            if own.read is not None:                                            # type: ignore
+                invars = tuple([invars[i] for i in own.read])                   # type: ignore
+            parts += ((own, invars, made),)                                     # type: ignore
+        else:
+            for task, operands, results in own:                                 # type: ignore
                 read = operands if task.read is None else [operands[i] for i in task.read]
                 parts += ((task, tuple([invars[i] for i in read]),              # type: ignore
                            tuple([made[k] for k in results])),)
-        else:
-            task = own[0].task
-            if task.read is not None:
-                invars = tuple([invars[i] for i in task.read])
-            parts += ((task, invars, made),)                                    # type: ignore
     return parts
 
 
@@ -112,7 +111,7 @@ class Planner:
     """
 
     def __init__(self, layouts: Layouts, program: Program,
-                 members: Sequence[tuple[Member, ...]], repeats: Mapping[Var, int],
+                 members: Sequence[Members], repeats: Mapping[Var, int],
                  waits: Mapping[int, int]) -> None:
         self.waits = waits
         self.layouts = layouts
@@ -148,9 +147,12 @@ class Planner:
             return found
         at = 0
         for eqn, members in zip(self.program.eqns, self.members, strict=True):
-            found.append(self.found[at] if len(members) == 1 else
-                         _merged(eqn, members, self.found[at:at + len(members)]))
-            at += len(members)
+            if isinstance(members, Task):
+                found.append(self.found[at])
+                at += 1
+            else:
+                found.append(_merged(eqn, members, self.found[at:at + len(members)]))
+                at += len(members)
         return found
 
     # -- backward: what readers would gain -----------------------------------------------------
@@ -160,14 +162,16 @@ class Planner:
         for k in range(len(self.parts) - 1, -1, -1):
             task, read, made = self.parts[k]
             after: tuple[Goal, ...] = ()
+            liked = False
             if goals:
                 for v in made:
                     if v in goals:
-                        after = _goals_of(goals, made)
+                        after = _goals_of(goals, made) if made[1:] else (goals[v][-1][1],)
+                        liked = likes(after)
                         break
             before: tuple[Goal, ...] = ()
-            if task.settled is None or task.linear or (after and likes(after)):
-                before = goals_before(layouts, task, after or _no_goals(made), every)
+            if liked or task.settled is None or task.linear:
+                before = goals_before(layouts, task, after or _no_goals(made), every, liked)
             elif not goals:
                 continue
             for i, v in enumerate(read):
@@ -193,10 +197,12 @@ class Planner:
         goals, found = self.goals, self.found
         for k, (task, read, made) in enumerate(self.parts):
             wanted: tuple[Goal, ...] = ()
+            calm = task.settled is not None     # and no reader would like a result elsewhere
             if goals:
                 for v in made:
                     if v in goals:
-                        wanted = _goals_of(goals, made)
+                        wanted = _goals_of(goals, made) if made[1:] else (goals[v][-1][1],)
+                        calm = calm and not likes(wanted)
                         break
                 for v in read:              # it has come to this reader
                     if v in goals and goals[v][-1][0] == k:
@@ -204,8 +210,7 @@ class Planner:
                         del mine[-1]
                         if not mine:
                             del goals[v]
-            operands, home = (), task.settled is not None and not (wanted and likes(wanted))
-            undecided = False
+            home, undecided = calm, False
             for v in read:
                 if v in clusters:
                     undecided, home = True, False
@@ -219,10 +224,9 @@ class Planner:
                 operands, results = task.settled                        # type: ignore[misc]
             else:
                 held = () if undecided else self._held(task, read)
-                if held == task.alone and task.settled is not None and not (
-                        wanted and likes(wanted)):
+                if calm and held == task.alone:
                     found[k] = task
-                    operands, results = task.settled
+                    operands, results = task.settled                    # type: ignore[misc]
                 else:
                     only = None if undecided else self._alone(k, wanted, held)
                     if only is None:

@@ -46,7 +46,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         self.layouts, self.task, self.most = layouts, task, most
         self.repeats = repeats
         self.living = [i for i, end in enumerate(ends) if not end]
-        count = len(task.places)
+        count = task.count
         made = list(zip(task.kinds[count:], task.homes[count:], goals, strict=True))
         self.wanted = [[n for n, _ in goal if n >= 0] for goal in goals]
         self.hints = [(home, *more) for (_, home, _), more in zip(made, self.wanted, strict=True)]
@@ -76,7 +76,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 more, have = moved[kind, have, need]
                 price += more // (repeats[i] if repeats else 1)
             now.append(have)
-        return price, None, tuple(now), task.homes[len(task.places):]
+        return price, None, tuple(now), task.results
 
     def _outcomes(self, held: tuple[Held, ...], repeats: tuple[int, ...]) -> tuple[Outcome, ...]:
         task, endings, layouts = self.task, self.endings, self.layouts

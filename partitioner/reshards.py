@@ -24,7 +24,7 @@ from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
 from .regions import Region, has_region, region_of, trips_of, with_programs
 from .resolve import reshard_equation, typed
-from .tasks import Member, Task, Tasks
+from .tasks import Members, Task, Tasks
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -42,7 +42,7 @@ def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
         tasks = Tasks(layouts, origins)
         members = [tasks.of(eqn) for eqn in program.eqns]
         for parts in members:
-            if parts[1:] or not parts[0].task.at_rest:
+            if parts.__class__ is not Task or not parts.at_rest:       # type: ignore
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
@@ -74,10 +74,18 @@ class _Chooser:
         """plan: as of `Planner.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
-        apart = env.keys().isdisjoint
         for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
             if taken is not None:
-                if _as_it_is(members, taken) and (not env or apart(eqn.invars)):
+                if taken.__class__ is Task:
+                    same = taken.rest                                   # type: ignore[union-attr]
+                else:
+                    same = taken.__class__ is Option and (
+                        *taken.needs, *taken.results) == members.homes  # type: ignore[union-attr]
+                if env and same:
+                    for a in eqn.invars:
+                        if a in env:
+                            same = False
+                if same:
                     eqns += (eqn,)
                 else:
                     self.chosen(eqn, members,
@@ -137,10 +145,14 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def chosen(self, eqn: Equation, members: Sequence[Member], choice: Choice) -> None:
-        pinned = {k for m in members for k, p in zip(m.results, m.task.pinned, strict=True) if p}
+    def chosen(self, eqn: Equation, members: Members, choice: Choice) -> None:
+        if isinstance(members, Task):
+            pinned, info = dict(enumerate(members.pinned)), members.info
+            assert info is not None
+        else:
+            pinned = {k: p for m in members for k, p in zip(m.results, m.task.pinned, strict=True)}
+            info = rule_info(eqn.use.rule(*eqn.types))
         count = len(eqn.invars)
-        info = rule_info(eqn.use.rule(*eqn.types))
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
             if isinstance(atom, Var):
@@ -161,7 +173,7 @@ class _Chooser:
                 result = Var(typed(var.aval, self.mesh, *made), var.name)
                 self.env[var] = result
                 self.produced[result] = self.cause(eqn, info, choice, k, operands)
-                if k in pinned:
+                if pinned[k]:
                     after.append((var, result))
             results.append(result)
         if operands != list(eqn.invars) or results != list(eqn.outvars):
@@ -268,15 +280,6 @@ class _Chooser:
                 trips * self.repeats.get(eqn.invars[slot.operand], 1)  # type: ignore[arg-type]
                 for slot in region.slots if slot.result < 0 and not slot.stacked
                 for p, i in slot.inputs}
-
-
-def _as_it_is(members: Sequence[Member], taken: Option | Choice | Task) -> bool:
-    """Does an equation take operands and give results as their types say?"""
-    if taken.__class__ is Task:
-        return taken.rest                                               # type: ignore
-    if taken.__class__ is Choice:
-        return False
-    return (*taken.needs, *taken.results) == members[0].task.homes      # type: ignore
 
 
 def _differing(one: Entries, other: Entries) -> set[str]:

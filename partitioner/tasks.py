@@ -37,7 +37,7 @@ class Task:
     rest; one per case, told apart by identity.
 
     places: position of each operand among the distinct variables, -1 for literals; read: where each
-    of these stands first, None where every operand is another one. sums: per
+    of these stands first, None where every operand is another one. count: of operands. sums: per
     operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
     which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
     variable the layout that it is taken in in any case, or (); without a table there are no other
@@ -46,9 +46,9 @@ class Task:
     pass.
     """
 
-    __slots__ = ("alone", "at_rest", "goals", "homes", "info", "kinds", "layouts", "linear",
-                 "needs", "outcomes", "pinned", "places", "read", "rest", "results", "settled",
-                 "sums", "table", "var_homes", "var_kinds", "way")
+    __slots__ = ("alone", "at_rest", "count", "goals", "homes", "info", "kinds", "layouts",
+                 "linear", "needs", "outcomes", "pinned", "places", "read", "rest", "results",
+                 "settled", "sums", "table", "var_homes", "var_kinds", "way")
 
     table: Table
 
@@ -59,7 +59,7 @@ class Task:
         self.layouts, self.info, self.kinds, self.homes = layouts, info, kinds, homes
         self.places, self.sums, self.linear = places, sums, linear
         self.pinned, self.needs = pinned, needs
-        count = len(places)
+        self.count = count = len(places)
         if places == _RANGE[:count]:
             self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
         else:
@@ -103,16 +103,19 @@ class Task:
         """What variables and results are held in where nothing is moved, all values being where
         propagation has them; None if something must be.
         """
-        homes, layouts, count = self.homes, self.layouts, len(self.places)
-        if self.needs or any(self.sums) or any([layouts.table[n][1] for n in homes]):
+        homes, layouts, count = self.homes, self.layouts, self.count
+        if self.needs or (layouts.waiting and not layouts.waiting.isdisjoint(homes)):
             return None
         ways = ways_of(layouts, info)
         tensors = [(ways.maps[dims], n) for dims, n in zip(info.maps, homes)]  # noqa: B905 (speed)
         if ways.alike:
-            here = {n: kind for (m, n), kind in zip(tensors, self.kinds) if not m}  # noqa: B905
-            if len(here) < 2:       # what has dimensions is laid out in one way: is it divided?
-                for home, kind in here.items():
-                    shape = layouts.shapes[kind][0]
+            same, home, shape = True, -1, ()
+            for (m, n), kind in zip(tensors, self.kinds):  # noqa: B905 (speed)
+                if not m:
+                    same = same and home in (-1, n)
+                    home, shape = n, layouts.shapes[kind][0]
+            if same:                # what has dimensions is laid out in one way: is it divided?
+                if home >= 0:
                     for n, names in zip(shape, layouts.table[home][0]):  # noqa: B905 (speed)
                         if names and n % parts_of(layouts.mesh, names):
                             return None
@@ -137,10 +140,16 @@ class Task:
                 if f not in axes_of or (axes_of[f] != names
                                         and axes_of[f][:len(names)] != names):
                     return None
-        used = [a for names in axes_of.values() for a in names]
-        if len(set(used)) != len(used):
-            return None
-        self.way = ways.way({f: axes_of[f] for f in sorted(axes_of)})
+        seen: tuple[str, ...] = ()
+        last, ordered = -1, True
+        for f in axes_of:
+            for a in axes_of[f]:
+                if a in seen:
+                    return None
+            seen += axes_of[f]
+            ordered = ordered and f > last
+            last = f
+        self.way = ways.way(axes_of if ordered else {f: axes_of[f] for f in sorted(axes_of)})
         option = self.table.option(self.way, self.sums)
         if option is None or option.received or option.results != homes[count:]:
             return None
@@ -171,6 +180,9 @@ class Member(NamedTuple):
     results: tuple[int, ...]
 
 
+Members = Task | tuple[Member, ...]     # of an equation that is one part, or of several
+
+
 class Tasks:
     """Makes the tasks of equations. origins: None where all values stay as typed."""
 
@@ -180,8 +192,8 @@ class Tasks:
         self.origins = origins if origins is None or origins.may_be_free else None
         self.constants: dict[tuple[ArrayType, object], int] = {}
 
-    def of(self, eqn: Equation) -> tuple[Member, ...]:
-        """The parts of an equation; one for most."""
+    def of(self, eqn: Equation) -> Members:
+        """The task of an equation, or its parts where it has several."""
         op, free, origins = eqn.op, None, self.origins
         if origins is not None:
             free = origins.are_free(eqn.outvars)
@@ -189,12 +201,9 @@ class Tasks:
         places = self._places(eqn.invars)
         key = op if op.subprograms else eqn.use.identity, types, places, free
         memo = self.layouts.memo
-        if key in memo:
-            return memo[key]
-        operands, results = types
-        found = memo[key] = self._members(eqn, (*operands, *results), places,
-                                          free or (False,) * len(results))
-        return found
+        if key not in memo:
+            memo[key] = self._members(eqn, places, free or (False,) * len(types[1]))
+        return memo[key]
 
     def _places(self, atoms: tuple[Atom, ...]) -> tuple[int, ...]:
         """Per operand its number among the distinct variables; -1 for zeros and what is no number,
@@ -217,52 +226,55 @@ class Tasks:
                 count += 1
         return places
 
-    def _members(self, eqn: Equation, types: tuple[ArrayType, ...], places: tuple[int, ...],
-                 free: Sequence[bool]) -> tuple[Member, ...]:
-        count, op = len(places), eqn.op
+    def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
+        op, (operands, results) = eqn.op, eqn.types
+        types = operands + results
         if -2 in places:
             places = tuple([p if p > -2 else -1 for p in places])
-        whole = tuple(range(count)), tuple(range(len(free)))
         if op is reshard_p or op.subprograms:
             # a reshard takes its operand as its result is
-            taken = types[count:] if op is reshard_p else types[:count]
-            return (Member(self._task(None, types, places, (), (), (True,) * len(free), taken),
-                           *whole),)
-        rule = eqn.use.rule(*eqn.types)
-        sums, waiting = (_EMPTY,) * count, bool(op.effect)
-        if any([t.sharding.spec.unreduced for t in types]):
-            waiting, sums = True, declared_sums(types, count)
-            if self.layouts.joint is not None:
-                sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
-        pinned = tuple([waiting or not f for f in free])
-        linear = () if all(pinned) else sums_through(eqn)
-        groups = groups_of(rule) if len(free) > 1 and not waiting else ()
-        if len(groups) < 2:
-            return (Member(self._task(rule, types, places, sums, linear, pinned,
-                                      types[:count] if op.effect else ()), *whole),)
+            return self._task(None, types, places, (), (), (True,) * len(free),
+                              results if op is reshard_p else operands)
+        rule = eqn.use.rule(operands, results)
+        sums, waiting = (_EMPTY,) * len(places), bool(op.effect)
+        for t in types:
+            if t.sharding.spec.unreduced:
+                waiting, sums = True, declared_sums(types, len(places))
+                if self.layouts.joint is not None:
+                    sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
+                break
+        if waiting or True not in free:
+            pinned, linear = (True,) * len(free), ()
+        else:
+            pinned, linear = tuple([not f for f in free]), sums_through(eqn)
+        groups = groups_of(rule) if free[1:] and not waiting else ()
+        if not groups[1:]:
+            return self._task(rule_info(rule), types, places, sums, linear, pinned,
+                              operands if op.effect else ())
         return tuple([Member(self._task(
-            part_of(rule, operands, results),
-            [*(types[i] for i in operands), *(types[count + k] for k in results)],
-            _renumbered([places[i] for i in operands]), tuple([sums[i] for i in operands]),
-            linear, tuple([pinned[k] for k in results]), ()),
-            operands, results) for operands, results in groups])
+            rule_info(part_of(rule, some, made)),
+            (*[operands[i] for i in some], *[results[k] for k in made]),
+            _renumbered([places[i] for i in some]), tuple([sums[i] for i in some]),
+            linear, tuple([pinned[k] for k in made]), ()), some, made) for some, made in groups])
 
-    def _task(self, rule: FactorRule | None, types: Sequence[ArrayType], places: tuple[int, ...],
+    def _task(self, info: RuleInfo | None, types: tuple[ArrayType, ...], places: tuple[int, ...],
               sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
-              pinned: tuple[bool, ...], taken: Sequence[ArrayType]) -> Task:
+              pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Task:
         """taken: the types that operands are taken in in any case."""
-        layouts = self.layouts
-        kinds_of, homes_of = layouts.kinds_of, layouts.homes
+        memo, kinds_of, homes_of = self.layouts.memo, self.layouts.kinds_of, self.layouts.homes
+        kinds: tuple[int, ...] = ()
+        homes: Held = ()
+        for t in types:
+            kinds += (kinds_of[t],)
+            homes += (homes_of[t],)
         needs: Held = ()
         if taken:
             needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
                            if p >= 0}.values())
-        key = (None if rule is None else rule_info(rule), tuple([kinds_of[t] for t in types]),
-               tuple([homes_of[t] for t in types]), places, sums, linear, pinned, needs)
-        found = layouts.memo.get(key)
-        if found is None:
-            found = layouts.memo[key] = Task(layouts, *key)
-        return found
+        key = info, kinds, homes, places, sums, linear, pinned, needs
+        if key not in memo:
+            memo[key] = Task(self.layouts, *key)
+        return memo[key]
 
 
 def _renumbered(places: Sequence[int]) -> tuple[int, ...]:

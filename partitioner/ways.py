@@ -104,9 +104,11 @@ class Ways:
     def __init__(self, layouts: Layouts, info: RuleInfo) -> None:
         self.layouts, self.info = layouts, info
         self.maps, self.plain, self.carried = {(): -1}, [], []
+        m = 0
         for dims, plain, carried in zip(info.maps, info.plain, info.carried):  # noqa: B905 (speed)
             if dims not in self.maps:
-                self.maps[dims] = len(self.plain)
+                self.maps[dims] = m
+                m += 1
                 self.plain += (plain,)
                 own = 0
                 for f in carried:
@@ -125,7 +127,7 @@ class Ways:
                 elif factor.size > 1:
                     self.passing |= self.can_split & 1 << f
         self.simple = info.simple and self.other == self.summed and not info.has_halos
-        self.alike = (self.simple and not self.other and len(self.plain) < 2
+        self.alike = (self.simple and not self.other and m < 2
                       and self.can_split == (1 << self.width - 1) - 1
                       and not (self.plain and -1 in self.plain[0]))
         self.parts: dict[tuple[int, int], Part] = {}
@@ -179,15 +181,12 @@ class Ways:
 
     def meet(self) -> _Met:
         """What is known while there are as many axes as now."""
-        layouts = self.layouts
-        axes = list(layouts.places.items())             # another thread may add some
-        if self.met.axes != len(axes):
-            every = sum([1 << place * self.width for _, place in axes])
-            places = dict(axes)
-            self.met = _Met(
-                len(axes), [(a, places[a]) for a in layouts.mesh.sort_axes(places)],
-                [every * own for own in self.carried], {})
-        return self.met
+        order = self.layouts.order()
+        every = 0
+        for _, place in order:
+            every |= 1 << place * self.width
+        self.met = met = _Met(len(order), order, [every * own for own in self.carried], {})
+        return met
 
     def give(self, met: _Met, m: int, held: Held) -> _Given:
         """What these layouts of a tensor with this map give; noted in `met`."""
@@ -327,16 +326,23 @@ class Ways:
 
 def ways_of(layouts: Layouts, info: RuleInfo) -> Ways:
     """What is tried of a rule."""
-    key: tuple = info,
+    memo = layouts.memo
+    if info in memo:
+        return memo[info]
+    key: object = info
     if info.simple:
         if info.has_other_kinds:
             key = info.maps, info.split_ok, tuple([
                 (f.kind, f.operator, f.reach > 0, f.size > 1) for f in info.factors])
         else:
-            key = tuple(dict.fromkeys([dims for dims in info.maps if dims])), info.split_ok
-    memo = layouts.memo
+            maps: tuple = ()
+            for dims in info.maps:
+                if dims and dims not in maps:
+                    maps += (dims,)
+            key = maps, info.split_ok
     if key not in memo:
         memo[key] = Ways(layouts, info)
+    memo[info] = memo[key]
     return memo[key]
 
 
