@@ -70,7 +70,7 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
         moved = least_received(mesh, shape, whole, target[0])
         return moved, moved > 0
     wanted = target[0]
-    cut, placed = list(have), {a for axes in have for a in axes}
+    cut, placed = [*have], {a for axes in have for a in axes}
     if have != wanted:
         # blocks that the target wants are cut first, and sums are scattered to them or elsewhere
         used = placed
@@ -81,17 +81,19 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
                 placed = placed.union(want)
     summed = scattered = 1
     homes = {a: d for d, axes in enumerate(wanted) for a in axes}
-    waiting = finish - placed
-    for a in mesh.sort_axes(waiting) if len(waiting) > 1 else waiting:
-        first = homes.get(a, -1)
-        for d in (first, *range(len(shape))) if first >= 0 else range(len(shape)):
+    waiting: Sequence[str] = [a for a in finish if a not in placed]
+    if waiting[1:]:
+        waiting = mesh.sort_axes(waiting)
+    dims = range(len(shape)) if waiting else ()
+    for a in waiting:
+        for d in (homes[a], *dims) if a in homes else dims:
             if shape[d] % parts_of(mesh, (*cut[d], a)) == 0:
                 cut[d] += (a,)
                 break
         else:
-            summed *= mesh.axis_size(a)
+            summed *= parts_of(mesh, (a,))
     for a in finish:
-        scattered *= mesh.axis_size(a)
+        scattered *= parts_of(mesh, (a,))
     scattered //= summed
     reached = tuple(cut)
     local = block_elements(mesh, shape, reached)
@@ -99,7 +101,7 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
     received = local * (scattered - 1) + 2 * local * (summed - 1) / summed + moved
     exchanges = (scattered > 1) + (summed > 1) + (moved > 0)
     if moved:
-        away = finish - homes.keys()
+        away = [a for a in finish if a not in homes]
         if [tuple([a for a in axes if a not in away]) for axes in reached] == list(wanted):
             exchanges -= 1                      # scattered and gathered again: an all-reduce
     return received, exchanges

@@ -153,7 +153,7 @@ def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int
         found = [(rank + 2 * more + gap, price + more, (*parents, i))
                  for rank, price, parents in found
                  for i, (more, gap) in enumerate(zip(content.prices, gaps, strict=True))]
-        if len(found) > most:
+        if found[most:]:
             found.sort(key=itemgetter(0))
             del found[most:]
     return [(price, parents) for _, price, parents in found]
@@ -185,19 +185,19 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
                 if row[c] != held:
                     differ += (c,)
                     break
-        if len(differ) <= _WIDEST:
+        if not differ[_WIDEST:]:
             break
         del ranked[len(ranked) // 2:]
     rows = tuple(ranked)
     agreed: tuple = ()
-    if len(differ) < len(values):
+    if len(differ) < len(first):
         agreed = tuple([(place, first[c]) for c, place in enumerate(places) if c not in differ])
         rows = tuple([tuple([row[c] for c in differ]) for row in ranked])
         places, values = [places[c] for c in differ], [values[c] for c in differ]
     entries = [found[row] for row in ranked]
     least = entries[0][0]
     content = None
-    if len(ranked) > 1:
+    if ranked[1:]:
         content = _content(layouts, tuple(values), rows,
                            tuple([price - least for price, _, _ in entries]))
     return Step(content, tuple(places), agreed, tuple([parents for _, parents, _ in entries]),
@@ -207,10 +207,10 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
 def _content(layouts: Layouts, values: tuple[Expected, ...], rows: tuple[Row, ...],
              prices: tuple[int, ...]) -> Content:
     key = ("content", values, rows, prices)
-    content = layouts.memo.get(key)
-    if content is None:
-        content = layouts.memo[key] = Content(values, rows, prices)
-    return content
+    memo = layouts.memo
+    if key not in memo:
+        memo[key] = Content(values, rows, prices)
+    return memo[key]
 
 
 def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expected],
@@ -236,11 +236,12 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
             dearest += (mean + wrong,)
         least = min(dearest)
     chosen: list[int] = []
+    numbers = range(len(rows))
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         if not count:
             continue
         ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
-        order = sorted(range(len(rows)), key=ranks.__getitem__)
+        order = sorted(numbers, key=ranks.__getitem__)
         for i in order[:effort.compared]:
             if i in chosen or (hoped and hoped[i] > least):
                 continue

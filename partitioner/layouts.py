@@ -71,8 +71,8 @@ class Layouts:
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "ordered", "places", "prices", "served", "shapes", "shares", "sizes", "table",
-                 "waiting")
+                 "numbers", "ordered", "places", "prices", "served", "shapes", "shares", "sizes",
+                 "table", "waiting")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
         self.joint = Joined(mesh, rows) if rows else None
@@ -80,7 +80,7 @@ class Layouts:
         self.table: list[Layout] = []
         self.waiting: set[int] = set()              # layouts that are unfinished sums
         self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
-        self.ordered: list[tuple[str, int]] = []    # see `order`
+        self.ordered: list[tuple[str, int]] | None = None       # see `order`
         self.kinds: dict[tuple[Shape, int], int] = {}
         self.shapes: list[tuple[Shape, int]] = []
         self.sizes: list[int] = []                  # elements of each kind
@@ -116,9 +116,10 @@ class Layouts:
     def order(self) -> list[tuple[str, int]]:
         """(axis, its place) of all axes of layouts up to now, as in the mesh."""
         found = self.ordered
-        if len(found) != len(self.places):
-            places = self.places.copy()           # another thread may add some
-            self.ordered = found = [(a, places[a]) for a in self.mesh.sort_axes(places)]
+        if found is None:
+            with _LOCK:                                 # another thread may add some
+                places = self.places
+                found = self.ordered = [(a, places[a]) for a in self.mesh.sort_axes(places)]
         return found
 
     def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
@@ -200,6 +201,7 @@ class _Numbers(_Answers[Layout, int]):
                     for a in axes:
                         if a not in places:
                             places[a] = len(places)
+                            layouts.ordered = None
                 n = len(table)
                 if layout[1]:
                     layouts.waiting.add(n)

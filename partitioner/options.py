@@ -76,7 +76,7 @@ class Table:
         """All legal options that these layouts of the tensors suggest."""
         ways = self.ways
         met = ways.met
-        if met.axes != len(self.layouts.places):
+        if met.order is not self.layouts.ordered:
             met = ways.meet()
         given = met.given
         has = lacks = 0
@@ -143,7 +143,7 @@ class Table:
             most = self.flops // way.product
         entries, numbers, pending = way.layouts, self.layouts.numbers, way.pending
         if pending or sums != self.whole:
-            pending = pending.union(*sums)
+            pending = pending if sums == self.whole else pending.union(*sums)
             tensors = zip(self.maps, itertools.chain(sums, itertools.repeat(pending)), strict=False)
             held = [numbers[entries[m], axes] for m, axes in tensors]
         else:

@@ -69,10 +69,8 @@ _Given = tuple[int, int, tuple[Pair, ...]]
 
 
 class _Met(NamedTuple):
-    """What is known while there are so many axes. order: (axis, its place) as in the mesh. lacking:
-    per map, what a tensor lacks where it is whole; given: by (map, layouts).
+    """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map, what a tensor lacks where it is whole; given: by (map, layouts).
     """
-    axes: int
     order: list[tuple[str, int]]
     lacking: list[int]
     given: dict[tuple[int, Held], _Given]
@@ -133,7 +131,7 @@ class Ways:
         self.parts: dict[tuple[int, int], Part] = {}
         self.ways: dict[tuple[Pair, ...], Way] = {}
         self.by_pick: dict[int, Way] = {}
-        self.met = _Met(-1, [], [], {})     # replaced as a whole, as other threads read it
+        self.met = _Met([], [], {})     # replaced as a whole, as other threads read it
         self.found: dict[tuple[int, int, Pending], list[Way] | _Shared] = {}   # by what is given
 
     def way(self, axes_of: dict[int, Axes]) -> Way:
@@ -185,7 +183,7 @@ class Ways:
         every = 0
         for _, place in order:
             every |= 1 << place * self.width
-        self.met = met = _Met(len(order), order, [every * own for own in self.carried], {})
+        self.met = met = _Met(order, [every * own for own in self.carried], {})
         return met
 
     def give(self, met: _Met, m: int, held: Held) -> _Given:
@@ -306,7 +304,9 @@ class Ways:
         for a, place in order:
             own = pick >> place * self.width & every
             if own:
-                f = own.bit_length() - 1
+                f = 0
+                while own >> f + 1:
+                    f += 1
                 if f in sets:
                     sets[f] += (a,)
                     met = True
