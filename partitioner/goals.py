@@ -17,6 +17,8 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
     after: per result, what its readers would; liked: whether they would like any otherwise.
     all_of_them: also what gains nothing over bringing the value back.
     """
+    if not (liked or task.linear) and task.settled is not None:
+        return task.nothing
     key = after, all_of_them
     if key not in task.goals:
         if task.settled is not None and not liked:
@@ -86,7 +88,7 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_
 
 def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal]:
     """Per variable, the share of finishing a sum that is left when it passes this equation."""
-    shares: list[Goal] = [()] * len(task.var_homes)
+    shares = [*task.nothing]
     if task.linear and not task.pinned[0]:
         places, kinds, sizes, shapes = task.places, task.kinds, layouts.sizes, layouts.shapes
         made, goal = kinds[task.count], after[0]

@@ -157,8 +157,7 @@ class Layouts:
         all_of_them: also what gains nothing over bringing the value back.
         """
         key = ("goal", kind, home, first, second, all_of_them)
-        found = self.memo.get(key)
-        if found is None:
+        if key not in self.memo:
             ranked, prices = [], self.prices
             one, other = self.expected[kind, home, first], self.expected[kind, home, second]
             seen: tuple[int, ...] = ()
@@ -172,11 +171,12 @@ class Layouts:
                     if gain < back or all_of_them:
                         gain = gain if gain < back else back
                         ranked += ((gain + there, n, gain),)
-            ranked.sort()
+            if ranked[1:]:
+                ranked.sort()
             share = share_of(first) + share_of(second)
-            found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
-                                      *[(n, gain) for _, n, gain in ranked[:WANTED]])
-        return found
+            self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
+                              *[(n, gain) for _, n, gain in ranked[:WANTED]])
+        return self.memo[key]
 
 
 class _Answers(dict[Key, Found]):
@@ -223,13 +223,14 @@ class _Kinds(_Answers[ArrayType, int]):
 
     def __missing__(self, aval: ArrayType) -> int:
         layouts, key = self.layouts, (aval.shape, aval.dtype.itemsize)
-        with _LOCK:
-            n = layouts.kinds.get(key)
-            if n is None:
-                layouts.shapes.append(key)
-                layouts.sizes.append(math.prod(aval.shape))
-                n = layouts.kinds[key] = len(layouts.shapes) - 1
-        self[aval] = n
+        if key not in layouts.kinds:
+            with _LOCK:
+                if key not in layouts.kinds:
+                    n = len(layouts.shapes)
+                    layouts.shapes += (key,)
+                    layouts.sizes += (math.prod(aval.shape),)
+                    layouts.kinds[key] = n
+        n = self[aval] = layouts.kinds[key]
         return n
 
 
@@ -354,8 +355,7 @@ class _Expectations(_Answers[tuple[int, int, Goal], Expected]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, int, Goal]) -> Expected:
-        found = self.setdefault(key, Expected(self.layouts, *key))
-        return found
+        return self.setdefault(key, Expected(self.layouts, *key))
 
 
 def with_layout(held: Held, layout: int) -> Held:

@@ -284,7 +284,7 @@ class Planner:
                 sources += ((READ, own),)
         key = (task, tuple([c.content for c in joined]), sources, ends,
                tuple([v not in last for v in made]),
-               _goals_of(self.goals, read) or _no_goals(read), wanted,
+               _goals_of(self.goals, read) or task.nothing, wanted,
                self._repeats(read) if self.repeats else (), self.effort)
         memo = self.layouts.memo
         if key in memo:

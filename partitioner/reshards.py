@@ -105,11 +105,10 @@ class _Chooser:
     # -- values ----------------------------------------------------------------------------------
 
     def forms(self, v: Var) -> dict[Form, Var]:
-        held = self.held.get(v)
-        if held is None:
-            first = self.env.get(v, v)
-            held = self.held[v] = {form(first.aval): first}
-        return held
+        if v not in self.held:
+            first = self.env[v] if v in self.env else v
+            self.held[v] = {form(first.aval): first}
+        return self.held[v]
 
     def source(self, v: Var, need: Form) -> Var:
         """The variable from which `v` is brought to a form for least."""
@@ -139,7 +138,7 @@ class _Chooser:
         return move.outvars[0]
 
     def as_typed(self, atom: Atom, location: Location, reason: str) -> Atom:
-        if isinstance(atom, Literal):
+        if isinstance(atom, Literal) or (atom not in self.env and atom not in self.held):
             return atom
         return self.bring(atom, form(atom.aval), location, reason)
 
@@ -152,33 +151,35 @@ class _Chooser:
         else:
             pinned = {k: p for m in members for k, p in zip(m.results, m.task.pinned, strict=True)}
             info = rule_info(eqn.use.rule(*eqn.types))
-        count = len(eqn.invars)
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
-            if isinstance(atom, Var):
-                need = choice.layouts[i], choice.sums[i]
-                source = self.source(atom, need)
-                if form(source.aval) != need:
-                    atom = self.bring(atom, need, eqn.location,
-                                      self.reason(eqn, info, i, choice, source))
-                else:
-                    atom = source
-            operands.append(atom)
+            if atom.__class__ is not Literal:
+                layout, sums = choice.layouts[i], choice.sums[i]
+                now = self.env[atom] if atom in self.env else atom              # type: ignore
+                aval = now.aval
+                if (atom in self.held or aval.entries != layout
+                        or aval.sharding.spec.unreduced != sums):
+                    now = self.source(atom, (layout, sums))                     # type: ignore
+                    if form(now.aval) != (layout, sums):
+                        now = self.bring(atom, (layout, sums), eqn.location,    # type: ignore
+                                         self.reason(eqn, info, i, choice, now))
+                atom = now
+            operands += (atom,)
         results: list[Var] = []
         after: list[tuple[Var, Var]] = []
+        pending = choice.pending
         for k, var in enumerate(eqn.outvars):
-            made = choice.layouts[count + k], choice.pending
-            result = var
-            if made != form(var.aval):
-                result = Var(typed(var.aval, self.mesh, *made), var.name)
+            made, aval, result = choice.layouts[info.operands + k], var.aval, var
+            if made != aval.entries or pending != aval.sharding.spec.unreduced:
+                result = Var(typed(aval, self.mesh, made, pending), var.name)
                 self.env[var] = result
                 self.produced[result] = self.cause(eqn, info, choice, k, operands)
                 if pinned[k]:
                     after.append((var, result))
-            results.append(result)
+            results += (result,)
         if operands != list(eqn.invars) or results != list(eqn.outvars):
             eqn = eqn.replace(invars=operands, outvars=results)
-        self.eqns.append(eqn)
+        self.eqns += (eqn,)
         for var, result in after:
             location, reason = self.produced[result]
             self.forms(var)

@@ -24,6 +24,7 @@ from .prices import parts_of
 from .ways import Way, ways_of
 
 _EMPTY: frozenset[str] = frozenset()
+_AS_IT_IS: tuple[Goal, ...] = ((),)
 _RANGE = tuple(range(64))
 
 
@@ -47,8 +48,8 @@ class Task:
     """
 
     __slots__ = ("alone", "at_rest", "count", "goals", "homes", "info", "kinds", "layouts",
-                 "linear", "needs", "outcomes", "pinned", "places", "read", "rest", "results",
-                 "settled", "sums", "table", "var_homes", "var_kinds", "way")
+                 "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
+                 "results", "settled", "sums", "table", "var_homes", "var_kinds", "way")
 
     table: Table
 
@@ -67,7 +68,11 @@ class Task:
             self.read = read = tuple([first[p] for p in range(len(first))])
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
-        self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.alone: tuple[Held, ...] = ()                      # each held as propagation has it
+        self.nothing: tuple[Goal, ...] = ()                    # no reader likes them elsewhere
+        for n in self.var_homes:
+            self.alone += ((n,),)
+            self.nothing += _AS_IT_IS
         self.results = homes[count:]
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}

@@ -69,7 +69,8 @@ _Given = tuple[int, int, tuple[Pair, ...]]
 
 
 class _Met(NamedTuple):
-    """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map, what a tensor lacks where it is whole; given: by (map, layouts).
+    """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map,
+    what a tensor lacks where it is whole; given: by (map, layouts).
     """
     order: list[tuple[str, int]]
     lacking: list[int]
