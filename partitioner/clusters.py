@@ -236,6 +236,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
             dearest += (mean + wrong,)
         least = min(dearest)
     chosen: list[int] = []
+    dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
     numbers = range(len(rows))
     for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
         if not count:
@@ -243,7 +244,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
         ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
         order = sorted(numbers, key=ranks.__getitem__)
         for i in order[:effort.compared]:
-            if i in chosen or (hoped and hoped[i] > least):
+            if i in dropped or i in chosen or (hoped and hoped[i] > least):
                 continue
             row, price = rows[i], prices[i]
             for j in chosen:
@@ -256,6 +257,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
                         if left < 0:
                             break
                 else:
+                    dropped.add(i)
                     break
             else:
                 chosen += (i,)

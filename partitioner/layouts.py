@@ -64,8 +64,7 @@ class Layouts:
     rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
     knows both names. Tables work out what they are asked for the first time: numbers: of layouts;
     homes, kinds_of: layout and kind of a type; prices: by (kind, source, target); moved: by (kind,
-    what a value is held in, a layout), the price of bringing it there from the nearest, and what
-    it is held in then; gaps: by (kind, held, wanted), the price of holding a value in all that
+    what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held, wanted), the price of holding a value in all that
     is wanted; expected: by (kind, home, goal), what is expected to be paid (`Expected`). memo:
     answers about equations, by what they depend on. served: equations asked about.
     """
@@ -275,22 +274,34 @@ class _Shares(_Answers[tuple[int, int], Share]):
         return found
 
 
-class _Moved(_Answers[tuple[int, Held, int], tuple[int, Held]]):
-    __slots__ = ()
+class Moves(_Answers[int, tuple[int, Held]]):
+    """Of a value that is held in something: the price of bringing it to a layout from the nearest,
+    and what it is held in then.
+    """
+    __slots__ = ("held", "kind")
 
-    def __missing__(self, key: tuple[int, Held, int]) -> tuple[int, Held]:
-        kind, held, need = key
-        prices = self.layouts.prices
+    def __init__(self, layouts: Layouts, kind: int, held: Held) -> None:
+        super().__init__(layouts)
+        self.kind, self.held = kind, held
+
+    def __missing__(self, need: int) -> tuple[int, Held]:
+        held, kind, prices = self.held, self.kind, self.layouts.prices
         if need in held:
             found = 0, held
+        elif held[1:]:
+            found = (min([prices[kind, n, need] for n in held]),
+                     with_layout(held, need) if held[HELD - 1:] else (*held, need))
         else:
-            price = prices[kind, held[0], need]
-            for n in held[1:]:
-                other = prices[kind, n, need]
-                if other < price:
-                    price = other
-            found = price, with_layout(held, need) if held[HELD - 1:] else (*held, need)
-        self[key] = found
+            found = prices[kind, held[0], need], (*held, need)
+        self[need] = found
+        return found
+
+
+class _Moved(_Answers[tuple[int, Held], Moves]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, Held]) -> Moves:
+        found = self[key] = Moves(self.layouts, *key)
         return found
 
 
@@ -299,11 +310,11 @@ class _Gaps(_Answers[tuple[int, Held, Held], int]):
 
     def __missing__(self, key: tuple[int, Held, Held]) -> int:
         kind, have, want = key
-        moved = self.layouts.moved
+        moved = self.layouts.moved[kind, have]
         found = 0
         for n in want:
             if n not in have:
-                found += moved[kind, have, n][0]
+                found += moved[n][0]
         self[key] = found
         return found
 

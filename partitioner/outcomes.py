@@ -72,7 +72,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
         now = []
         for i, (have, kind, need) in enumerate(zip(held, task.var_kinds, task.needs, strict=True)):
             if need not in have:
-                more, have = moved[kind, have, need]
+                more, have = moved[kind, have][need]
                 price += more // (repeats[i] if repeats else 1)
             now.append(have)
         return price, None, tuple(now), task.results
@@ -93,19 +93,29 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 ways = _sums(layouts, task, held)
         # per row: (price with what is expected, price, option, row)
         out: dict[_Row, tuple[int, int, Option, _Row]] = {}
+        moves = tuple([moved[key] for key in zip(task.var_kinds, held, strict=True)])
+        spots = task.spots or ()
+        shape = 0 if repeats else len(spots)
         for way in ways:
             for option in task.table.suggested(hints, way):
                 price = option.price if way is sums else option.price + PASSED_ON
-                now = held
-                for p, need, kind in zip(places, option.needs, kinds):  # noqa: B905 (speed)
-                    if p >= 0 and need not in now[p]:
-                        have = now[p]
-                        if have[1:]:
-                            more, have = moved[kind, have, need]
-                        else:
-                            more, have = prices[kind, have[0], need], (*have, need)
-                        price += more // repeats[p] if repeats else more
-                        now = (*now[:p], have, *now[p + 1:])
+                needs = option.needs
+                if shape == 1:
+                    more, have = moves[0][needs[spots[0]]]
+                    price += more
+                    now: tuple[Held, ...] = (have,)
+                elif shape == 2:
+                    more, have = moves[0][needs[spots[0]]]
+                    rest, other = moves[1][needs[spots[1]]]
+                    price += more + rest
+                    now = have, other
+                else:
+                    now = held
+                    for p, need, kind in zip(places, needs, kinds):  # noqa: B905 (speed)
+                        if p >= 0 and need not in now[p]:
+                            more, have = moved[kind, now[p]][need]
+                            price += more // repeats[p] if repeats else more
+                            now = (*now[:p], have, *now[p + 1:])
                 if option not in endings:
                     more = rest = k = 0
                     results = option.results

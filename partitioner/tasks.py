@@ -49,7 +49,7 @@ class Task:
 
     __slots__ = ("alone", "at_rest", "count", "goals", "homes", "info", "kinds", "layouts",
                  "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
-                 "results", "settled", "sums", "table", "var_homes", "var_kinds", "way")
+                 "results", "settled", "spots", "sums", "table", "var_homes", "var_kinds", "way")
 
     table: Table
 
@@ -63,11 +63,13 @@ class Task:
         self.count = count = len(places)
         if places == _RANGE[:count]:
             self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
+            self.spots: tuple[int, ...] | None = places
         else:
             first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
             self.read = read = tuple([first[p] for p in range(len(first))])
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
+            self.spots = read if len([p for p in places if p >= 0]) == len(read) else None
         self.alone: tuple[Held, ...] = ()                      # each held as propagation has it
         self.nothing: tuple[Goal, ...] = ()                    # no reader likes them elsewhere
         for n in self.var_homes:
@@ -164,7 +166,7 @@ class Task:
         held: list[Held] = list(self.alone)
         for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
             if place >= 0 and need not in held[place]:
-                price, held[place] = layouts.moved[kind, held[place], need]
+                price, held[place] = layouts.moved[kind, held[place]][need]
                 if price:
                     return None
         return tuple(held), homes[count:]
