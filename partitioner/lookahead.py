@@ -18,7 +18,7 @@ from .alternatives import sums_through
 from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, step
 from .goals import goals_before
-from .layouts import Goal, Held, Layouts, likes
+from .layouts import WAITS, Goal, Held, Layouts, likes
 from .options import Option
 from .outcomes import outcomes
 from .tasks import Member, Members, Outcome, Task
@@ -166,12 +166,17 @@ class Planner:
             if goals:
                 for v in made:
                     if v in goals:
-                        after = _goals_of(goals, made) if made[1:] else (goals[v][-1][1],)
-                        liked = likes(after)
+                        if made[1:]:
+                            after = _goals_of(goals, made)
+                            liked = likes(after)
+                        else:
+                            goal = goals[v][-1][1]
+                            after = (goal,)
+                            liked = bool(goal) and goal[-1][0] != WAITS
                         break
             before: tuple[Goal, ...] = ()
             if liked or task.settled is None or task.linear:
-                before = goals_before(layouts, task, after or _no_goals(made), every, liked)
+                before = goals_before(layouts, task, after or task.unliked, every, liked)
             elif not goals:
                 continue
             for i, v in enumerate(read):
@@ -201,8 +206,13 @@ class Planner:
             if goals:
                 for v in made:
                     if v in goals:
-                        wanted = _goals_of(goals, made) if made[1:] else (goals[v][-1][1],)
-                        calm = calm and not likes(wanted)
+                        if made[1:]:
+                            wanted = _goals_of(goals, made)
+                            calm = calm and not likes(wanted)
+                        else:
+                            goal = goals[v][-1][1]
+                            wanted = (goal,)
+                            calm = calm and not (goal and goal[-1][0] != WAITS)
                         break
                 for v in read:              # it has come to this reader
                     if v in goals and goals[v][-1][0] == k:
@@ -230,7 +240,7 @@ class Planner:
                 else:
                     only = None if undecided else self._alone(k, wanted, held)
                     if only is None:
-                        self._step(k, wanted or _no_goals(made))
+                        self._step(k, wanted or task.unliked)
                         continue
                     _, found[k], operands, results = only
             for v, now, alone in zip(read, operands, task.alone):  # noqa: B905 (speed)
@@ -251,13 +261,14 @@ class Planner:
                       for v, own in zip(read, task.alone)])  # noqa: B905 (speed)
 
     def _repeats(self, read: Sequence[Var]) -> tuple[int, ...]:
-        return tuple([self.repeats.get(v, 1) for v in read]) if self.repeats else ()
+        return tuple([self.repeats.get(v, 1) for v in read])
 
     def _alone(self, k: int, wanted: tuple[Goal, ...], held: tuple[Held, ...]) -> Outcome | None:
         """The outcome of a part that reads no cluster; None if there are several."""
-        task, read, made = self.parts[k]
+        task, read, _ = self.parts[k]
         last = self.last
-        found = outcomes(self.layouts, task, wanted or _no_goals(made), self._repeats(read),
+        found = outcomes(self.layouts, task, wanted or task.unliked,
+                         self._repeats(read) if self.repeats else (),
                          tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
         return None if found[1:] else found[0]
 
@@ -313,11 +324,12 @@ class Planner:
 
     def _take(self, path: Path) -> None:
         """Note the choices that led to a row."""
-        stack = [path]
+        stack, found = [path], self.found
         while stack:
-            before, k, choice = stack.pop()
-            self.found[k] = choice
-            stack.extend(before)
+            before, k, option = stack[-1]
+            del stack[-1]
+            found[k] = option
+            stack += before
 
     def _leave(self) -> None:
         """Decide what is left, by what it costs to bring results to where they must be."""
@@ -346,13 +358,6 @@ def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
         if v in goals:
             return tuple([goals[v][-1][1] if v in goals else () for v in values])
     return ()
-
-
-def _no_goals(values: Sequence[Var]) -> tuple[Goal, ...]:
-    return ((),) * len(values) if values[1:] else _ONE if values else ()
-
-
-_ONE: tuple[Goal, ...] = ((),)      # of one value that readers like as it is
 
 
 def _merged(eqn: Equation, members: Sequence[Member],

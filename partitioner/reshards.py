@@ -191,9 +191,14 @@ class _Chooser:
     def cause(self, eqn: Equation, info: RuleInfo, choice: Choice, k: int,
               operands: Sequence[Atom]) -> tuple[Location, str]:
         """Where and why result k is not as its type says: here, or where its sums come from."""
-        before = [self.produced[a] for a, sums in zip(operands, choice.sums, strict=True)
-                  if sums and isinstance(a, Var) and a in self.produced]
-        own = choice.pending.difference(*choice.sums) or not before
+        before: list[tuple[Location, str]] = []
+        own = choice.pending
+        for a, sums in zip(operands, choice.sums, strict=True):
+            if sums:
+                own = own - sums
+                if a in self.produced:
+                    before += (self.produced[a],)                       # type: ignore[index]
+        own = own or not before
         if not before and not choice.pending:
             asked = self.asked_at(eqn.outvars[k])
             if asked is None:
@@ -203,7 +208,7 @@ class _Chooser:
         where = before[0][0] if before else eqn.location
         if not before and not choice.pending and asked is not None:
             where = asked
-        return where, joined([*(why for _, why in before), reason])
+        return where, joined([*[why for _, why in before], reason] if before else [reason])
 
     def asked_at(self, var: Var) -> Location | None:
         """Where the user constrains a value, if he does."""

@@ -44,12 +44,14 @@ class Task:
     variable the layout that it is taken in in any case, or (); without a table there are no other
     options. settled: what variables and results are held in where all are as propagation has them
     and nothing is moved, or None; rest: whether that is as it has them; at_rest: and no sum may
-    pass.
+    pass. spots: where each of the variables stands, if each stands once. nothing, unliked: what
+    readers would like of variables, and of results, where they take them as they are.
     """
 
     __slots__ = ("alone", "at_rest", "count", "goals", "homes", "info", "kinds", "layouts",
                  "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
-                 "results", "settled", "spots", "sums", "table", "var_homes", "var_kinds", "way")
+                 "results", "settled", "spots", "sums", "table", "unliked", "var_homes",
+                 "var_kinds", "way")
 
     table: Table
 
@@ -71,11 +73,12 @@ class Task:
             self.var_homes = tuple([homes[i] for i in read])
             self.spots = read if len([p for p in places if p >= 0]) == len(read) else None
         self.alone: tuple[Held, ...] = ()                      # each held as propagation has it
-        self.nothing: tuple[Goal, ...] = ()                    # no reader likes them elsewhere
+        self.nothing: tuple[Goal, ...] = ()
         for n in self.var_homes:
             self.alone += ((n,),)
             self.nothing += _AS_IT_IS
         self.results = homes[count:]
+        self.unliked = _AS_IT_IS if not pinned[1:] else ((),) * len(pinned)
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.way: Way | None = None
