@@ -17,8 +17,6 @@ def goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_t
     after: per result, what its readers would; liked: whether they would like any otherwise.
     all_of_them: also what gains nothing over bringing the value back.
     """
-    if not (liked or task.linear) and task.settled is not None:
-        return task.nothing
     key = after, all_of_them
     if key not in task.goals:
         if task.settled is not None and not liked:
@@ -95,7 +93,9 @@ def _waiting(layouts: Layouts, task: Task, after: tuple[Goal, ...]) -> list[Goal
         result = sizes[made] * shapes[made][1]
         result *= goal[0][1] if goal and goal[0][0] == WAITS else ALL
         for members in task.linear:
-            alike = len(members)
+            alike = 0
+            for _ in members:
+                alike += 1
             for i in members:
                 p = places[i]
                 if p >= 0:

@@ -176,7 +176,9 @@ class Planner:
                         break
             before: tuple[Goal, ...] = ()
             if liked or task.settled is None or task.linear:
-                before = goals_before(layouts, task, after or task.unliked, every, liked)
+                key = after or task.unliked, every
+                before = (task.goals[key] if key in task.goals else
+                          goals_before(layouts, task, *key, liked))
             elif not goals:
                 continue
             for i, v in enumerate(read):

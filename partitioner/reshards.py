@@ -69,6 +69,7 @@ class _Chooser:
         # said, where and why
         self.held: dict[Var, dict[Form, Var]] = {}
         self.produced: dict[Var, tuple[Location, str]] = {}
+        self.types: dict[tuple[ArrayType, Entries, frozenset[str]], ArrayType] = {}
 
     def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
         """plan: as of `Planner.run`."""
@@ -102,6 +103,13 @@ class _Chooser:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
         return _resharded(program, layouts, self.origins, repeats, waits)
 
+    def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
+        """The type of a value in another layout."""
+        key = aval, entries, pending
+        if key not in self.types:
+            self.types[key] = typed(aval, self.mesh, entries, pending)
+        return self.types[key]
+
     # -- values ----------------------------------------------------------------------------------
 
     def forms(self, v: Var) -> dict[Form, Var]:
@@ -131,7 +139,7 @@ class _Chooser:
             location, why = self.produced[source]
             moved = source.aval.entries != need[0]
             reason = joined([why, reason if moved else ""])
-        move = reshard_equation(source, typed(v.aval, self.mesh, *need), location, reason,
+        move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
         self.held[v][need] = move.outvars[0]
@@ -145,11 +153,11 @@ class _Chooser:
     # -- equations -------------------------------------------------------------------------------
 
     def chosen(self, eqn: Equation, members: Members, choice: Choice) -> None:
-        if isinstance(members, Task):
-            pinned, info = dict(enumerate(members.pinned)), members.info
-            assert info is not None
+        if members.__class__ is Task:
+            pinned, info = members.pinned, members.info                 # type: ignore[union-attr]
         else:
-            pinned = {k: p for m in members for k, p in zip(m.results, m.task.pinned, strict=True)}
+            pinned = {k: p for m in members                             # type: ignore[union-attr]
+                      for k, p in zip(m.results, m.task.pinned, strict=True)}
             info = rule_info(eqn.use.rule(*eqn.types))
         operands: list[Atom] = []
         for i, atom in enumerate(eqn.invars):
@@ -171,7 +179,7 @@ class _Chooser:
         for k, var in enumerate(eqn.outvars):
             made, aval, result = choice.layouts[info.operands + k], var.aval, var
             if made != aval.entries or pending != aval.sharding.spec.unreduced:
-                result = Var(typed(aval, self.mesh, made, pending), var.name)
+                result = Var(self.laid_out(aval, made, pending), var.name)
                 self.env[var] = result
                 self.produced[result] = self.cause(eqn, info, choice, k, operands)
                 if pinned[k]:
@@ -235,7 +243,7 @@ class _Chooser:
                 types.append(self.source(atom, (choice.layouts[j], choice.sums[j])).aval)
             else:
                 types.append(atom.aval)
-        types += [typed(v.aval, self.mesh, choice.layouts[info.operands + k], choice.pending)
+        types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
                   for k, v in enumerate(eqn.outvars)]
         return operand_reason(eqn, info, i, choice, types)
 

@@ -26,6 +26,7 @@ from .ways import Way, ways_of
 _EMPTY: frozenset[str] = frozenset()
 _AS_IT_IS: tuple[Goal, ...] = ((),)
 _RANGE = tuple(range(64))
+_FIRST = (0,)
 
 
 # An option where its variables were held in something: its price with that of bringing them to it,
@@ -204,11 +205,13 @@ class Tasks:
 
     def of(self, eqn: Equation) -> Members:
         """The task of an equation, or its parts where it has several."""
-        op, free, origins = eqn.op, None, self.origins
+        op, free, origins, invars = eqn.op, None, self.origins, eqn.invars
         if origins is not None:
             free = origins.are_free(eqn.outvars)
         types = eqn.known_types or eqn.types
-        places = self._places(eqn.invars)
+        places = _FIRST
+        if invars[1:] or not invars or invars[0].__class__ is Literal:
+            places = self._places(invars)
         key = op if op.subprograms else eqn.use.identity, types, places, free
         memo = self.layouts.memo
         if key not in memo:
