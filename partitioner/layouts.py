@@ -64,9 +64,10 @@ class Layouts:
     rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
     knows both names. Tables work out what they are asked for the first time: numbers: of layouts;
     homes, kinds_of: layout and kind of a type; prices: by (kind, source, target); moved: by (kind,
-    what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held, wanted), the price of holding a value in all that
-    is wanted; expected: by (kind, home, goal), what is expected to be paid (`Expected`). memo:
-    answers about equations, by what they depend on. served: equations asked about.
+    what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held,
+    wanted), the price of holding a value in all that is wanted; expected: by (kind, home, goal),
+    what is expected to be paid (`Expected`). memo: answers about equations, by what they depend on.
+    served: equations asked about.
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",

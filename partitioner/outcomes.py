@@ -93,8 +93,8 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 ways = _sums(layouts, task, held)
         # per row: (price with what is expected, price, option, row)
         out: dict[_Row, tuple[int, int, Option, _Row]] = {}
-        moves = tuple([moved[key] for key in zip(task.var_kinds, held, strict=True)])
-        spots = task.spots or ()
+        moves = [moved[key] for key in zip(task.var_kinds, held, strict=True)]
+        spots = task.spots
         shape = 0 if repeats else len(spots)
         for way in ways:
             for option in task.table.suggested(hints, way):

@@ -154,7 +154,8 @@ class _Chooser:
 
     def chosen(self, eqn: Equation, members: Members, choice: Choice) -> None:
         if members.__class__ is Task:
-            pinned, info = members.pinned, members.info                 # type: ignore[union-attr]
+            pinned = members.pinned                                     # type: ignore[union-attr]
+            info: RuleInfo = members.info                               # type: ignore
         else:
             pinned = {k: p for m in members                             # type: ignore[union-attr]
                       for k, p in zip(m.results, m.task.pinned, strict=True)}

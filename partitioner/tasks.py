@@ -45,7 +45,7 @@ class Task:
     variable the layout that it is taken in in any case, or (); without a table there are no other
     options. settled: what variables and results are held in where all are as propagation has them
     and nothing is moved, or None; rest: whether that is as it has them; at_rest: and no sum may
-    pass. spots: where each of the variables stands, if each stands once. nothing, unliked: what
+    pass. spots: where each of the variables stands; () if one stands twice. nothing, unliked: what
     readers would like of variables, and of results, where they take them as they are.
     """
 
@@ -55,6 +55,7 @@ class Task:
                  "var_kinds", "way")
 
     table: Table
+    spots: tuple[int, ...]
 
     def __init__(self, layouts: Layouts, info: RuleInfo | None, kinds: tuple[int, ...],
                  homes: Held, places: tuple[int, ...], sums: tuple[frozenset[str], ...],
@@ -66,13 +67,13 @@ class Task:
         self.count = count = len(places)
         if places == _RANGE[:count]:
             self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
-            self.spots: tuple[int, ...] | None = places
+            self.spots = places
         else:
             first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
             self.read = read = tuple([first[p] for p in range(len(first))])
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
-            self.spots = read if len([p for p in places if p >= 0]) == len(read) else None
+            self.spots = read if len([p for p in places if p >= 0]) == len(read) else ()
         self.alone: tuple[Held, ...] = ()                      # each held as propagation has it
         self.nothing: tuple[Goal, ...] = ()
         for n in self.var_homes:

@@ -102,7 +102,9 @@ class Ways:
 
     def __init__(self, layouts: Layouts, info: RuleInfo) -> None:
         self.layouts, self.info = layouts, info
-        self.maps, self.plain, self.carried = {(): -1}, [], []
+        self.maps: dict[tuple, int] = {(): -1}
+        self.plain: list[tuple[int, ...] | None] = []
+        self.carried: list[int] = []
         m = 0
         for dims, plain, carried in zip(info.maps, info.plain, info.carried):  # noqa: B905 (speed)
             if dims not in self.maps:
@@ -110,7 +112,7 @@ class Ways:
                 m += 1
                 self.plain += (plain,)
                 own = 0
-                for f in carried:
+                for f in carried:                               # type: ignore[misc]
                     own |= 1 << f
                 self.carried += (own,)
         self.width = len(info.factors) + 1
@@ -128,7 +130,7 @@ class Ways:
         self.simple = info.simple and self.other == self.summed and not info.has_halos
         self.alike = (self.simple and not self.other and m < 2
                       and self.can_split == (1 << self.width - 1) - 1
-                      and not (self.plain and -1 in self.plain[0]))
+                      and not (m and -1 in (self.plain[0] or ())))
         self.parts: dict[tuple[int, int], Part] = {}
         self.ways: dict[tuple[Pair, ...], Way] = {}
         self.by_pick: dict[int, Way] = {}
