@@ -277,7 +277,7 @@ class Pattern:
             for split in dims:
                 for name in (split,) if split.__class__ is str else split:  # type: ignore
                     if name not in order:
-                        order[name] = len(order)
+                        order[name] = len(order)   # type: ignore[index]
         self._set(tuple([tuple([
             (order[split],) if split.__class__ is str else                   # type: ignore
             tuple([order[name] for name in split]) if split else () for split in dims])

@@ -167,7 +167,7 @@ def _check_block(block: ArrayType, whole: ArrayType, exact: bool) -> None:
 @functools.lru_cache(maxsize=16384)
 def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> None:
     """Axes exist and are used once; they divide. After tracing there is one mesh, or none."""
-    mesh = aval.sharding.mesh
+    mesh: AbstractMesh = aval.sharding.mesh  # type: ignore[assignment]
     if level is not Level.TRACED and mesh not in (program_mesh, empty_abstract_mesh):
         raise Violation(f"{aval.str_short(True)} is on the mesh {mesh}, and not on the program's, "
                         f"{program_mesh}", "mesh-mismatch")

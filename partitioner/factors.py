@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
 from ..ir.types import Entries, Shape
@@ -101,8 +102,8 @@ class _Structure:
                  sizes: tuple[int, ...], plain: bool) -> None:
         count = len(factors)
         self.count, self.operands = len(maps), operands
-        self.places, self.carried, self.plain, doubles = (
-            zip(*map(_tensor, maps), strict=True) if maps else ((), (), (), ()))
+        parts: Any = zip(*map(_tensor, maps), strict=True) if maps else ((), (), (), ())
+        self.places, self.carried, self.plain, doubles = parts
         self.simple = None not in self.plain
         twice = _NONE.union(*doubles)
         # in the results, no sharding flows along what is read at indices

@@ -1,7 +1,7 @@
 """Factor rules: how they are written, what they mean, and every way of writing one wrong."""
 import pytest
 
-from shardtrace.ir.rule import RuleError, make_rule
+from shardtrace.ir.rule import SUMMED, Pattern, RuleError, make_rule
 
 
 def test_a_matrix_product_has_three_factors():
@@ -35,6 +35,25 @@ def test_ellipsis_repeats_elementwise_and_scalars_carry_nothing():
 def test_a_dimension_of_size_one_that_is_broadcast_carries_no_factor():
     rule = make_rule("... -> ...", [(4, 1), (1, 8)], [(4, 8)])
     assert rule.operands == (((0,), ()), ((), (1,)))
+
+
+def test_a_pattern_is_a_rule_without_sizes():
+    product = Pattern([["i", "k"], ["k", "j"]], [["i", "j"]], {"k": SUMMED})
+    rule = product.rule(((4, 8), (8, 2)), ((4, 2),))
+    assert rule == make_rule("i k, k j -> i j | k:sum", [(4, 8), (8, 2)], [(4, 2)])
+    assert str(rule) == "i k, k j -> i j | k:sum"
+    other = product.rule(((2, 3), (3, 2)), ((2, 2),))
+    assert other.pattern is rule.pattern and [f.size for f in other.factors] == [2, 3, 2]
+    broadcast = product.rule(((4, 1), (8, 2)), ((4, 2),))
+    assert broadcast.operands == (((0,), ()), ((1,), (2,)))
+    assert broadcast.pattern is not product
+    reshape = Pattern([[("i", "j"), "k"]], [["i", ("j", "k")]])
+    assert reshape.rule(((8, 3),), ((2, 12),), {"i": 2, "j": 4, "k": 3}) == make_rule(
+        "(i j) k -> i (j k)", [(8, 3)], [(2, 12)], {"i": 2, "j": 4, "k": 3})
+    with pytest.raises(RuleError, match="size of factor 'j' is not known"):
+        reshape.rule(((8, 3),), ((2, 12),))
+    with pytest.raises(RuleError, match="does not fit shapes"):
+        product.rule(((4, 8), (8,)), ((4, 2),))
 
 
 def test_kinds_and_blocking():
