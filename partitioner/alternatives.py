@@ -80,9 +80,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
         if t.sharding.spec.reduced:
             return ()
     sets = op.linear_sets(len(types), types, eqn.params)
-    constant: tuple[bool, ...] = ()
-    if sets and op.name in _BY_CONSTANTS:
-        constant = _constants(eqn)
+    constant = _constants(eqn)
     return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 

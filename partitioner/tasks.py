@@ -80,7 +80,7 @@ class Task:
             self.alone += ((n,),)
             self.nothing += _AS_IT_IS
         self.results = homes[count:]
-        self.unliked = _AS_IT_IS if not pinned[1:] else ((),) * len(pinned)
+        self.unliked = ((),) * len(pinned)
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
         self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
         self.way: Way | None = None

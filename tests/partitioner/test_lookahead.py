@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from building import Build, auto, explicit
 
+import shardtrace as st
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.ops.sharding import reshard_p
 from shardtrace.ir.spec import PartitionSpec as P
@@ -139,6 +140,21 @@ def test_a_result_that_was_left_open_keeps_what_propagation_gave_it():
     x, w = b.arg(64, 64), b.arg(64, 64)
     done = run(b.program(b.dot(x, w)), [P(None, "x"), P("x")])
     assert done.out_specs == (P(None, None),)
+
+
+def test_a_call_without_results_takes_its_operands_as_typed():
+    def f(a, b):
+        c = a @ b
+        st.debug.print("{}", c)
+        return c.sum()
+    mesh = st.sharding.AbstractMesh((8,), ("x",))
+    args = [st.ShapeDtypeStruct((64, 64), F32, sharding=st.sharding.NamedSharding(mesh, spec))
+            for spec in (P(None, "x"), P("x"))]
+    with st.sharding.use_abstract_mesh(mesh):
+        program = st.jit(f).trace(*args).jaxpr
+    done = partition(program, mesh=mesh, in_shardings=[P(None, "x"), P("x")])
+    (call,) = [e for e in done.resharded.eqns if not e.outvars]
+    assert [a.aval.entries for a in call.invars] == [((), ())]
 
 
 def test_explicit_types_are_kept():
