@@ -57,7 +57,9 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         results.append(t)
     graph.move_constraints()
     solution = Solution(graph, results)
-    if any([_can_grow(layout, mesh) for layout in set(graph.layouts)]):
+    layouts = set(graph.layouts)
+    if any([any(layout.entries) for layout in layouts]) and any(
+            [_can_grow(layout, mesh) for layout in layouts]):
         ends = dict.fromkeys([t for t in (*map(graph.of, program.invars), *results) if t >= 0])
         _propagate(solution, ends)
     return solution
