@@ -178,7 +178,7 @@ def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayTyp
         entries = tensor_entries(dims, t.shape, info.factors, axes_of, size)
         if entries is None:
             return None
-        layouts += (entries,)
+        layouts.append(entries)
     needed = []
     for i, t in enumerate(types):
         want = typed(t, mesh, layouts[i], pending if i in together else _EMPTY)
@@ -191,7 +191,7 @@ def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayTyp
         elif t.shape or pending:
             if not t.mesh.empty and bytes_between(t, want):
                 return None
-        needed += (want,)
+        needed.append(want)
     return Passed(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
 
 

@@ -82,7 +82,7 @@ def _finished(mesh: AbstractMesh, shape: Shape, source: Layout, target: Layout
     summed = scattered = 1
     homes = {a: d for d, axes in enumerate(wanted) for a in axes}
     waiting: Sequence[str] = [a for a in finish if a not in placed]
-    if waiting[1:]:
+    if len(waiting) > 1:
         waiting = mesh.sort_axes(waiting)
     dims = range(len(shape)) if waiting else ()
     for a in waiting:

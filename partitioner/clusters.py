@@ -104,20 +104,20 @@ def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
     for c, content in enumerate(contents):
         for place, value in enumerate(content.values):
             if (c, place) not in read_at:
-                places += ((c, place),)
-                values += (value,)
+                places.append((c, place))
+                values.append(value)
     kept = tuple(places)
     living = [i for i, ends in enumerate(reading.ends) if not ends]
     for i in living:
         c, place = sources[i]
-        places += ((c, place) if c >= 0 else (READ, i),)       # type: ignore
-        values += (layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]],)
+        places.append((c, place) if c >= 0 else (READ, i))       # type: ignore
+        values.append(layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]])
     made = [k for k, unread in enumerate(reading.unread) if not unread]
     count = task.count
     for k in made:
-        places += ((MADE, k),)
-        values += (layouts.expected[task.kinds[count + k], task.homes[count + k],
-                                    reading.goals[k]],)
+        places.append((MADE, k))
+        values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
+                                    reading.goals[k]])
 
     found: dict[Row, tuple[int, tuple[int, ...], Option | None]] = {}
     outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
@@ -144,7 +144,7 @@ def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int
     """(price, row of each) of clusters taken together, the most promising first."""
     if not contents:
         return [(0, ())]
-    if not contents[1:]:
+    if len(contents) < 2:
         return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
     found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
     for content in contents:
@@ -166,7 +166,7 @@ def _aheads(values: Sequence[Expected], rows: Iterable[Row]) -> list[int]:
         ahead = 0
         for expected, held in zip(values, row):  # noqa: B905 (speed)
             ahead += expected[held]
-        aheads += (ahead,)
+        aheads.append(ahead)
     return aheads
 
 
@@ -175,7 +175,7 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
     """What goes on of these rows, and what all of them agree on."""
     ranked = _promising(layouts.gaps, values, found, effort)
     first = ranked[0]
-    if not ranked[1:]:
+    if len(ranked) < 2:
         _, parents, option = found[first]
         return Step(None, (), tuple(zip(places, first, strict=True)), (parents,), (option,))
     while True:
@@ -183,7 +183,7 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
         for c, held in enumerate(first):
             for row in ranked:
                 if row[c] != held:
-                    differ += (c,)
+                    differ.append(c)
                     break
         if not differ[_WIDEST:]:
             break
@@ -197,7 +197,7 @@ def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequen
     entries = [found[row] for row in ranked]
     least = entries[0][0]
     content = None
-    if ranked[1:]:
+    if len(ranked) > 1:
         content = _content(layouts, tuple(values), rows,
                            tuple([price - least for price, _, _ in entries]))
     return Step(content, tuple(places), agreed, tuple([parents for _, parents, _ in entries]),
@@ -220,7 +220,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
     Left out are rows that are as dear as it is to come to them from one that is taken.
     """
     rows = list(found)
-    if not rows[1:]:
+    if len(rows) < 2:
         return rows
     prices = [entry[0] for entry in found.values()]
     aheads = _aheads(values, rows)
@@ -232,8 +232,8 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
         dearest: list[int] = []
         for price, ahead in zip(prices, aheads, strict=True):
             mean, wrong = 4 * (price + ahead), doubt * (ahead if ahead > 0 else -ahead)
-            hoped += (mean - wrong,)
-            dearest += (mean + wrong,)
+            hoped.append(mean - wrong)
+            dearest.append(mean + wrong)
         least = min(dearest)
     chosen: list[int] = []
     dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
@@ -260,7 +260,7 @@ def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expe
                     dropped.add(i)
                     break
             else:
-                chosen += (i,)
+                chosen.append(i)
                 count -= 1
                 if not count:
                     break

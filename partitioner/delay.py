@@ -83,7 +83,7 @@ class Delay:
         for k, eqn in enumerate(self.program.eqns):
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
-                touched += ((k, eqn, None),)
+                touched.append((k, eqn, None))
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
                     form = x.aval
                     if x in earlier:
@@ -104,7 +104,7 @@ class Delay:
                 earlier[eqn.outvars[0]] = found.result
             else:
                 found = None
-            touched += ((k, eqn, found),)
+            touched.append((k, eqn, found))
 
     def _decide(self, ready: frozenset[Atom]) -> None:
         """Which values are finished later, from the last equation to the first."""

@@ -170,9 +170,9 @@ class _Propagation:
             between = {*node.tensors}
             between.discard(-1)
             for t in between:
-                neighbours[t] += (i,)
-            schedules += (_schedule(node, graph) if len(between) > 1 else _NOWHERE,)
-            numbers_of += (itemgetter(*node.tensors),)
+                neighbours[t].append(i)
+            schedules.append(_schedule(node, graph) if len(between) > 1 else _NOWHERE)
+            numbers_of.append(itemgetter(*node.tensors))
         here: dict[tuple, Known] = {}
         visits = 0
         for level in range(LEVELS):
@@ -221,7 +221,7 @@ class _Propagation:
                             other[j] = 1
                             if not mine[j]:
                                 mine[j] = 1
-                                touched += (j,)
+                                touched.append(j)
                     stack += touched[::-1]
         self.solution.steps += visits
         table = tables.table

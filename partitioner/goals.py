@@ -45,7 +45,7 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_
         for n, _ in goal:
             if n >= 0:
                 hint += (n,)
-        hints += (hint,)
+        hints.append(hint)
     places = task.places
     priced: list[tuple[int, dict[int, int]]] = []
     for option in task.table.suggested(hints, task.sums):
@@ -61,7 +61,7 @@ def _goals_before(layouts: Layouts, task: Task, after: tuple[Goal, ...], all_of_
                 price += prices[kind, made, home]
             elif made != home or goal:
                 price += ahead[made,]
-        priced += ((price, needs),)
+        priced.append((price, needs))
     priced.sort(key=itemgetter(0))
     least = priced[0][0]
     out = _waiting(layouts, task, after)

@@ -84,9 +84,9 @@ class Graph:
             starts[aval, manual] = self.start(aval, manual)
         layout, pending, axes = starts[aval, manual]
         t = len(uses)
-        self.layouts += (layout,)
-        self.pending += (pending,)
-        uses += (0,)
+        self.layouts.append(layout)
+        self.pending.append(pending)
+        uses.append(0)
         if axes:
             self.roots[t] = dict.fromkeys(axes, Root("its type", location))
         return t
@@ -163,16 +163,16 @@ class Graph:
                 if atom in index:
                     t = index[atom]  # type: ignore[index]
                     uses[t] += 1
-                    tensors += (t,)
+                    tensors.append(t)
                 else:
-                    tensors += (-1,)
+                    tensors.append(-1)
             for var in eqn.outvars:
                 if var.aval.shape:
                     if var not in index:
                         index[var] = self.tensor(var.aval, manual, eqn.location)
-                    tensors += (index[var],)
+                    tensors.append(index[var])
                 else:
-                    tensors += (-1,)
+                    tensors.append(-1)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
             else:

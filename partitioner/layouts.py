@@ -170,8 +170,8 @@ class Layouts:
                         gain = -there
                     if gain < back or all_of_them:
                         gain = gain if gain < back else back
-                        ranked += ((gain + there, n, gain),)
-            if ranked[1:]:
+                        ranked.append((gain + there, n, gain))
+            if len(ranked) > 1:
                 ranked.sort()
             share = share_of(first) + share_of(second)
             self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
@@ -205,7 +205,7 @@ class _Numbers(_Answers[Layout, int]):
                 n = len(table)
                 if layout[1]:
                     layouts.waiting.add(n)
-                table += (layout,)
+                table.append(layout)
                 self[layout] = n
         return self[layout]
 
@@ -289,7 +289,7 @@ class Moves(_Answers[int, tuple[int, Held]]):
         held, kind, prices = self.held, self.kind, self.layouts.prices
         if need in held:
             found = 0, held
-        elif held[1:]:
+        elif len(held) != 1:
             found = (min([prices[kind, n, need] for n in held]),
                      with_layout(held, need) if held[HELD - 1:] else (*held, need))
         else:
@@ -331,7 +331,7 @@ class Expected(_Answers[Held, int]):
         self.kind, self.home, self.goal = kind, home, goal
 
     def __missing__(self, held: Held) -> int:
-        if held[1:]:
+        if len(held) != 1:
             found = 0
             if self.goal or self.home not in held:
                 found = self[held[:1]]

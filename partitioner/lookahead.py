@@ -95,12 +95,12 @@ def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
         if own.__class__ is Task:
             if own.read is not None:                                            # type: ignore
                 invars = tuple([invars[i] for i in own.read])                   # type: ignore
-            parts += ((own, invars, made),)                                     # type: ignore
+            parts.append((own, invars, made))                                     # type: ignore
         else:
             for task, operands, results in own:                                 # type: ignore
                 read = operands if task.read is None else [operands[i] for i in task.read]
-                parts += ((task, tuple([invars[i] for i in read]),              # type: ignore
-                           tuple([made[k] for k in results])),)
+                parts.append((task, tuple([invars[i] for i in read]),              # type: ignore
+                           tuple([made[k] for k in results])))
     return parts
 
 
@@ -166,7 +166,7 @@ class Planner:
             if goals:
                 for v in made:
                     if v in goals:
-                        if made[1:]:
+                        if len(made) > 1:
                             after = _goals_of(goals, made)
                             liked = likes(after)
                         else:
@@ -195,7 +195,7 @@ class Planner:
                                             every)
                 else:
                     mine = goals[v] = []
-                mine += ((k, goal),)
+                mine.append((k, goal))
 
     # -- forward: clusters -----------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Planner:
             if goals:
                 for v in made:
                     if v in goals:
-                        if made[1:]:
+                        if len(made) > 1:
                             wanted = _goals_of(goals, made)
                             calm = calm and not likes(wanted)
                         else:
@@ -272,7 +272,7 @@ class Planner:
         found = outcomes(self.layouts, task, wanted or task.unliked,
                          self._repeats(read) if self.repeats else (),
                          tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
-        return None if found[1:] else found[0]
+        return found[0] if len(found) == 1 else None
 
     def _step(self, k: int, wanted: tuple[Goal, ...]) -> None:
         task, read, made = self.parts[k]
@@ -287,7 +287,7 @@ class Planner:
                 cluster, place = clusters[v]
                 del clusters[v]
                 if cluster not in joined:
-                    joined += (cluster,)
+                    joined.append(cluster)
                 sources += ((joined.index(cluster), place),)
             elif v in base:
                 sources += ((READ, base[v]),)

@@ -102,7 +102,7 @@ class Table:
                 options[key] = (self._priced if simple else self._looked_at)(*key)
             option = options[key]
             if option is not None:
-                found += (option,)
+                found.append(option)
         self.found[by_orders] = found
         return found
 

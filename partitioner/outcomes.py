@@ -136,7 +136,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 if row not in out or price < out[row][1]:
                     out[row] = price + rest, price, option, row
         ranked = [*out.values()]
-        if ranked[1:]:
+        if len(ranked) > 1:
             ranked.sort(key=itemgetter(0))
             _, price, option, (now, results) = ranked[0]
             if not (now != held or price > option.price or option.received or option.pending):
@@ -146,9 +146,9 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 for other in others:
                     for n, m, more in zip(other[3][1], results, self.wanted):  # noqa: B905 (speed)
                         if n != m and n in more:
-                            ranked += (other,)
+                            ranked.append(other)
                             break
-            if ranked[1:]:
+            if len(ranked) > 1:
                 ranked = self._undominated(ranked)
         return tuple([(price, option, now, results)
                       for _, price, option, (now, results) in ranked])
@@ -184,7 +184,7 @@ class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):
                 if left >= 0:
                     break
             else:
-                out += (o,)
+                out.append(o)
                 room -= 1
                 if not room:
                     break

@@ -14,7 +14,7 @@ _MOST = 8
 
 def joined(reasons: Sequence[str]) -> str:
     """One text for a reshard that exists for several reasons."""
-    if reasons and not reasons[1:] and "; " not in reasons[0]:
+    if reasons and len(reasons) < 2 and "; " not in reasons[0]:
         return reasons[0]
     parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
     shown = parts[:_MOST]

@@ -164,7 +164,8 @@ def _at_once(mesh: AbstractMesh, source: Entries, target: Entries, source_pendin
         if want == have + more and more:
             if not finish:
                 return [Move("all_slice", more, d)]
-            return [Move("reduce_scatter", more, d)] if finish == {*more} and not more[1:] else None
+            alone = len(more) == 1 and finish == {*more}
+            return [Move("reduce_scatter", more, d)] if alone else None
         if have == want + less and not finish:
             return [Move("all_gather", less, d)]
     elif len(differ) == 2 and not finish:

@@ -87,7 +87,7 @@ class _Chooser:
                         if a in env:
                             same = False
                 if same:
-                    eqns += (eqn,)
+                    eqns.append(eqn)
                 else:
                     self.chosen(eqn, members,
                                 taken if taken.__class__ is Choice else taken.choice)  # type: ignore
@@ -173,7 +173,7 @@ class _Chooser:
                         now = self.bring(atom, (layout, sums), eqn.location,    # type: ignore
                                          self.reason(eqn, info, i, choice, now))
                 atom = now
-            operands += (atom,)
+            operands.append(atom)
         results: list[Var] = []
         after: list[tuple[Var, Var]] = []
         pending = choice.pending
@@ -185,10 +185,10 @@ class _Chooser:
                 self.produced[result] = self.cause(eqn, info, choice, k, operands)
                 if pinned[k]:
                     after.append((var, result))
-            results += (result,)
+            results.append(result)
         if operands != list(eqn.invars) or results != list(eqn.outvars):
             eqn = eqn.replace(invars=operands, outvars=results)
-        self.eqns += (eqn,)
+        self.eqns.append(eqn)
         for var, result in after:
             location, reason = self.produced[result]
             self.forms(var)
@@ -206,7 +206,7 @@ class _Chooser:
             if sums:
                 own = own - sums
                 if a in self.produced:
-                    before += (self.produced[a],)                       # type: ignore[index]
+                    before.append(self.produced[a])                       # type: ignore[index]
         own = own or not before
         if not before and not choice.pending:
             asked = self.asked_at(eqn.outvars[k])

@@ -70,7 +70,7 @@ def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_
                 if held is None:
                     held = axes
                 elif axes != held:
-                    differing += (f,)
+                    differing.append(f)
                     break
         if not differing:
             return ()

@@ -211,7 +211,7 @@ class Tasks:
             free = origins.are_free(eqn.outvars)
         types = eqn.known_types or eqn.types
         places = _FIRST
-        if invars[1:] or not invars or invars[0].__class__ is Literal:
+        if len(invars) > 1 or not invars or invars[0].__class__ is Literal:
             places = self._places(invars)
         key = op if op.subprograms else eqn.use.identity, types, places, free
         memo = self.layouts.memo
@@ -261,8 +261,8 @@ class Tasks:
             pinned, linear = (True,) * len(free), ()
         else:
             pinned, linear = tuple([not f for f in free]), sums_through(eqn)
-        groups = groups_of(rule) if free[1:] and not waiting else ()
-        if not groups[1:]:
+        groups = groups_of(rule) if len(free) > 1 and not waiting else ()
+        if len(groups) < 2:
             return self._task(rule_info(rule), types, places, sums, linear, pinned,
                               operands if op.effect else ())
         return tuple([Member(self._task(

@@ -110,11 +110,11 @@ class Ways:
             if dims not in self.maps:
                 self.maps[dims] = m
                 m += 1
-                self.plain += (plain,)
+                self.plain.append(plain)
                 own = 0
                 for f in carried:                               # type: ignore[misc]
                     own |= 1 << f
-                self.carried += (own,)
+                self.carried.append(own)
         self.width = len(info.factors) + 1
         self.can_split = self.other = self.passing = self.summed = 0
         for f, ok in enumerate(info.split_ok):
@@ -191,7 +191,7 @@ class Ways:
 
     def give(self, met: _Met, m: int, held: Held) -> _Given:
         """What these layouts of a tensor with this map give; noted in `met`."""
-        if held[1:]:
+        if len(held) != 1:
             has = lacks = 0
             together: tuple[Pair, ...] = ()
             for n in held:
@@ -258,7 +258,7 @@ class Ways:
                     factors |= self.passing
                     none = 1
                 factors &= self.can_split
-                choices += ((place * width, factors, bool(none or not factors)),)
+                choices.append((place * width, factors, bool(none or not factors)))
         if width ** len(choices) > _MOST_CANDIDATES:
             choices = self._fewer(choices)
         picks, first, seen, shared = [0], False, 0, 0
@@ -268,10 +268,10 @@ class Ways:
                 rest = factors
                 while rest:
                     least = rest & -rest
-                    more += (pick | least << place,)
+                    more.append(pick | least << place)
                     rest ^= least
                 if none:
-                    more += (pick,)
+                    more.append(pick)
             picks = more
             first = first or not none
             shared |= seen & factors
