@@ -121,7 +121,7 @@ class _Structure:
             self.flowing = self.passing = tuple(range(count))
         else:
             self._with_kinds(operands, factors, sizes, twice)
-        self.kind = self._kind(maps, operands, factors, sizes)
+        self.kind = self._kind(maps, operands, factors)
 
     def _with_kinds(self, operands: int, factors: tuple[Factor, ...], sizes: tuple[int, ...],
                     twice: frozenset[int]) -> None:
@@ -147,14 +147,12 @@ class _Structure:
                 if len({t for t, _, _ in self.spots[f] if t < operands}) > 1:
                     self.is_product = True
 
-    def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...],
-              sizes: tuple[int, ...]) -> str:
-        carried = self.carried
-        if 1 in sizes:
-            real = frozenset([f for f, size in enumerate(sizes) if size != 1])
+    def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...]) -> str:
+        """What reaches to neighbours is left out: a window slides along what stays where it is."""
+        carried, real = self.carried, frozenset(range(len(factors)))
+        if self.has_halos:
+            real = frozenset([f for f in real if factors[f].reach <= 0])
             carried = [c & real for c in carried]
-        else:
-            real = frozenset(range(len(sizes)))
         if self.has_other_kinds and any([factors[f].kind != PASS for f in real]):
             return "other"
         for c, dims in zip(carried, maps, strict=True):

@@ -9,7 +9,6 @@ Where a limit is exceeded: `python -m cProfile -s tottime` on the program of the
 function is called oftener than before. If the calls are needed, raise the limit to the new count
 and a tenth, in a change that says what is bought with them.
 """
-import functools
 import sys
 
 import numpy as np
@@ -101,7 +100,7 @@ def test_an_equation_takes_few_calls_to_partition_and_plan(program, sizes, kind,
     assert found <= limit, f"{found:.1f} calls an equation; the first lines of this file say on"
 
 
-EVALUATED = ((rule, "_build"), (fixed_point._Propagation, "step"), (verify, "_check_types"),
+EVALUATED = ((rule.Pattern, "rule"), (fixed_point._Propagation, "step"), (verify, "check_use"),
              (levels, "_given"), (localize, "_recipe"), (decisions, "_decide"))
 
 
@@ -116,8 +115,6 @@ def evaluations(monkeypatch):
             found[_name] = found.get(_name, 0) + 1
             return _old(*args)
 
-        if name == "_build":                 # remembers by itself
-            counting = functools.lru_cache(None)(counting)
         monkeypatch.setattr(owner, name, counting)
     return found
 
@@ -131,7 +128,7 @@ def test_evaluations_do_not_grow_with_equations_of_the_same_kinds(evaluations, p
         compiled(program(mesh_of((2, 4)), layers))
         counts.append(dict(evaluations))
     short, long = counts
-    assert set(short) >= {"step", "_check_types", "_given", "_recipe", "_decide"}
+    assert set(short) >= {"step", "check_use", "_given", "_recipe", "_decide"}
     for name in long:
         assert long[name] <= short[name] + 2, name
 
@@ -148,7 +145,7 @@ def test_evaluations_are_forgotten_with_the_caches(evaluations):
     st.clear_caches()
     evaluations.clear()
     compiled(chain(mesh_of((2, 4)), 3))
-    assert evaluations["_check_types"] > 3
+    assert evaluations["check_use"] > 3
     assert evaluations["step"] > 3
 
 
