@@ -71,6 +71,8 @@ def gaps(collectives: Sequence[ExplainedCollective]) -> list[Gap]:
 
 def operation_bound(eqn: Equation, group: Sequence[ExplainedCollective]) -> int | None:
     """Least bytes for a running operation along a dimension that was split: a slice an operand."""
+    if eqn.op.subprograms:              # a loop or branches whose operands move
+        return None
     info = info_of(eqn)
     along = [f for f, factor in enumerate(info.factors) if factor.kind == SCAN]
     if not along:

@@ -253,3 +253,22 @@ def test_trials_leave_no_dumps_and_warn_of_nothing(tmp_path, recwarn):
         assert found.collectives[0].suggestions
         assert written and len(list(tmp_path.iterdir())) == written
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("run", [
+    lambda a, b: st.lax.fori_loop(0, 5, lambda i, c: c + b * i, a),
+    lambda a, b: st.lax.scan(lambda c, x: (jnp.tanh(c) * x, c.sum()), a, b),
+    lambda a, b: st.lax.cond(a.sum() > 0, lambda: a + b, lambda: a - b),
+    lambda a, b: st.lax.while_loop(lambda c: c.sum() < 3, lambda c: c + jnp.abs(b), a)])
+def test_operands_that_loops_and_branches_have_moved(run):
+    """What moves belongs to the loop or the branches, for which no least number of bytes is known
+    but that of the move."""
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+    rows = NamedSharding(mesh, P("x"))
+    args = [np.ones((8, 8), np.float32)] * 2
+    with st.set_mesh(mesh):
+        found = st.jit(run, in_shardings=(rows, rows)).lower(*args).explain()
+    assert found.collectives
+    for gap in found.gaps():
+        assert 0 <= gap.lower_bound <= gap.received_bytes
+    assert gap.source.text() in str(found)
