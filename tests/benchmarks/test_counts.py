@@ -129,7 +129,7 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
     assert found[2] <= 1170 + cleared * equations, f"{found} calls for {equations} equations"
 
 
-@pytest.mark.parametrize(("name", "per_equation"), [("a step", 330), ("a block", 68)])
+@pytest.mark.parametrize(("name", "per_equation"), [("a step", 440), ("a block", 88)])
 def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: float) -> None:
     """Where nobody says how values are laid out, and nothing is known of such equations yet."""
     make, arguments = SMALL[name]
