@@ -46,15 +46,23 @@ def agree(info: RuleInfo, layouts: Sequence[Layout | None]) -> bool:
                     if axes:
                         return False
         return True
-    for f in info.flowing:
+    return not _differing(info, layouts, info.flowing)
+
+
+def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequence[int]
+               ) -> list[int]:
+    """The factors of which not all tensors say the same; in them all, factors are dimensions."""
+    found = []
+    for f in factors:
         held: Axes | None = None
         for t, d, _ in info.spots[f]:
             axes = layouts[t].entries[d]  # type: ignore[union-attr]
             if held is None:
                 held = axes
             elif axes != held:
-                return False
-    return True
+                found.append(f)
+                break
+    return found
 
 
 def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
@@ -62,19 +70,9 @@ def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_
     """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
     factors = info.passing if pass_only else info.flowing
     if info.simple:
-        differing = []
-        for f in factors:
-            held: Axes | None = None
-            for t, d, _ in info.spots[f]:
-                axes = layouts[t].entries[d]  # type: ignore[union-attr]
-                if held is None:
-                    held = axes
-                elif axes != held:
-                    differing.append(f)
-                    break
-        if not differing:
+        factors = _differing(info, layouts, factors)
+        if not factors:
             return ()
-        factors = differing
         found = _undisputed(info, layouts, direction, factors, aggressive, size)
         if found is not None:
             return found

@@ -24,7 +24,6 @@ from .prices import parts_of
 from .ways import Way, ways_of
 
 _EMPTY: frozenset[str] = frozenset()
-_AS_IT_IS: tuple[Goal, ...] = ((),)
 _RANGE = tuple(range(64))
 _FIRST = (0,)
 
@@ -74,11 +73,8 @@ class Task:
             self.var_kinds = tuple([kinds[i] for i in read])
             self.var_homes = tuple([homes[i] for i in read])
             self.spots = read if len([p for p in places if p >= 0]) == len(read) else ()
-        self.alone: tuple[Held, ...] = ()                      # each held as propagation has it
-        self.nothing: tuple[Goal, ...] = ()
-        for n in self.var_homes:
-            self.alone += ((n,),)
-            self.nothing += _AS_IT_IS
+        self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.nothing: tuple[Goal, ...] = ((),) * len(self.var_homes)
         self.results = homes[count:]
         self.unliked = ((),) * len(pinned)
         self.outcomes: dict[tuple, Any] = {}                   # see outcomes.py
@@ -276,11 +272,7 @@ class Tasks:
               pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Task:
         """taken: the types that operands are taken in in any case."""
         memo, kinds_of, homes_of = self.layouts.memo, self.layouts.kinds_of, self.layouts.homes
-        kinds: tuple[int, ...] = ()
-        homes: Held = ()
-        for t in types:
-            kinds += (kinds_of[t],)
-            homes += (homes_of[t],)
+        kinds, homes = tuple([kinds_of[t] for t in types]), tuple([homes_of[t] for t in types])
         needs: Held = ()
         if taken:
             needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
