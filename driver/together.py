@@ -29,7 +29,7 @@ from ..runtime.coordinator import (
     Slot,
     processes_of,
 )
-from ..runtime.folding import every_equation
+from ..runtime.flatten import every_equation
 from ..runtime.storage import LocalBlocks, Storage, Stored
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..ir.program import Atom, Equation, Literal, Var
-from .axes import MeshAtoms
-from .folding import collective_atoms
+from .axes import MeshAtoms, collective_atoms
 
 
 def axes_of_one(eqn: Equation, maker: Callable[[Atom], Equation | None], atoms: MeshAtoms

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.mesh import BaseMesh
+from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 
 
@@ -113,3 +114,11 @@ def coordinate_arrays(mesh: BaseMesh) -> dict[str, np.ndarray]:
 def axis_names(names: Any) -> tuple[str, ...]:
     """An `axis_name` param as a tuple of names."""
     return tuple(names) if isinstance(names, (tuple, list)) else (names,)
+
+
+def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
+    """The atoms along which a collective exchanges, in the order that numbers its group."""
+    if eqn.op.name == "axis_index":
+        return atoms.of_all(axis_names(eqn.params["axis_name"]))
+    assert eqn.op.collective is not None
+    return atoms.of_all(axis_names(eqn.op.collective.axes(eqn.params)))

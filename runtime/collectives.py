@@ -19,7 +19,8 @@ from ..ir.ops.lead import empty_like
 from ..ir.ops.rows_exchange import SLAB, slabs
 from ..ir.pool import empty
 from ..ir.program import Equation
-from .folding import EXTREMES, GATHERS, SCATTERS, SUMS, collective_atoms
+from .axes import collective_atoms
+from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
 from .layout import Layout, array_shape, rearrangement
 from .numerics import as_declared, widened
 from .permuted import Moves, Permuted

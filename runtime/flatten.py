@@ -1,7 +1,7 @@
 """A program without calls: equations of called programs stand where the call stood."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..ir.program import Atom, Equation, Literal, Program, Var
@@ -15,16 +15,18 @@ class FlatProgram:
     """invars and results of the program, all its equations in order, and all its constants.
 
     ops: of its equations. combines: whether any is a collective. (Programs that equations hold are
-    not looked into.)
+    not looked into.) exchanges: the collectives that the program was written with, if others
+    are executed for them.
     """
 
-    __slots__ = ("combines", "consts", "eqns", "invars", "ops", "outvars", "program")
+    __slots__ = ("combines", "consts", "eqns", "exchanges", "invars", "ops", "outvars", "program")
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.invars = program.invars
         self.consts: list[tuple[Var, Any]] = []
         self.eqns: list[Equation] = []
+        self.exchanges: list[Equation] | None = None
         if any(op.name in CALLS for op in program.ops):
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
         else:
@@ -55,3 +57,13 @@ class FlatProgram:
             at.update(zip(eqn.outvars, out, strict=True))
             self.eqns.append(Equation(eqn.op, operands, out, eqn.params, eqn.location, eqn.reason))
         return [resolve(a) for a in program.outvars]
+
+
+def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
+    """The equations, and those of the programs that they hold."""
+    for eqn in eqns:
+        yield eqn
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for program in held if isinstance(held, tuple) else (held,):
+                yield from every_equation(program.eqns)

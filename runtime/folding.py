@@ -15,13 +15,14 @@ contains the collective: where it was forgotten, devices keep their own wrong va
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
-from .axes import MeshAtoms, axis_names
+from .axes import MeshAtoms, collective_atoms
+from .flatten import every_equation
 from .lean import lean_program
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
@@ -33,24 +34,6 @@ OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
 _NO_FOLDS: Folds = {}
-
-
-def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
-    """The atoms along which a collective exchanges, in the order that numbers its group."""
-    if eqn.op.name == "axis_index":
-        return atoms.of_all(axis_names(eqn.params["axis_name"]))
-    assert eqn.op.collective is not None
-    return atoms.of_all(axis_names(eqn.op.collective.axes(eqn.params)))
-
-
-def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
-    """The equations, and those of the programs that they hold."""
-    for eqn in eqns:
-        yield eqn
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            for program in held if isinstance(held, tuple) else (held,):
-                yield from every_equation(program.eqns)
 
 
 def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms: MeshAtoms

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..ir.program import Equation, Program
 from .calls import Call
-from .folding import every_equation
+from .flatten import every_equation
 from .layout import Atoms, Layout
 from .lean import lean_program
 from .masks import MASK, guard

@@ -13,8 +13,7 @@ from typing import Any
 from ..ir.ops.joining import concatenate_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.row_exchange import joined, plain
-from .axes import MeshAtoms
-from .folding import collective_atoms
+from .axes import MeshAtoms, collective_atoms
 from .workspace import Workspace
 
 Atoms = tuple[str, ...]

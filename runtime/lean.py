@@ -13,6 +13,7 @@ from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
 from .late import late, without
 from .lean_scans import lean_scans
+from .rings import raise_rings
 
 
 def lean_program(program: Program) -> FlatProgram:
@@ -20,6 +21,7 @@ def lean_program(program: Program) -> FlatProgram:
     found = program.memo.get("flat")
     if found is None:
         found = program.memo["flat"] = FlatProgram(program)
+        raise_rings(found, lean_program)
         lean_scans(found)
         _lean_peak(found)
     return found

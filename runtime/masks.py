@@ -15,9 +15,8 @@ import numpy as np
 from ..ir.diagnostic import Label, error
 from ..ir.program import Equation
 from ..ir.types import array_type
-from .axes import MeshAtoms
-from .flatten import FlatProgram
-from .folding import collective_atoms, every_equation
+from .axes import MeshAtoms, collective_atoms
+from .flatten import FlatProgram, every_equation
 from .layout import Atoms, Layout
 
 Arrays = list[Any]
@@ -32,7 +31,7 @@ def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation 
     if not mask or predicate is None:
         return None
     found: list[tuple[Equation, np.ndarray]] = []
-    for eqn in flat.eqns:
+    for eqn in flat.exchanges or flat.eqns:
         if eqn.op.collective is not None and eqn.op.name not in _OWN:
             group = collective_atoms(eqn, atoms)
             if not set(group).isdisjoint(mask):

@@ -24,7 +24,7 @@ from ..ir.collective_kinds import Use, each_collective, equation_kind, received_
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.program import Equation, Program
-from .folding import every_equation
+from .flatten import every_equation
 from .measure import stored_values
 from .perdevice import PerDeviceRun
 from .plan import TIMED
@@ -148,16 +148,18 @@ class Profile:
         if program is not None:
             written = {id(e): e for e in every_equation(program.eqns) if id(e) in equations}
             equations = {**written, **equations}
-        self.rows = tuple(self._row(eqn, recorder, uses.get(key))
+        self.rows = tuple(self._row(eqn, recorder, uses.get(key),
+                                    "" if program and key not in uses else None)
                           for key, eqn in equations.items())
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
-    def _row(self, eqn: Equation, recorder: Recorder, use: Use | None) -> Row:
+    def _row(self, eqn: Equation, recorder: Recorder, use: Use | None, kind: str | None) -> Row:
+        """kind: of an equation that is no exchange of the program, though its op may be one."""
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if use is not None and not use.conditional:
             runs = max(runs, use.count)
-        kind = equation_kind(eqn) or ""
+        kind = equation_kind(eqn) or "" if kind is None else kind
         aval = eqn.outvars[0].aval if eqn.outvars else None
         name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
         by_device = self._devices.get(key)

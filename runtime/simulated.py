@@ -25,10 +25,10 @@ from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
 from . import callbacks, collectives, control, inplace, joined, summed
 from .alone import makers
-from .axes import MeshAtoms, axis_names
+from .axes import MeshAtoms, axis_names, collective_atoms
 from .decisions import decide, local_rule
-from .flatten import FlatProgram
-from .folding import Folds, collective_atoms, every_equation, folds, linear_set, variation
+from .flatten import FlatProgram, every_equation
+from .folding import Folds, folds, linear_set, variation
 from .inner import Inner
 from .layout import Layout, Shape, array_shape, whole
 from .lean import lean_program

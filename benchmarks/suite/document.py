@@ -56,6 +56,8 @@ SOURCES = """\
   lines do, which alone makes them up to twice as fast to write.
 - **Blocks that change places are read where they were.** A `ppermute` whose result elementwise
   work reads copies nothing: that work takes its rows from other places.
+- **Rings are executed as what they amount to.** Products whose operands or sums go from neighbour
+  to neighbour, in a loop or step by step, are one product and one collective.
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.

@@ -1,0 +1,128 @@
+"""Rings that are written by hand, executed as the collectives that they amount to.
+
+In a ring, blocks go from neighbour to neighbour, and each device computes with what it just has: a
+product while the next block is on its way, say. What such a program computes is an `all_gather` and
+a product, a product and a `reduce_scatter`, or a `psum`, in as many pieces as there are devices.
+Hardware overlaps the pieces; where devices are simulated nothing does, and many small products cost
+two to three times one large one. So a program is followed (runtime/followed.py), and a value to
+which every device of the group contributes once is computed by the collective. What nobody reads
+then is left out.
+
+The executor does this to the programs that it plans; types, costs and the per-device executor keep
+to what was written. Results are the same numbers, but that sums are taken in another order, as a
+`psum` may. Sums of floats of less than four bytes are left as they are: there one would see it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..ir.ops.collective import ppermute_p
+from ..ir.program import Equation, Program, Var
+from .flatten import FlatProgram, every_equation
+from .followed import Follower, Moved, Put, Sent, Sum, Values
+from .raised import Raised
+
+# What is replaced of what loops give, and of what other equations give.
+_OF_LOOPS = frozenset({Sum, Sent, Put, Moved, Var})
+_OF_OTHERS = frozenset({Sum, Sent, Put})
+
+
+def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> None:
+    """Replace the rings of a program by collectives, where that is less work.
+
+    inside: gives the programs of loops without calls.
+    """
+    if ppermute_p not in flat.ops and not any([
+            e.op.name == "scan" and any([x.op is ppermute_p for x in e.params["jaxpr"].eqns])
+            for e in flat.eqns]):
+        return
+    group = _group(flat)
+    if group is None:
+        return
+    reads = set(flat.outvars).union(*[e.invars for e in flat.eqns])
+    follower = Follower(*group, reads, inside)
+    at: Values = {}
+    follower.follow(flat.eqns, at, False)
+    raised: dict[Var, list[Equation]] = {}
+    for eqn, out in _ends(flat, at):
+        new = Raised(follower, eqn)
+        if new.compute(out, at[out]):
+            raised[out] = new.eqns
+    if not raised:
+        return
+    written, work = flat.eqns, _work(flat.eqns)
+    for part in (raised, *[{v: e} for v, e in raised.items()]):
+        eqns = _replaced(flat, part)
+        less = _work(eqns)
+        if less < work:
+            flat.eqns, work = eqns, less
+            if part is raised:
+                break
+    if flat.eqns is not written:
+        gone = [e for e in set(written).difference(flat.eqns) if e.op.subprograms]
+        flat.exchanges = [e for e in (*written, *every_equation(gone))
+                          if e.op.collective is not None]
+        flat.ops = {eqn.op for eqn in flat.eqns}
+        flat.combines = any([op.collective is not None for op in flat.ops])
+
+
+def _group(flat: FlatProgram) -> tuple[tuple[str, ...], int] | None:
+    """The axes along which the first ring goes, and the number of devices along them."""
+    axes = next(e.params["axis_name"] for e in every_equation(flat.eqns) if e.op is ppermute_p)
+    sizes = flat.program.mesh.shape
+    if not all([a in sizes for a in axes]):
+        return None
+    count = 1
+    for a in axes:
+        count *= sizes[a]
+    return (axes, count) if count > 1 else None
+
+
+def _ends(flat: FlatProgram, at: Values) -> list[tuple[Equation, Var]]:
+    """Values that are followed, and read by what is not, with the equations that give them."""
+    found = []
+    wanted = set(flat.outvars).union(*[e.invars for e in flat.eqns
+                                       if any([v not in at for v in e.outvars])])
+    for eqn in flat.eqns:
+        kinds = _OF_LOOPS if eqn.op.name == "scan" else _OF_OTHERS
+        found += [(eqn, v) for v in eqn.outvars if type(at.get(v)) in kinds and v in wanted]
+    return found
+
+
+def _replaced(flat: FlatProgram, raised: Mapping[Var, Sequence[Equation]]) -> list[Equation]:
+    """The equations of the program with these values computed otherwise, and what that needs."""
+    eqns: list[Equation] = []
+    for eqn in flat.eqns:
+        new = [v for v in eqn.outvars if v in raised]
+        if new:
+            eqns.append(eqn.on(eqn.invars, [Var(v.aval) if v in raised else v
+                                            for v in eqn.outvars]))
+            for v in new:
+                eqns += raised[v]
+        else:
+            eqns.append(eqn)
+    needed = set(flat.outvars)
+    kept = []
+    for eqn in reversed(eqns):
+        if not needed.isdisjoint(eqn.outvars) or eqn.effects:
+            kept.append(eqn)
+            needed.update(eqn.invars)
+    kept.reverse()
+    return kept
+
+
+def _work(eqns: Iterable[Equation]) -> int:
+    """Multiplications, and elements written, by all equations."""
+    total = 0
+    for eqn in eqns:
+        if eqn.op.name == "scan":
+            total += eqn.params["length"] * _work(eqn.params["jaxpr"].eqns)
+            continue
+        size = sum([v.aval.size for v in eqn.outvars])
+        total += size
+        if eqn.op.name == "dot_general":
+            contracted = eqn.params["dimension_numbers"][0][0]
+            for d in contracted:
+                size *= eqn.invars[0].aval.shape[d]
+            total += size
+    return total
