@@ -82,6 +82,22 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
         """Is it an array that is computed here, read once, and nobody else's?"""
         return s not in given and s in makers and reads[s] == 1 and _fresh(makers[s])
 
+    def is_last(i: int, x: int) -> bool:
+        """Has all that reads x, but the call at i, been done before, and left no view of it?"""
+        if reads[x] == 1:
+            return True
+        if calls[i].inputs.count(x) > 1:
+            return False
+        left = {x}
+        for k, call in enumerate(calls):
+            if k == i or left.isdisjoint(call.inputs):
+                continue
+            if k > i or not given.keys().isdisjoint(call.outputs) and not _fresh(call):
+                return False
+            if not _fresh(call):
+                left.update(call.outputs)
+        return True
+
     for i, call in enumerate(calls):
         if kinds[i]:
             dying = [k for k, s in enumerate(call.inputs) if is_own(s)]
@@ -96,8 +112,8 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[
             function, x, inputs = changed
             mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
                 _fresh(c) for c in calls if call.outputs[0] in c.inputs)
-            if reads[x] == 1 and x not in given and (
-                    mine or (hasattr(call.function, "over") and is_own(x))):
+            if x not in given and (mine and is_last(i, x) or hasattr(
+                    call.function, "over") and is_own(x)):
                 out[i] = call._replace(function=function, inputs=inputs, kernel=None,
                                        changes=True)
                 if x in owned:
@@ -123,8 +139,8 @@ def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
 
 def _fresh(call: Call) -> bool:
     """Are the results arrays of their own, of which no other value is a view?"""
-    if isinstance(call.function, Blocked) or hasattr(call.function, "over") or hasattr(
-            call.function, "into"):
+    if call.changes or isinstance(call.function, Blocked) or hasattr(
+            call.function, "over") or hasattr(call.function, "into"):
         return True
     recording = None if call.kernel is None else call.kernel.recording
     return recording is not None and _computes(recording)

@@ -13,6 +13,7 @@ from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
 from .late import late, without
 from .lean_scans import lean_scans
+from .part_updates import choose_parts
 from .rings import raise_rings
 
 
@@ -22,6 +23,7 @@ def lean_program(program: Program) -> FlatProgram:
     if found is None:
         found = program.memo["flat"] = FlatProgram(program)
         raise_rings(found, lean_program)
+        choose_parts(found)
         lean_scans(found)
         _lean_peak(found)
     return found

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..ir.ops.collective import ppermute_p
 from ..ir.program import Equation, Program, Var
-from .flatten import FlatProgram, every_equation
+from .flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values
 from .raised import Raised
 
@@ -33,8 +33,8 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
     inside: gives the programs of loops without calls.
     """
     if ppermute_p not in flat.ops and not any([
-            e.op.name == "scan" and any([x.op is ppermute_p for x in e.params["jaxpr"].eqns])
-            for e in flat.eqns]):
+            ppermute_p in inside(e.params["jaxpr"]).ops for e in flat.eqns
+            if e.op.name == "scan"]):
         return
     group = _group(flat)
     if group is None:
@@ -101,14 +101,7 @@ def _replaced(flat: FlatProgram, raised: Mapping[Var, Sequence[Equation]]) -> li
                 eqns += raised[v]
         else:
             eqns.append(eqn)
-    needed = set(flat.outvars)
-    kept = []
-    for eqn in reversed(eqns):
-        if not needed.isdisjoint(eqn.outvars) or eqn.effects:
-            kept.append(eqn)
-            needed.update(eqn.invars)
-    kept.reverse()
-    return kept
+    return needed(eqns, flat.outvars)
 
 
 def _work(eqns: Iterable[Equation]) -> int:

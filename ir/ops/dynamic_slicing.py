@@ -49,8 +49,23 @@ def _check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayT
 def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]
              ) -> list[np.ndarray]:
     """Starts moved so that a slice of `sizes` lies within `shape`."""
-    return [np.clip(s.astype(np.int64), 0, n - m)
+    return [np.minimum(np.maximum(s.astype(np.int64), 0), n - m)
             for s, m, n in zip(starts, sizes, shape, strict=True)]
+
+
+def _common_part(lead: int, starts: Sequence[np.ndarray], sizes: Sequence[int],
+                 shape: Sequence[int]) -> tuple[slice, ...] | None:
+    """The part of an array of this shape that a slice is, if it is the same on all devices."""
+    part = [slice(None)] * lead
+    for s, m, n in zip(starts, sizes, shape[lead:], strict=True):
+        if m == n:
+            part.append(slice(None))
+        elif s.size == 1:
+            first = min(max(int(s.item()), 0), n - m)
+            part.append(slice(first, first + m))
+        else:
+            return None
+    return tuple(part)
 
 
 SLAB = 1 << 14             # elements of a slice for which a copy of its own costs little
@@ -150,18 +165,18 @@ def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str,
 
 def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
                             slice_sizes: tuple[int, ...]) -> np.ndarray:
+    part = _common_part(lead, starts, slice_sizes, x.shape)
+    if part is not None:
+        return x[part]
     devices = lead_sizes(lead, (x, *starts))
     starts = tuple(_clamped(starts, slice_sizes, x.shape[lead:]))
-    if math.prod(slice_sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
+    if math.prod(slice_sizes) >= SLAB:
         out = empty_like(x, (*devices, *slice_sizes))
         for to, at, where in zip(_places(devices, devices), _places(devices, x.shape[:lead]),
                                  _slices(lead, devices, starts, slice_sizes), strict=True):
             out[to] = x[(*at, *where)]
         return out
-    view, index = _window(lead, x, list(starts), slice_sizes, devices)
-    if not index:
-        return view
-    where, varying, rest = index
+    view, (where, varying, rest) = _window(lead, x, list(starts), slice_sizes, devices)
     return view[where].transpose(_back(lead, varying, rest))
 
 
@@ -321,17 +336,17 @@ def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
 def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
     """The same for an operand with all device dimensions, which is written over."""
     sizes, devices = update.shape[lead:], x.shape[:lead]
+    part = _common_part(lead, starts, sizes, x.shape)
+    if part is not None:
+        x[part] = update
+        return x
     starts = tuple(_clamped(starts, sizes, x.shape[lead:]))
-    if math.prod(sizes) >= SLAB and not all(is_common(s, lead) for s in starts):
+    if math.prod(sizes) >= SLAB:
         for to, at, where in zip(_places(devices, devices), _places(devices, update.shape[:lead]),
                                  _slices(lead, devices, starts, sizes), strict=True):
             x[(*to, *where)] = update[at]
         return x
-    view, index = _window(lead, x, list(starts), sizes, devices)
-    if not index:
-        view[...] = update
-        return x
-    where, varying, rest = index
+    view, (where, varying, rest) = _window(lead, x, list(starts), sizes, devices)
     view[where] = update.transpose(*range(lead), *(lead + d for d in (*varying, *rest)))
     return x
 

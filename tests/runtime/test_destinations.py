@@ -5,6 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.runtime import lean
 from shardtrace.runtime.blocked import Blocked
 from shardtrace.runtime.calls import Call
 from shardtrace.runtime.destinations import into_memory, over_operands
@@ -149,6 +150,85 @@ def test_large_groups_write_rows_of_a_scan():
     np.testing.assert_allclose(t, want.transpose(0, 2, 1) * 2, rtol=1e-5)
     np.testing.assert_allclose(total, 3 * 256, rtol=1e-4)
     assert Blocked([], [], [], 1).writing([0])._written == (0,)
+
+
+def test_what_has_been_read_before_is_written_over():
+    def change(x, y):
+        return x + y
+    change.over = lambda x, y: np.add(x, y, out=x)
+    look, negative, put = (call(lambda x: x[:1], [0], 2, kernel=False),
+                           call(np.negative, [2], 3), call(change, [0, 3], 4))
+    assert over_operands([look, negative, put], [4], {0: 4})[1] == [0]
+    assert over_operands([look, negative, put], [4, 3], {0: 4})[1] == [0]
+    assert over_operands([look, negative, put], [4, 2], {0: 4})[1] == []      # a view of it stays
+    put = call(change, [0, 1], 4)
+    assert over_operands([put, look, negative], [4, 3], {0: 4})[1] == []      # it is read after
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_buffers_that_products_read(after):
+    """A product that is written into a row of the results reads a buffer that is changed."""
+    rng = np.random.default_rng(2)
+    cache, w = rng.normal(size=(2, 6, 4)).astype(np.float32), rng.normal(size=(4, 4))
+    w = w.astype(np.float32)
+
+    def step(carry, i):
+        cache, x = carry
+        new = lax.dynamic_update_slice(cache, (x @ w)[:, None], (0, i, 0))
+        weights = jnp.exp(-jnp.abs((new if after else cache).sum(-1)))
+        x = jnp.einsum("bt,btd->bd", weights, new if after else cache)
+        return (new, x), x
+
+    def expected(cache, x):
+        out = []
+        for i in range(6):
+            before, cache = cache, cache.copy()
+            cache[:, i] = x @ w
+            read = cache if after else before
+            x = np.einsum("bt,btd->bd", np.exp(-np.abs(read.sum(-1))), read)
+            out.append(x)
+        return cache, np.stack(out)
+
+    f = st.jit(lambda cache, x: lax.scan(step, (cache, x), jnp.arange(6)))
+    given = cache.copy()
+    for _ in range(5):
+        (got, _), rows = f(cache, cache[:, 0])
+        want, want_rows = expected(cache, cache[:, 0])
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(rows, want_rows, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(cache, given)
+
+
+@pytest.mark.parametrize("mine_first", [False, True])
+def test_devices_that_write_a_part_or_not(mine_first):
+    """Only the part is chosen, not the array, as in the stages of a pipeline."""
+    mesh = st.make_mesh((4,), ("x",))
+    P = st.sharding.PartitionSpec
+    x = np.random.default_rng(3).normal(size=(4, 6, 3)).astype(np.float32)
+
+    def f(x):
+        me = lax.axis_index("x")
+
+        def tick(i, out):
+            new = lax.dynamic_update_slice(out, x[0, :1] * i + out[i][None], (i, 0))
+            if mine_first:
+                return jnp.where(me >= i, new, out)
+            return jnp.where(me < i, out, new)
+        return lax.fori_loop(0, 6, tick, x[0] * 2)
+
+    flats = []
+    with pytest.MonkeyPatch.context() as patch:
+        choose = lean.choose_parts
+        patch.setattr(lean, "choose_parts", lambda flat: (choose(flat), flats.append(flat)))
+        mapped = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        got = np.asarray(st.jit(mapped)(x))
+    want = 2 * x
+    for d in range(4):
+        for i in range(d + 1):
+            want[d, i] = x[d, 0] * i + want[d, i]
+    np.testing.assert_allclose(got, want.reshape(24, 3), rtol=1e-6)
+    sizes = [e.outvars[0].aval.size for flat in flats for e in flat.eqns if e.op.name == "select_n"]
+    assert max(sizes) == 3
 
 
 @pytest.mark.parametrize("rows", [2, 128])
