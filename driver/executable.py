@@ -29,7 +29,7 @@ from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
-from ..partitioner.pipeline import Options, Partitioned
+from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ..runtime import devices
 from ..runtime.array import ArrayImpl, ArrayKey, array_key
 from ..runtime.array import results as made_arrays
@@ -47,7 +47,6 @@ from .recent import partitioned, planned
 from .together import check_closure, run_together
 
 _LOG = logging.getLogger("shardtrace.driver")
-DEFAULT_OPTIONS = Options()
 EXECUTORS = {"simulated": compile_simulated, "per_device": compile_per_device}
 
 

@@ -31,6 +31,7 @@ from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType
+from ..partitioner.pipeline import DEFAULT_OPTIONS
 from ..runtime.array import ArrayImpl
 from ..runtime.placement import Placed
 from ..runtime.transfer import put
@@ -48,7 +49,7 @@ from .asked_shardings import (
 from .boundary import Boundary
 from .calls import MISS, QuickCalls
 from .donation import donated
-from .executable import DEFAULT_OPTIONS, Executable, leaf_keys
+from .executable import Executable, leaf_keys
 from .seen import WATCH
 from .stages import Lowered, Traced
 

@@ -35,7 +35,7 @@ class Bars:
 
     def begin(self, text: str, total: int | None) -> Bar | None:
         """A bar for a piece of work; None where nothing is shown."""
-        if not (config.shardtrace_progress and _is_terminal()
+        if not (config.read("shardtrace_progress") and _is_terminal()
                 and threading.current_thread() is threading.main_thread()):
             return None
         with self._lock:

@@ -21,25 +21,58 @@ from ..partitioner.pipeline import Options, Partitioned, partition
 _kept = Kept(most=50_000, smallest=100)         # an equation is some 2 kB
 
 
+class _First:
+    """The first of the programs that look alike from outside. own: its fingerprint, which nobody
+    needs before a second one comes.
+    """
+
+    __slots__ = ("made", "own", "program")
+
+    def __init__(self, program: Program, made: Partitioned) -> None:
+        self.program, self.made = program, made
+        self.own: tuple | None = None
+
+    def fingerprint(self) -> tuple | None:
+        if self.own is None:
+            self.own = fingerprint(self.program)
+        return self.own
+
+
 def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, out_shardings: tuple,
                 options: Options) -> Partitioned:
     """`partition(...)`, or what it gave for a program that cannot be told from this one."""
-    def make() -> Partitioned:
-        return partition(program, mesh=mesh, in_shardings=in_shardings,
+    def make(key: Any = None) -> Partitioned:
+        warned = warnings_given()
+        made = partition(program, mesh=mesh, in_shardings=in_shardings,
                          out_shardings=out_shardings, options=options)
+        if key is not None and warnings_given() == warned:      # a warning is due each time
+            _kept.keep(key, _First(program, made) if key is alike else made, len(made.local.eqns))
+        return made
+
+    if config.read("shardtrace_dump"):
+        return make()
+    asked = mesh, in_shardings, out_shardings, options, config.read("shardtrace_check")
+    alike = program.name, program.mesh, len(program.eqns), program.in_avals, asked
+    first = None
+    if not _captures(program):              # what is captured may have changed when it is asked for
+        first = _kept.look(alike)
+        if first is None:
+            return make(alike)
     with collector_paused():
-        own = None if config.shardtrace_dump else fingerprint(program)
+        own = fingerprint(program)
         if own is None:
             return make()
-        key = (own, mesh, in_shardings, out_shardings, options, config.shardtrace_check)
-        found = _kept.get(key)
-        if found is not None:
-            return found
-        warned = warnings_given()
-        made = make()
-        if warnings_given() == warned:          # a warning is due each time
-            _kept.keep(key, made, len(made.local.eqns))
-        return made
+        if first is not None and first.fingerprint() == own:
+            _kept.get(alike)                # it is used
+            return first.made
+        key = own, asked
+        return _kept.get(key) or make(key)
+
+
+def _captures(program: Program) -> bool:
+    """Does the program, or one that it holds, capture arrays?"""
+    return bool(program.consts) or (program.holds_programs and any(
+        [_captures(inner) for _, _, inner in program.subprograms()]))
 
 
 def forget_recent() -> None:

@@ -29,6 +29,11 @@ class Kept:
             self.things.move_to_end(key)
             return found[0]
 
+    def look(self, key: Hashable) -> Any:
+        """What is kept under a key, which has not been used with that."""
+        found = self.things.get(key)
+        return None if found is None else found[0]
+
     def keep(self, key: Hashable, thing: Any, equations: int) -> None:
         """Keep a thing, unless it is too large or the key has one; others may go for it."""
         count = max(self.smallest, equations)

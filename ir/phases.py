@@ -4,8 +4,9 @@
         step(params, batch)
     print(profile)
 
-Code that does a phase's work says so with `with phase("trace") as p:`; a phase within a phase is
-its part. Nobody is recorded unless this thread asked for it: then a phase costs one look-up.
+Code that does a phase's work says so with `with phase("trace") as p:`, or `in_phase` where it is
+one call; a phase within a phase is its part. Nobody is recorded unless this thread asked for it:
+then a phase costs one look-up.
 `SHARDTRACE_PROFILE=1` records all threads of a process and prints the table when it ends.
 """
 from __future__ import annotations
@@ -15,10 +16,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .context import _NEW_PHASES, STATE
 from .lazy import lazy_import
@@ -28,6 +29,7 @@ _table = lazy_import("rich.table")
 _text = lazy_import("rich.text")
 
 Path = tuple[str, ...]
+T = TypeVar("T")
 
 
 @dataclass
@@ -165,6 +167,14 @@ class phase:
         if profile is not None:
             profile._leave(time.perf_counter() - self._began, self.equations,
                            profile._rules - self._rules)
+
+
+def in_phase(name: str, work: Callable[..., T], program: Any, *given: Any) -> T:
+    """`work(program, ...)` as a phase of work on the program's equations."""
+    if STATE.phases is None:
+        return work(program, *given)
+    with phase(name, len(program.eqns)):
+        return work(program, *given)
 
 
 def rule_evaluated() -> None:

@@ -48,11 +48,20 @@ def steps(text: str, total: int | None = None) -> Iterator[Work]:
         work.end()
 
 
-def counted(items: Iterable[T], text: str, total: int | None = None) -> Iterator[T]:
-    """The items, each counted as a step when it is done."""
+def counted(items: Iterable[T], text: str, total: int | None = None) -> Iterable[T]:
+    """The items, each counted as a step when it is done; they are to be gone through at once."""
+    if not SHOWN:
+        return items
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # type: ignore[arg-type]
-    with steps(text, total) as work:
+    work = SHOWN[-1](text, total)
+    return items if work is None else _counted(items, work)
+
+
+def _counted(items: Iterable[T], work: Work) -> Iterator[T]:
+    try:
         for item in items:
             yield item
             work.advance()
+    finally:
+        work.end()

@@ -26,7 +26,7 @@ from ..ir.ops.collective import (
     reduce_scatter_p,
 )
 from ..ir.ops.rows_exchange import exchange_rows_p
-from ..ir.phases import phase
+from ..ir.phases import in_phase
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.types import ManualState
 from .combine import combine
@@ -52,15 +52,12 @@ def _simplified(program: Program) -> Program:
     if exchange_rows_p in program.ops:
         rewrites.append(share_rows)
     for rewrite in rewrites:
-        with phase(rewrite.__name__, len(program.eqns)):
-            program = rewrite(program)
+        program = in_phase(rewrite.__name__, rewrite, program)
     return program
 
 
 def _combined(program: Program) -> Program:
-    program = inside(program, _combined)
-    with phase("combine", len(program.eqns)):
-        return combine(program)
+    return in_phase("combine", combine, inside(program, _combined))
 
 
 def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:

@@ -13,13 +13,13 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.errors import VerificationError
 from ..ir.mesh import AbstractMesh
-from ..ir.phases import phase
+from ..ir.phases import in_phase
 from ..ir.print import save_program
 from ..ir.program import Level, Program
 from ..ir.progress import counted
@@ -39,8 +39,7 @@ from .resolve import propagate
 from .uneven import evened
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What is asked of the pipeline besides the program; see `partition`."""
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
@@ -79,13 +78,15 @@ PIPELINE: tuple[Pass, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """optimize: run the passes that are not needed for a correct program.
     dump: write the stages where the configuration names a directory for them.
     """
     optimize: bool = True
     dump: bool = True
+
+
+DEFAULT_OPTIONS = Options()
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Partitioned:
 def partition(program: Program, *, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None] | None = None,
               out_shardings: Sequence[PartitionSpec | None] | None = None,
-              options: Options = Options()) -> Partitioned:
+              options: Options = DEFAULT_OPTIONS) -> Partitioned:
     """Partition a TRACED program for the devices of `mesh`.
 
     in_shardings: per parameter the spec that its argument has (fixed), or None where the argument
@@ -139,30 +140,39 @@ def partition(program: Program, *, mesh: AbstractMesh,
               _specs(out_shardings, len(program.outvars), "out_shardings"), options.optimize)
     stages = {"traced": program}
     timings: dict[str, float] = {}
-    dump = _Dump.of(config.shardtrace_dump if options.dump else "", program)
-    check = config.shardtrace_check
+    checking = 0.0
+    dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program)
+    dumped, check = dump.folder is not None, config.read("shardtrace_check")
+    clock = time.perf_counter
     with collector_paused():
         dump.write("trace", "traced", program, 0.0)
         for step in counted(PIPELINE, f"partitioning {program.name}"):
             if step.name == "optimize" and not options.optimize:
                 continue
-            start = time.perf_counter()
+            start = clock()
             try:
-                with phase(step.name, len(program.eqns)):
-                    after = step.run(program, job)
+                after = in_phase(step.name, step.run, program, job)
             except AssertionError as problem:
                 if hasattr(problem, "diagnostic"):       # an assertion of the user's own
                     raise
                 raise VerificationError(
                     f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
-            timings[step.name] = time.perf_counter() - start
-            dump.write(step.name, step.stage, after, timings[step.name])
+            timings[step.name] = clock() - start
+            if dumped:
+                dump.write(step.name, step.stage, after, timings[step.name])
             if check:
-                start = time.perf_counter()
-                with phase("verify", len(after.eqns)):
-                    _verify(step, program, after, dump)
-                timings["verify"] = timings.get("verify", 0.0) + time.perf_counter() - start
+                start = clock()
+                try:
+                    in_phase("verify", verify, after)
+                except VerificationError as problem:
+                    where = dump.repro(step, program)
+                    problem.args = (
+                        f"pass `{step.name}` left an invalid program{where}\n{problem}",)
+                    raise
+                checking += clock() - start
             stages[step.stage] = program = after
+    if check:
+        timings["verify"] = checking
     resolved = stages["resolved"]
     return Partitioned(resolved.mesh, stages, _whole(resolved.in_avals),
                        _whole(stages["local"].global_out), timings)
@@ -189,15 +199,6 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     if len(given) != count:
         raise ValueError(f"{what} has {len(given)} entries for {count} values")
     return tuple(given)
-
-
-def _verify(step: Pass, before: Program, after: Program, dump: _Dump) -> None:
-    try:
-        verify(after)
-    except VerificationError as problem:
-        where = dump.repro(step, before)
-        problem.args = (f"pass `{step.name}` left an invalid program{where}\n{problem}",)
-        raise
 
 
 class _Dump:

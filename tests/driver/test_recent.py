@@ -132,3 +132,20 @@ def test_dumps_are_written_each_time(tmp_path: Any) -> None:
     finally:
         st.config.update("shardtrace_dump", before)
     assert list(tmp_path.glob("*-traced.st"))
+
+
+def test_fingerprints_are_made_where_programs_look_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def counted(program: Any) -> Any:
+        made.append(program)
+        return fingerprint(program)
+    monkeypatch.setattr(recent, "fingerprint", counted)
+    shifted(1)(X)
+    shifted(1)(X[:4])
+    assert not made                             # nothing else has this name and these types
+    shifted(1)(X)
+    assert len(made) == 2                       # of the first, too
+    assert partitions(lambda: shifted(2)(X)) == 1
+    assert partitions(lambda: shifted(2)(X)) == 0
+    assert len(made) == 4
