@@ -67,7 +67,8 @@ class Boundary:
 
     def asked_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
         """The layout that out_shardings asks for, for each result; [] if it names none."""
-        if not any(isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
+        if self.out_shardings is None or not any(
+                isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
             return []
         example = tree.unflatten(out_tree, list(program.outvars))
         asked = tree.broadcast_prefix(self.out_shardings, example, is_sharding)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -124,7 +123,7 @@ class Executable:
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
                  is_operation: bool = False, who: str = "") -> None:
         check_closure([value for _, value in program.consts])
-        if config.jax_log_compiles:
+        if config.read("jax_log_compiles"):
             _LOG.warning("Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
                          program.name, ", ".join(a.aval.str_short(True) for a in args),
                          ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
@@ -140,8 +139,8 @@ class Executable:
         as_traced = program
         devices_mesh = placement.mesh
         if refined is not None:
-            self.placement = placement = dataclasses.replace(
-                placement, mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
+            self.placement = placement = placement._replace(
+                mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
             program = restated(program, refined)
         mesh = placement.mesh
         self.given = tuple([a.sharding for a in args])
@@ -160,11 +159,8 @@ class Executable:
         self.shardings = self._result_shardings(out_shardings, program, model)
         if refined is not None:
             self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
-        alike = {(v.aval, id(s)): (v.aval, s)
-                 for v, s in zip(program.outvars, self.shardings, strict=True)}
-        types = {key: _array_aval(*pair) for key, pair in alike.items()}
-        self.avals = [types[v.aval, id(s)] for v, s in
-                      zip(program.outvars, self.shardings, strict=True)]
+        self.avals = [_array_aval(v.aval, s)
+                      for v, s in zip(program.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
         self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
                           if v in positions]      # type: ignore[index]
@@ -266,7 +262,7 @@ class Executable:
                 axis_types=s.mesh.axis_types))
 
         found = copy.copy(self)
-        found.placement = dataclasses.replace(placement, mesh=mesh)
+        found.placement = placement._replace(mesh=mesh)
         found.given = tuple(map(concrete, self.given))
         found.shardings = list(map(concrete, self.shardings))
         found.avals = [_array_aval(t, s)
@@ -414,7 +410,7 @@ def _check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
         _check_has_mesh(program)
         return
     names = set(mesh.axis_names)
-    if all(t.mesh is mesh or names.issuperset(t.mesh.axis_names) for t in program.result_types):
+    if all([m is mesh or names.issuperset(m.axis_names) for m in program.result_meshes]):
         return
     for eqn in program.eqns:
         for v in eqn.outvars:
@@ -440,6 +436,7 @@ def _check_has_mesh(program: Program) -> None:
                  help="with set_mesh(mesh): ...")
 
 
+@functools.lru_cache(maxsize=4096)
 def _array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
     """The type of an array that a value of type `aval` became, under its concrete sharding."""
     space = aval.memory_space if sharding is None else space_of_kind(sharding.memory_kind)

@@ -6,7 +6,6 @@ come back on the meshes that their types name.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def refinement_of(program: Program, mesh: AbstractMesh) -> Refinement | None:
     """
     if not mesh.axis_names:
         return None
-    found = list(dict.fromkeys(_foreign_meshes(program, mesh)))
+    found = _foreign_meshes(program, mesh)
     if not found:
         return None
     refined = common_refinement([mesh, *found])
@@ -48,19 +47,15 @@ def refinement_of(program: Program, mesh: AbstractMesh) -> Refinement | None:
          help="choose sizes that cut the devices in the same places")
 
 
-def _foreign_meshes(program: Program, mesh: AbstractMesh) -> Iterator[AbstractMesh]:
+def _foreign_meshes(program: Program, mesh: AbstractMesh) -> list[AbstractMesh]:
     """Meshes of the same size, but of other axes, that values inside of the program are on."""
-    last = mesh
-    for t in (*[v.aval for v, _ in program.consts], *program.result_types):
-        other = t.mesh
-        if other is last:
-            continue
-        last = other
-        if other.axis_names and other.size == mesh.size and other.shape_tuple != mesh.shape_tuple:
-            yield other
+    found = [other for other in (*[v.aval.mesh for v, _ in program.consts], *program.result_meshes)
+             if other is not mesh and other.axis_names and other.size == mesh.size
+             and other.shape_tuple != mesh.shape_tuple]
     if program.holds_programs:
         for _, _, inner in program.subprograms():
-            yield from _foreign_meshes(inner, mesh)
+            found += _foreign_meshes(inner, mesh)
+    return list(dict.fromkeys(found)) if found else found
 
 
 def restated(program: Program, refined: Refinement) -> Program:

@@ -252,8 +252,8 @@ def named_on(sharding: GSPMDSharding, mesh: Mesh) -> NamedSharding:
 
 def is_unnamed(mesh: Mesh) -> bool:
     """Whether the mesh was made by `GSPMDSharding.named`."""
-    return bool(mesh.axis_names) and mesh.axis_names == tuple(
-        [f"_axis_{i}" for i in range(len(mesh.axis_names))])
+    names = mesh.axis_names
+    return names[:1] == ("_axis_0",) and names == tuple([f"_axis_{i}" for i in range(len(names))])
 
 
 def _grid(devices: Sequence[Device], sizes: tuple[int, ...]) -> Mesh:

@@ -232,6 +232,15 @@ class Program:
         return found
 
     @property
+    def result_meshes(self) -> tuple[AbstractMesh, ...]:
+        """The meshes that these types are on, each once."""
+        found = self.memo.get("result_meshes")
+        if found is None:
+            found = self.memo["result_meshes"] = tuple(dict.fromkeys(
+                [t.mesh for t in self.result_types]))
+        return found
+
+    @property
     def ops(self) -> frozenset[Op]:
         """The ops of its equations, those of the programs that they hold not included."""
         found = self.memo.get("ops")
@@ -257,7 +266,9 @@ class Program:
         return found
 
     def replace(self, **changes: Any) -> Program:
-        """A program that differs in what is given here; it remembers nothing (`memo`)."""
+        """A program that differs in what is given here. Of the equations, if these are the same,
+        it remembers what was asked; nothing else (`memo`).
+        """
         new = Program.__new__(Program)
         new.name, new.invars, new.eqns, new.outvars = (
             self.name, self.invars, self.eqns, self.outvars)
@@ -268,7 +279,9 @@ class Program:
             if name not in _FIELDS:
                 raise TypeError(f"a Program has no field {name!r}")
             setattr(new, name, value if name in _SINGLE else tuple(value))
-        new.memo = {}
+        memo = self.memo
+        new.memo = {} if "eqns" in changes else {
+            fact: memo[fact] for fact in _OF_EQUATIONS if fact in memo}
         return new
 
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
@@ -303,6 +316,7 @@ class Program:
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
+_OF_EQUATIONS = ("ops", "holds_programs", "result_types", "result_meshes", "effects")  # in memo
 
 
 def programs_equal(a: Program, b: Program) -> bool:

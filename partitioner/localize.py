@@ -49,6 +49,7 @@ _EMPTY: frozenset[str] = frozenset()
 OF_BOOLS = {"and": pmin_p, "or": pmax_p}
 
 
+@functools.lru_cache(maxsize=256)
 def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
     """The mesh with every axis Manual."""
     if mesh.empty:

@@ -14,19 +14,18 @@ from ..ir.program import Atom, Literal, Program, Var
 from ..ir.restate import spec_for_tiling
 from ..ir.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
-from ..ir.types import ArrayType, unsharded
+from ..ir.types import unsharded
 
 
 def on_one_mesh(program: Program, mesh: AbstractMesh) -> Program:
     """The program with every value on `mesh` that is on another Auto mesh of as many devices."""
     if not mesh.are_all_axes_auto or not any(
-            _is_foreign(t, mesh) for t in program.result_types):
+            _is_foreign(other, mesh) for other in program.result_meshes):
         return program
     return _Restated(mesh).program(program)
 
 
-def _is_foreign(aval: ArrayType, mesh: AbstractMesh) -> bool:
-    other = aval.mesh
+def _is_foreign(other: AbstractMesh, mesh: AbstractMesh) -> bool:
     return (other is not mesh and other.are_all_axes_auto and other.size == mesh.size
             and other.shape_tuple != mesh.shape_tuple)
 
@@ -49,7 +48,7 @@ class _Restated:
         known = self.env.get(var)
         if known is None:
             known = var
-            if _is_foreign(var.aval, self.mesh):
+            if _is_foreign(var.aval.mesh, self.mesh):
                 sharding = unsharded(var.aval.ndim, self.mesh)
                 known = Var(var.aval.update(sharding=sharding), var.name)
             self.env[var] = known

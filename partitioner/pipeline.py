@@ -8,6 +8,7 @@ program is reported by name, with its input in `repro.st`.
 from __future__ import annotations
 
 import collections
+import functools
 import pathlib
 import re
 import time
@@ -180,10 +181,10 @@ def partition(program: Program, *, mesh: AbstractMesh,
 
 def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
     """The specs of types, with the parts of an axis that follow each other as one."""
-    found = {t: _with_whole_axes(t) for t in set(types)}
-    return tuple([found[t] for t in types])
+    return tuple(map(_with_whole_axes, types))
 
 
+@functools.lru_cache(maxsize=4096)
 def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
     spec = aval.spec
     if all(a in aval.mesh.shape for a in spec.axes()):

@@ -6,6 +6,7 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ from .regions import has_region, region_of, with_programs
 from .step import Layout
 
 
+@functools.lru_cache(maxsize=256)
 def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
     """The mesh with every axis Explicit, but for those that are Manual here."""
     kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)

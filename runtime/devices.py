@@ -151,6 +151,10 @@ def default_device() -> Device:
     chosen = config.read("jax_default_device")
     if isinstance(chosen, Device):
         return chosen
+    if chosen is None:
+        who = process_identity()
+        if not who.index and not who.owners:            # all devices are its own
+            return _global_devices()[0]
     return local_devices(backend=chosen)[0]
 
 

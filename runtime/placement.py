@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -20,8 +20,7 @@ from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """An argument or result with the sharding that was asked for it (None: not committed).
 
     used: whether the computation looks at it; if not, it may lie anywhere.
@@ -32,8 +31,7 @@ class Placed:
     used: bool = True
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a computation runs.
 
     mesh: its concrete mesh, or None for one device or an abstract mesh. device: the single device.
@@ -48,11 +46,16 @@ class Placement:
     def sharding(self, spec: PartitionSpec, ndim: int, axis_types: tuple[AxisType, ...] = (),
                  memory_kind: str | None = None) -> NamedSharding | GSPMDSharding:
         """How a value of `ndim` dimensions with this spec lies on the devices, as users see it."""
-        mesh = self.mesh or self.abstract_mesh
-        if axis_types and axis_types != mesh.axis_types:
-            mesh = mesh.update(axis_types=axis_types)
-        named = NamedSharding(mesh, spec, memory_kind=memory_kind)
+        named = _named_sharding(self.mesh or self.abstract_mesh, spec, axis_types, memory_kind)
         return from_named(named, ndim, self.unnamed) if self.unnamed else named
+
+
+@functools.lru_cache(maxsize=4096)
+def _named_sharding(mesh: Mesh | AbstractMesh, spec: PartitionSpec,
+                    axis_types: tuple[AxisType, ...], memory_kind: str | None) -> NamedSharding:
+    if axis_types and axis_types != mesh.axis_types:
+        mesh = mesh.update(axis_types=axis_types)
+    return NamedSharding(mesh, spec, memory_kind=memory_kind)
 
 
 def device_ids(sharding: Sharding) -> list[int]:
@@ -70,9 +73,10 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     others = tuple(others)
-    abstract = _abstract_only([*args], others)
+    shardings = [s for s in dict.fromkeys([*[a.sharding for a in args], *others]) if s is not None]
+    abstract = _abstract_only(shardings)
     if abstract is not None:
-        _check_sizes(abstract, [*(a.sharding for a in args), *others])
+        _check_sizes(abstract, shardings)
         return Placement(None, abstract, None)
     wanted: Mesh | None = context if context.axis_names else None
     devices = tuple(wanted.device_tuple) if wanted is not None else None
@@ -86,9 +90,7 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     if wanted is not None:
         unnamed = wanted.device_tuple if is_unnamed(wanted) else ()
         return Placement(wanted, wanted.abstract_mesh, None, unnamed)
-    for s in [*(a.sharding for a in args), *others]:
-        if s is None:
-            continue
+    for s in shardings:
         if devices is None:
             devices = tuple(s.device_assignment)
         if isinstance(s, GSPMDSharding) and len(devices) > 1:
@@ -98,15 +100,15 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     return Placement(None, empty_abstract_mesh, devices[0] if devices else default)
 
 
-def _abstract_only(args: Sequence[Placed], others: Iterable[Sharding]) -> AbstractMesh | None:
+def _abstract_only(shardings: Iterable[Sharding]) -> AbstractMesh | None:
     """The abstract mesh of a computation that is lowered without devices."""
-    for s in [*(a.sharding for a in args), *others]:
+    for s in shardings:
         if isinstance(s, NamedSharding) and isinstance(s.mesh, AbstractMesh) and s.mesh.axis_names:
             return s.mesh
     return None
 
 
-def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding | None]) -> None:
+def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
     """Raise ValueError for shardings on another number of devices than an abstract mesh has."""
     for s in shardings:
         if isinstance(s, NamedSharding) and s.is_concrete and s.mesh.size != mesh.size:
@@ -117,12 +119,19 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding | None]) -> No
 def _named(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
            others: Iterable[Sharding], who_named: Callable[[Mesh], str] | None
            ) -> Iterator[tuple[Callable[[], str], tuple[Device, ...], Mesh | None]]:
-    """Everything that names devices: (says what it is, the devices in order, its mesh)."""
+    """Everything that names devices: (says what it is, the devices in order, its mesh).
+
+    Of arguments that lie alike the first.
+    """
+    alike: dict[Sharding | None, Placed] = {}
     for a in args:
-        if a.sharding is not None and a.used:
-            mesh = a.sharding.mesh if isinstance(a.sharding, NamedSharding) else None
+        if a.sharding not in alike and a.used:
+            alike[a.sharding] = a
+    for s, a in alike.items():
+        if s is not None:
+            mesh = s.mesh if isinstance(s, NamedSharding) else None
             yield (functools.partial(_argument, a, function),
-                   tuple(a.sharding.device_assignment), mesh)  # type: ignore[misc]
+                   tuple(s.device_assignment), mesh)  # type: ignore[misc]
     for s in others:
         mesh = s.mesh if isinstance(s, NamedSharding) else None
         yield _asked, tuple(s.device_assignment), mesh  # type: ignore[misc]
