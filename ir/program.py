@@ -72,6 +72,9 @@ class Literal:
 
 Atom = Var | Literal
 
+# In the memo of a program: each variable is bound once, and before its use; literals are right.
+SOUND_NAMES = "sound_names"
+
 
 class Equation:
     """One use of an op.
@@ -282,6 +285,8 @@ class Program:
         memo = self.memo
         new.memo = {} if "eqns" in changes else {
             fact: memo[fact] for fact in _OF_EQUATIONS if fact in memo}
+        if SOUND_NAMES in memo and _WITH_NAMES.isdisjoint(changes):
+            new.memo[SOUND_NAMES] = True
         return new
 
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
@@ -316,6 +321,7 @@ class Program:
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
+_WITH_NAMES = frozenset(("consts", "eqns", "invars", "outvars"))
 _OF_EQUATIONS = ("ops", "holds_programs", "result_types", "result_meshes", "effects")  # in memo
 
 

@@ -39,7 +39,7 @@ from .location import UNKNOWN
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .print import equation_excerpt
-from .program import Atom, Equation, Level, Literal, Program, Var
+from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
 from .use import MOST
@@ -52,29 +52,34 @@ NOT_AT: dict[Level, frozenset[str]] = {
     Level.LOCAL: frozenset(("reshard", "sharding_constraint", "shard_map")),
 }
 
-def verify(program: Program) -> None:
-    """Raise VerificationError unless `program` keeps the promises of its level."""
-    if "verified" in program.memo:
+def verify(program: Program, before: Program | None = None) -> None:
+    """Raise VerificationError unless `program` keeps the promises of its level.
+
+    before: what a pass made it of. Where that is sound, and its equations are the same and stand
+    between the same names, names and literals are.
+    """
+    memo = program.memo
+    if "verified" in memo:
         return
     index = -1
     try:
-        check_mesh(program)
-        bound = check_heading(program)
         place = _place(program.level, program.mesh)
-        sound = set()                           # (class, type) of literals that are right
+        bound = check_heading(program)
+        named = SOUND_NAMES in memo or before is not None and _has_names_of(before, program)
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
-            for atom in eqn.invars:
-                if atom in bound:
-                    continue
-                kind = atom.val.__class__ if atom.__class__ is Literal else None  # type: ignore
-                if (kind, atom.aval) not in sound:
-                    check_operand(eqn, atom)
-                    if kind and issubclass(kind, np.generic):   # whose class says its dtype
-                        sound.add((kind, atom.aval))
             try:
                 known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False
+            if named:
+                if not known:
+                    check_use(eqn, place)
+                continue
+            for atom in eqn.invars:
+                if atom not in bound and not (
+                        atom.__class__ is Literal
+                        and atom.val.__class__ in atom.aval.memo):      # type: ignore[union-attr]
+                    check_operand(eqn, atom)
             if not known:
                 check_use(eqn, place)
             for var in eqn.outvars:
@@ -82,10 +87,17 @@ def verify(program: Program) -> None:
                     raise _bound_twice(var)
                 bound[var] = None
         index = len(program.eqns)
-        check_results(program, bound)
+        if not named:
+            check_results(program, bound)
     except Violation as violation:
         raise _verification_error(program, index, violation) from violation.__cause__
-    program.memo["verified"] = True
+    memo["verified"] = memo[SOUND_NAMES] = True
+
+
+def _has_names_of(sound: Program, program: Program) -> bool:
+    return (SOUND_NAMES in sound.memo and program.eqns == sound.eqns
+            and program.invars == sound.invars and program.outvars == sound.outvars
+            and (program.consts is sound.consts or program.constvars == sound.constvars))
 
 
 def _verification_error(program: Program, index: int, violation: Violation) -> Exception:
@@ -101,9 +113,8 @@ def _verification_error(program: Program, index: int, violation: Violation) -> E
 
 # -- the heading -----------------------------------------------------------------------------------
 
-def check_mesh(program: Program) -> None:
+def check_mesh(level: Level, mesh: AbstractMesh) -> None:
     """After propagation every axis is Explicit, in a per-device program every axis is Manual."""
-    mesh, level = program.mesh, program.level
     if level is Level.TRACED or not mesh.axis_names:
         return
     if level is Level.LOCAL:
@@ -223,6 +234,7 @@ class _Place:
     __slots__ = ("before", "level", "mesh", "refused", "rules")
 
     def __init__(self, level: Level, mesh: AbstractMesh) -> None:
+        check_mesh(level, mesh)
         self.level, self.mesh = level, mesh
         before = _BEFORE.get(level)
         self.before = _place(before, mesh) if before is not None else None
@@ -306,10 +318,15 @@ def _check_programs(value: Any) -> None:
 
 def check_literal(literal: Literal) -> None:
     """A literal is a scalar of its type's dtype."""
-    dtype = storage_dtype(literal.aval.dtype)
-    if literal.aval.shape or getattr(literal.val, "dtype", None) != dtype:
+    aval, kind = literal.aval, literal.val.__class__
+    if kind in aval.memo:
+        return
+    if aval.shape or getattr(literal.val, "dtype", None) != storage_dtype(aval.dtype):
         raise Violation(f"literal {literal.val!r} is no numpy scalar of type "
-                        f"{literal.aval.str_short(True)}", "literal-type")
+                        f"{aval.str_short(True)}", "literal-type")
+    if issubclass(kind, np.generic) and not issubclass(kind, np.flexible):
+        # its class says its dtype
+        aval.memo[kind] = True
 
 
 def check_results(program: Program, bound: dict[Var, None]) -> None:

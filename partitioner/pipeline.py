@@ -164,7 +164,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
             if check:
                 start = clock()
                 try:
-                    in_phase("verify", verify, after)
+                    in_phase("verify", verify, after, program)
                 except VerificationError as problem:
                     where = dump.repro(step, program)
                     problem.args = (

@@ -297,6 +297,38 @@ def test_a_program_without_a_mesh_is_right_at_every_level():
         verify(Program("f", [x], [neg(x, y)], [y], level=level))
 
 
+@pytest.mark.parametrize("remade", [True, False])
+def test_what_a_pass_changes_is_looked_at_where_the_program_before_was_sound(remade):
+    x, y, z = Var(F4, "x"), Var(F4, "y"), Var(F4, "z")
+    two = Literal(np.float32(2), array_type((), np.dtype(np.float32)))
+    eqns = [neg(x, y), Equation(OPS["mul"], (y, two), (z,), {})]
+    before = Program("f", [x], eqns, [z])
+    verify(before)
+
+    def after(**changes):
+        made = before.replace(level=Level.RESOLVED, **changes)
+        if remade:
+            made = Program("f", made.invars, list(made.eqns), made.outvars, consts=made.consts,
+                           mesh=made.mesh, level=made.level)
+        return made
+
+    verify(after(), before)
+    wrong = Literal(2.0, F4)
+    for broken, message in (
+            (after(outvars=[Var(F4, "lost")]), "is not bound"),
+            (after(invars=[]), "used before it is bound"),
+            (after(invars=[x, y]), "bound twice"),
+            (after(consts=[(y, np.zeros(4, np.float32))]), "bound twice"),
+            (after(eqns=eqns[1:]), "used before it is bound"),
+            (after(eqns=[*eqns, neg(x, y)]), "bound twice"),
+            (after(eqns=[eqns[0], eqns[1].replace(invars=(y, wrong))]), "no numpy scalar")):
+        with pytest.raises(VerificationError, match=message):
+            verify(broken, before)
+    auto = before.replace(level=Level.RESOLVED, mesh=AbstractMesh((2,), ("X",)))
+    with pytest.raises(VerificationError, match="no axis is Auto"):
+        verify(auto, before)
+
+
 # -- axes of factors -------------------------------------------------------------------------------
 
 AXES = AbstractMesh((2, 4, 8, 1), ("X", "Y", "Z", "one"), (AxisType.Explicit,) * 4)
