@@ -22,6 +22,7 @@ from .phases import rule_evaluated
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import spec_from_entries
 from .types import NOT_MANUAL, ArrayType, Entries, ManualState, Shape, array_type, unsharded
+from .use import use_of
 
 _EMPTY: frozenset[str] = frozenset()
 _ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
@@ -32,7 +33,7 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     """Result types of `op` on operands of these types, under the context mesh `context`."""
     key = inference_key(types, params, context)
     found = op.infer_cache.get(key)
-    return infer_anew(op, types, params, context, key) if found is None else found
+    return infer_anew(op, types, params, context, key) if found is None else found[0]
 
 
 def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
@@ -44,7 +45,8 @@ def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     if not op.subprograms:
         if len(op.infer_cache) > 20_000:
             op.infer_cache.clear()
-        op.infer_cache[key] = found
+        use = use_of(op, params)
+        op.infer_cache[key] = found, use if use.identity is use else None
     return found
 
 

@@ -114,7 +114,8 @@ class Op:
     def __init__(self, name: str) -> None:
         self.name = name
         self._rule_cache: dict[Any, FactorRule] = {}
-        self.infer_cache: dict[Any, tuple[ArrayType, ...]] = {}
+        # result types, and the use, where equal params are one (ir/use.py), by `inference_key`
+        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any]] = {}
         self.uses: dict[tuple, Any] = {}         # by params (ir/use.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:

@@ -66,9 +66,11 @@ class VmapBuilder(Builder):
             out = self._outside(op, [v.value for v in variables], params)
             return [Tracer(self, self.atom(x)) for x in out] if self.casting else out
         context = STATE.abstract_mesh
-        types = op.infer_cache.get(                                         # inference_key
+        found = op.infer_cache.get(                                         # inference_key
             (tuple([v.aval for v in variables]), context, *params.items()))
-        if types is None:
+        if found is not None:
+            types = found[0]
+        else:
             variables = self._cast_variables(op, variables)
             dims = [v.dim for v in variables]
             types = infer(op, tuple([v.aval for v in variables]), params, context)

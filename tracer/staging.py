@@ -80,9 +80,12 @@ class Builder:
         state = STATE
         context = state.abstract_mesh
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
-        results = op.infer_cache.get(key)
+        known = op.infer_cache.get(key)
         location = self.location or capture()
-        if results is None:
+        use = None
+        if known is not None:
+            results, use = known
+        else:
             manual = None
             for t in types:
                 if t.sharding.spec.reduced or (t.manual is not manual and op.manual is None
@@ -102,6 +105,8 @@ class Builder:
             eqn = Equation(op, atoms, outvars, params, location)
             tracers = [Tracer(self, v) for v in outvars]
         eqn.known_types = types, results
+        if use is not None:
+            eqn.use = use
         self.eqns.append(eqn)
         if state.on_equation:
             for observer in state.on_equation:
@@ -125,9 +130,9 @@ class Builder:
                 changed[i] = var
             atoms = tuple(changed)
             types = tuple([a.aval for a in atoms])
-            results = op.infer_cache.get((types, context, *params.items()))     # inference_key
-            if results is not None and not any([t.sharding.spec.reduced for t in types]):
-                return atoms, types, results
+            known = op.infer_cache.get((types, context, *params.items()))       # inference_key
+            if known is not None and not any([t.sharding.spec.reduced for t in types]):
+                return atoms, types, known[0]
         atoms = reduce_scalars(self, op, atoms)
         types = tuple([a.aval for a in atoms])
         return atoms, types, infer(op, types, params, context)

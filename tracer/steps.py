@@ -42,12 +42,15 @@ def owner_of(kind: Hashable) -> _Owner:
                   state.spmd_axes, state.check_vma)
 
 
+_Types = tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]
+
+
 class Part:
     """What one builder records.
 
     used: numbers of the values that it takes from elsewhere, in the order of their first use.
-    equations: (op, what picks the operands, params, types of results, use, number of the first
-    result). kept: numbers of the results that are asked for elsewhere.
+    equations: (op, what picks the operands, params, types of operands and results, use, number of
+    the first result). kept: numbers of the results that are asked for elsewhere.
     """
 
     __slots__ = ("equations", "kept", "used", "which")
@@ -56,7 +59,7 @@ class Part:
         self.which = which
         self.used: list[int] = []
         self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
-                                   tuple[ArrayType, ...], Use, int]] = []
+                                   _Types, Use, int]] = []
         self.kept: list[int] = []
 
 
@@ -85,7 +88,8 @@ class Steps:
                 x = values[n]
                 atoms[n] = x.variable if type(x) is Tracer and x.builder is builder else (
                     builder.atom(x))
-            for op, operands, params, types, use, n in part.equations:
+            for op, operands, params, known, use, n in part.equations:
+                types = known[1]
                 if len(types) == 1:
                     var = atoms[n] = Var(types[0])
                     outvars = (var,)
@@ -93,7 +97,7 @@ class Steps:
                     outvars = tuple([Var(t) for t in types])
                     atoms[n:n + len(types)] = outvars
                 eqn = Equation(op, operands(atoms), outvars, params, location)
-                eqn.use = use
+                eqn.use, eqn.known_types = use, known
                 eqns.append(eqn)
             for n in part.kept:
                 values[n] = Tracer(builder, atoms[n])
@@ -168,9 +172,8 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
                 use = eqn.use
             except TypeError:
                 return None                              # a param cannot be hashed
-            types = tuple([v.aval for v in eqn.outvars])
-            part.equations.append((eqn.op, _picker(operands), eqn.params, types, use,
-                                   numbers[eqn.outvars[0]] if types else 0))
+            part.equations.append((eqn.op, _picker(operands), eqn.params, eqn.types, use,
+                                   numbers[eqn.outvars[0]] if eqn.outvars else 0))
     found: list[Any] = []
     for x in results:
         if type(x) is Tracer:
