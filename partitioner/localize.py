@@ -220,20 +220,40 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
-        env, literal, book = self.env, self.literal, self.book
+        env, literal, book, eqns = self.env, self.literal, self.book, self.eqns
         usual = {op for op in program.ops
                  if not (_is_special(op) or self.manual and is_of_regions(op))}
         for eqn in program.eqns:
             op = eqn.op
             if op in usual:
+                use = eqn.use
                 operands = tuple([literal(a) if a.__class__ is Literal else env[a]  # type: ignore
                                   for a in eqn.invars])
                 try:
-                    recipe = eqn.use.tables[book][eqn.known_types]
+                    recipe = use.tables[book][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
-                if recipe.straight:
-                    self.straight(eqn, operands, recipe)
+                if recipe.straight:         # most equations by far: `straight`, written out
+                    types = tuple([a.aval for a in operands])
+                    made = recipe.made
+                    known = made[types] if types in made else self.results(eqn, types, recipe)
+                    new = Equation.__new__(Equation)
+                    if len(known[1]) == 1:
+                        (var,) = eqn.outvars
+                        result = Var.__new__(Var)
+                        (result.aval,), result.name = known[1], var.name
+                        env[var] = result
+                        new.outvars = (result,)
+                    else:
+                        new.outvars = self.bound(eqn, known[1])
+                    if recipe.use is not None:
+                        use = recipe.use
+                        new.params = use.params
+                    else:
+                        new.params = eqn.params
+                    new.op, new.invars, new.use, new.known_types = op, operands, use, known
+                    new.location, new.reason = eqn.location, eqn.reason
+                    eqns.append(new)
                     continue
                 self.location, self.reason = eqn.location, eqn.reason
                 self.equation(eqn, operands, recipe)
@@ -287,23 +307,16 @@ class Lowering:
     def straight(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
         """An equation that is one equation on blocks, with the same op."""
         types = tuple([a.aval for a in operands])
-        made = recipe.made
-        known = made[types] if types in made else self.results(eqn, types, recipe)
-        outvars = eqn.outvars
-        if len(known[1]) == 1:
-            (var,), (aval,) = outvars, known[1]
-            results = (Var(aval, var.name),)
-            self.env[var] = results[0]
-        else:
-            results = tuple([Var(t, v.name) for t, v in zip(known[1], outvars, strict=True)])
-            self.env.update(zip(outvars, results, strict=True))
-        use, reason = recipe.use or eqn.use, eqn.reason
-        if not reason and eqn.op.collective is not None:
-            reason = self.exchange_reason
-        new = Equation(eqn.op, operands, results, recipe.use.params if recipe.use else eqn.params,
-                       eqn.location, reason)
-        new.use, new.known_types = use, known
+        known = recipe.made.get(types) or self.results(eqn, types, recipe)
+        new = eqn.on(operands, self.bound(eqn, known[1]), recipe.use)
+        new.known_types = known
         self.eqns.append(new)
+
+    def bound(self, eqn: Equation, types: Sequence[ArrayType]) -> tuple[Var, ...]:
+        """The results of an equation on blocks."""
+        results = tuple([Var(t, v.name) for t, v in zip(types, eqn.outvars, strict=True)])
+        self.env.update(zip(eqn.outvars, results, strict=True))
+        return results
 
     def results(self, eqn: Equation, types: tuple[ArrayType, ...], recipe: Recipe
                 ) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:

@@ -143,8 +143,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     timings: dict[str, float] = {}
     checking = 0.0
     dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program)
-    dumped, check = dump.folder is not None, config.read("shardtrace_check")
-    clock = time.perf_counter
+    check, clock = config.read("shardtrace_check"), time.perf_counter
     with collector_paused():
         dump.write("trace", "traced", program, 0.0)
         for step in counted(PIPELINE, f"partitioning {program.name}"):
@@ -159,8 +158,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
                 raise VerificationError(
                     f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
             timings[step.name] = clock() - start
-            if dumped:
-                dump.write(step.name, step.stage, after, timings[step.name])
+            dump.write(step.name, step.stage, after, timings[step.name])
             if check:
                 start = clock()
                 try:
