@@ -21,7 +21,6 @@ from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.phases import phase
 from ..ir.program import Program
 from ..ir.refinement import Refinement
-from ..ir.restate import spec_for_tiling
 from ..ir.settings import transfer_guarded
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
@@ -34,7 +33,7 @@ from ..runtime.array import ArrayImpl, ArrayKey, array_key
 from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
 from ..runtime.perdevice import compile_per_device
-from ..runtime.placement import Placed, Placement, resolve, spec_on
+from ..runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
 from ..runtime.simulated import Simulated, compile_simulated
 from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, on_mesh
 from ..tracer.staging import canonical_value
@@ -144,7 +143,7 @@ class Executable:
             program = restated(program, refined)
         mesh = placement.mesh
         self.given = tuple([a.sharding for a in args])
-        self.arg_specs = tuple([self._arg_spec(a, placement) for a in args])
+        self.arg_specs = argument_specs(args, placement)
         wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
                         for s, v in zip(out_shardings, program.outvars, strict=True)])
         program = on_one_mesh(program, placement.abstract_mesh)
@@ -177,16 +176,6 @@ class Executable:
                                   self.shardings[i].memory_kind)
                 if own is not None:
                     self.shardings[i] = own
-
-    @staticmethod
-    def _arg_spec(a: Placed, placement: Placement) -> PartitionSpec | None:
-        if a.sharding is None or not placement.abstract_mesh.axis_names:
-            return None
-        if placement.mesh is None:
-            return _abstract_spec(a.sharding, placement.abstract_mesh, a.aval.ndim)
-        if not a.used and a.sharding.device_assignment != placement.mesh.device_tuple:
-            return None
-        return spec_on(placement.mesh, a.sharding, a.aval.ndim)
 
     @staticmethod
     def _wanted_spec(sharding: Any, aval: ArrayType, placement: Placement) -> PartitionSpec | None:
@@ -363,18 +352,6 @@ def _mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
             t.mesh.axis_names for t in program.result_types):
         return mesh
     return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-
-
-def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpec | None:
-    """The spec on an abstract mesh that does what `sharding`, on another of its size, does."""
-    if not isinstance(sharding, NamedSharding):
-        return None
-    if sharding.mesh.shape_tuple == mesh.shape_tuple:
-        return sharding.spec
-    if sharding.mesh.size != mesh.size:
-        fail(ValueError, "Meshes of one computation have one size. Got "
-             f"{sharding.mesh.abstract_mesh} and {mesh}", code="mesh-size")
-    return spec_for_tiling(mesh, sharding.tiling(ndim), loose=True)
 
 
 def _who_named(program: Program, mesh: Mesh) -> str:

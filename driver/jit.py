@@ -250,7 +250,7 @@ class Jitted:
                     out_tree: Any) -> Executable:
         given = self._boundary.given_in(leaves, in_tree, program)
         asked = self._boundary.asked_out(program, out_tree)
-        used = {v for eqn in program.eqns for v in eqn.invars} | {*program.outvars}
+        used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
         args = [Placed(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
         others = [s for s in asked if s is not None]

@@ -139,13 +139,19 @@ class Equation:
                 outvars: Sequence[Var] | None = None, params: dict[str, Any] | None = None,
                 location: Location | None = None, reason: str | None = None) -> Equation:
         """An equation that differs in what is given here."""
-        new = Equation(op or self.op, self.invars if invars is None else invars,
-                       self.outvars if outvars is None else outvars,
-                       self.params if params is None else params,
-                       self.location if location is None else location,
-                       self.reason if reason is None else reason)
+        new = Equation.__new__(Equation)
+        new.op = op or self.op
+        new.invars = self.invars if invars is None else tuple(invars)
+        new.outvars = self.outvars if outvars is None else tuple(outvars)
+        new.params = self.params if params is None else params
+        new.location = self.location if location is None else location
+        new.reason = self.reason if reason is None else reason
+        new.known_types = self.known_types if invars is None and outvars is None else None
         if op is None and params is None:
-            self._share(new)
+            try:
+                new.use = self.use
+            except TypeError:
+                pass                       # a param cannot be hashed: the verifier will say so
         return new
 
     def on(self, invars: Sequence[Atom], outvars: Sequence[Var], use: Use | None = None
@@ -162,15 +168,8 @@ class Equation:
         try:
             new.use = self.use
         except TypeError:
-            pass                           # as in `_share`
+            pass                           # as in `replace`
         return new
-
-    def _share(self, new: Equation) -> None:
-        """An equation made of this one has the same use."""
-        try:
-            new.use = self.use
-        except TypeError:
-            pass                           # a param cannot be hashed: the verifier will say so
 
     def __repr__(self) -> str:
         return f"{list(self.outvars)} = {self.op.name} {list(self.invars)}"
@@ -282,11 +281,10 @@ class Program:
             if name not in _FIELDS:
                 raise TypeError(f"a Program has no field {name!r}")
             setattr(new, name, value if name in _SINGLE else tuple(value))
-        memo = self.memo
-        new.memo = {} if "eqns" in changes else {
-            fact: memo[fact] for fact in _OF_EQUATIONS if fact in memo}
-        if SOUND_NAMES in memo and _WITH_NAMES.isdisjoint(changes):
-            new.memo[SOUND_NAMES] = True
+        new.memo = {}
+        if "eqns" not in changes:
+            known = _OF_EQUATIONS if _WITH_NAMES.isdisjoint(changes) else _OF_EQUATIONS[1:]
+            new.memo.update([(fact, self.memo[fact]) for fact in known if fact in self.memo])
         return new
 
     def subprograms(self) -> Iterator[tuple[Equation, str, Program]]:
@@ -321,8 +319,9 @@ class Program:
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
-_WITH_NAMES = frozenset(("consts", "eqns", "invars", "outvars"))
-_OF_EQUATIONS = ("ops", "holds_programs", "result_types", "result_meshes", "effects")  # in memo
+_WITH_NAMES = frozenset(("consts", "invars", "outvars"))
+_OF_EQUATIONS = (SOUND_NAMES, "ops", "holds_programs", "result_types", "result_meshes",    # in memo
+                 "effects")
 
 
 def programs_equal(a: Program, b: Program) -> bool:

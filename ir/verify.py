@@ -140,19 +140,25 @@ def check_heading(program: Program) -> dict[Var, None]:
                 isinstance(value, np.ndarray) and value.dtype != dtype):
             raise Violation(f"constant `{var.name or var}` of type {var.aval.str_short(True)} "
                             f"holds an array of shape {list(np.shape(value))}", "constant-type")
-    for word, wholes, atoms in (("parameter", program.global_in, program.invars),
-                                ("result", program.global_out, program.outvars)):
-        if not wholes:
-            continue
-        if program.level is not Level.LOCAL or len(wholes) != len(atoms):
-            raise Violation(f"{len(wholes)} global types for {len(atoms)} {word}s at level "
-                            f"{program.level.value}", "global-types")
-        for i, (whole, atom) in enumerate(zip(wholes, atoms, strict=True)):
-            try:
-                _check_block(atom.aval, whole, word == "parameter")
-            except Violation as violation:
-                raise Violation(f"{word} {i} {violation.message}", violation.code) from None
+    if program.global_in:
+        _check_blocks(program, "parameter", program.global_in, program.in_avals)
+    if program.global_out:
+        _check_blocks(program, "result", program.global_out, program.out_avals)
     return bound
+
+
+def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
+                  blocks: tuple[ArrayType, ...]) -> None:
+    if program.level is not Level.LOCAL or len(wholes) != len(blocks):
+        raise Violation(f"{len(wholes)} global types for {len(blocks)} {word}s at level "
+                        f"{program.level.value}", "global-types")
+    pairs = list(zip(blocks, wholes, strict=True))
+    for pair in dict.fromkeys(pairs):
+        try:
+            _check_block(*pair, word == "parameter")
+        except Violation as violation:
+            raise Violation(f"{word} {pairs.index(pair)} {violation.message}",
+                            violation.code) from None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -76,7 +76,8 @@ def localize(program: Program) -> Program:
     """The pass: the per-device program of a RESHARDED one."""
     mesh = local_mesh(program.mesh)
     lowering = Lowering(mesh)
-    invars = [Var(local_type(v.aval, mesh), v.name) for v in program.invars]
+    blocks = {t: local_type(t, mesh) for t in set(program.in_avals)}
+    invars = [Var(blocks[v.aval], v.name) for v in program.invars]
     lowering.bind_all(program.invars, invars)
     lowering.constants(program)
     lowering.body(program)

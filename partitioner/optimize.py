@@ -47,7 +47,7 @@ def optimize(program: Program) -> Program:
 def _simplified(program: Program) -> Program:
     program = inside(program, _simplified)
     rewrites: list[Callable[[Program], Program]] = [hoist, dedupe, drop_dead]
-    if all_slice_p in program.ops:          # what the other two begin with
+    if all_slice_p in program.ops:          # what the other two end with
         rewrites[2:2] = [fold_gathers, form_scatters]
     if exchange_rows_p in program.ops:
         rewrites.append(share_rows)
@@ -134,11 +134,15 @@ def dedupe(program: Program) -> Program:
 
 
 def fold_gathers(program: Program) -> Program:
+    gathered: dict[Atom, Equation] = {
+        eqn.outvars[0]: eqn for eqn in program.eqns
+        if eqn.op is all_gather_invariant_p and eqn.params["tiled"]}
+    if not any([eqn.op is all_slice_p and eqn.invars[0] in gathered for eqn in program.eqns]):
+        return program
     out = _Rewriting()
-    gathered: dict[Var, Equation] = {}
     for eqn in program.eqns:
         eqn = out.renamed(eqn)
-        if eqn.op is all_gather_invariant_p and eqn.params["tiled"]:
+        if eqn.outvars and eqn.outvars[0] in gathered:
             gathered[eqn.outvars[0]] = eqn
         elif eqn.op is all_slice_p and eqn.invars[0] in gathered:
             made = gathered[eqn.invars[0]]
@@ -162,6 +166,8 @@ def _uses(program: Program) -> dict[Atom, list[Equation | None]]:
 
 
 def form_scatters(program: Program) -> Program:
+    if psum_invariant_p not in program.ops:
+        return program
     uses = _uses(program)
     out = _Rewriting()
     cut: dict[Equation, Equation] = {}        # the slice of an all-reduce -> the all-reduce
@@ -210,15 +216,11 @@ def form_scatters(program: Program) -> Program:
 
 
 def drop_dead(program: Program) -> Program:
-    live: set[Atom] = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
-    if all([not live.isdisjoint(eqn.outvars) if len(eqn.outvars) != 1 else eqn.outvars[0] in live
-            for eqn in program.eqns]):
-        return program
-    live = set(program.outvars)
+    live: set[Atom] = set(program.outvars)
     kept: list[Equation] = []
     for eqn in reversed(program.eqns):
         results = eqn.outvars
-        if not (live.isdisjoint(results) and results) or eqn.effects:
+        if not (results and live.isdisjoint(results)) or eqn.effects:
             kept.append(eqn)
             live.update(eqn.invars)
     if len(kept) == len(program.eqns):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -193,3 +193,40 @@ def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
             return named.spec
     fail(ValueError, f"No PartitionSpec on mesh {mesh} describes the sharding {sharding}",
          code="no-spec", help="move the array to the mesh of the others with `device_put`")
+
+
+def argument_specs(args: Sequence[Placed], placement: Placement
+                   ) -> tuple[PartitionSpec | None, ...]:
+    """The specs of arguments on the mesh; None where one is not placed yet."""
+    if not placement.abstract_mesh.axis_names:
+        return (None,) * len(args)
+    found: dict[Any, PartitionSpec | None] = {}
+    specs = []
+    for _, aval, sharding, used in args:
+        key = sharding, len(aval.shape), used
+        if key not in found:
+            found[key] = None if sharding is None else _arg_spec(
+                sharding, len(aval.shape), used, placement)
+        specs.append(found[key])
+    return tuple(specs)
+
+
+def _arg_spec(sharding: Sharding, ndim: int, used: bool, placement: Placement
+              ) -> PartitionSpec | None:
+    if placement.mesh is None:
+        return _abstract_spec(sharding, placement.abstract_mesh, ndim)
+    if not used and sharding.device_assignment != placement.mesh.device_tuple:
+        return None
+    return spec_on(placement.mesh, sharding, ndim)
+
+
+def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpec | None:
+    """The spec on an abstract mesh that does what `sharding`, on another of its size, does."""
+    if not isinstance(sharding, NamedSharding):
+        return None
+    if sharding.mesh.shape_tuple == mesh.shape_tuple:
+        return sharding.spec
+    if sharding.mesh.size != mesh.size:
+        fail(ValueError, "Meshes of one computation have one size. Got "
+             f"{sharding.mesh.abstract_mesh} and {mesh}", code="mesh-size")
+    return spec_for_tiling(mesh, sharding.tiling(ndim), loose=True)
