@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
-from .clusters import MADE, READ, Content, Effort, Reading, step
+from .clusters import MADE, READ, Effort, Reading, Step, step
 from .goals import goals_before
 from .layouts import WAITS, Goal, Held, Layouts, likes
 from .options import Option
@@ -70,21 +70,24 @@ def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
     return found
 
 
-# What led to a row: (what led to the rows before, number of a part of an equation, its option).
-Path = tuple
-
-
 class _Cluster:
-    """A cluster of this program: which variables its table is about, and what led to its rows."""
+    """A cluster of this program: which variables its table is about, and what led to its rows: part
+    `part` of the program, which made `after` of the clusters `joined`.
+    """
 
-    __slots__ = ("content", "paths", "variables")
+    __slots__ = ("after", "joined", "part", "variables")
 
-    def __init__(self, content: Content, variables: list[Var], paths: list[Path]) -> None:
-        self.content, self.variables, self.paths = content, variables, paths
+    def __init__(self, part: int, joined: list[_Cluster], after: Step) -> None:
+        self.part, self.joined, self.after = part, joined, after
+        self.variables: list[Var] = []
 
 
 # A part of an equation: its task (see Member), the distinct variables that it reads, its results.
 _Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
+# What readers would like: of a part's results, whether they would like any otherwise, and of the
+# variables that it reads, those that come after it. () where nothing is liked of any.
+_Wishes = tuple[tuple[Goal, ...], bool, tuple[Goal, ...]]
+_NO_WISHES: _Wishes = (), False, ()
 
 
 def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
@@ -128,8 +131,7 @@ class Planner:
         for atom in program.outvars:
             if isinstance(atom, Var):
                 last[atom] = len(self.parts)
-        # per value what readers would like, with the number of the first of them; the last first
-        self.goals: dict[Var, list[tuple[int, Goal]]] = {}
+        self.wishes: list[_Wishes] = [_NO_WISHES] * len(self.parts)
         self.base: dict[Var, Held] = {}     # what values are held in, where not as typed alone
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
@@ -158,19 +160,21 @@ class Planner:
     # -- backward: what readers would gain -----------------------------------------------------
 
     def _look_back(self) -> None:
-        goals, layouts, every, last = self.goals, self.layouts, self.effort.all_wishes, self.last
-        for k in range(len(self.parts) - 1, -1, -1):
-            task, read, made = self.parts[k]
+        layouts, every, last, wishes = self.layouts, self.effort.all_wishes, self.last, self.wishes
+        goals: dict[Var, Goal] = {}         # of the readers that have been seen
+        k = len(wishes)
+        for task, read, made in reversed(self.parts):
+            k -= 1
             after: tuple[Goal, ...] = ()
             liked = False
             if goals:
                 for v in made:
                     if v in goals:
                         if len(made) > 1:
-                            after = _goals_of(goals, made)
+                            after = tuple([goals[r] if r in goals else () for r in made])
                             liked = likes(after)
                         else:
-                            goal = goals[v][-1][1]
+                            goal = goals[v]
                             after = (goal,)
                             liked = bool(goal) and goal[-1][0] != WAITS
                         break
@@ -181,54 +185,43 @@ class Planner:
                           goals_before(layouts, task, *key, liked))
             elif not goals:
                 continue
+            later: tuple[Goal, ...] = ()
             for i, v in enumerate(read):
                 goal: Goal = before[i] if before else ()
                 if v in goals:
-                    mine: list[tuple[int, Goal]] = goals[v]
-                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal,
-                                            mine[-1][1], every)
+                    others = goals[v]
+                    if others:
+                        later = later or task.nothing
+                        later = (*later[:i], others, *later[i + 1:])
                 elif not goal:
                     continue
-                elif last[v] > k:                     # others read it as it is
-                    mine = goals[v] = [(last[v], ())]
-                    goal = layouts.together(task.var_kinds[i], task.var_homes[i], goal, (),
+                elif last[v] == k:
+                    goals[v] = goal
+                    continue
+                else:                                 # others read it as it is
+                    others = ()
+                goals[v] = layouts.together(task.var_kinds[i], task.var_homes[i], goal, others,
                                             every)
-                else:
-                    mine = goals[v] = []
-                mine.append((k, goal))
+            if after or later:
+                wishes[k] = after, liked, later
 
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
-        base, clusters, last = self.base, self.clusters, self.last
-        goals, found = self.goals, self.found
-        for k, (task, read, made) in enumerate(self.parts):
-            wanted: tuple[Goal, ...] = ()
-            calm = task.settled is not None     # and no reader would like a result elsewhere
-            if goals:
-                for v in made:
-                    if v in goals:
-                        if len(made) > 1:
-                            wanted = _goals_of(goals, made)
-                            calm = calm and not likes(wanted)
-                        else:
-                            goal = goals[v][-1][1]
-                            wanted = (goal,)
-                            calm = calm and not (goal and goal[-1][0] != WAITS)
-                        break
-                for v in read:              # it has come to this reader
-                    if v in goals and goals[v][-1][0] == k:
-                        mine = goals[v]
-                        del mine[-1]
-                        if not mine:
-                            del goals[v]
+        base, clusters, last, found = self.base, self.clusters, self.last, self.found
+        k = -1
+        for (task, read, made), (wanted, liked, _) in zip(self.parts, self.wishes):  # noqa: B905
+            k += 1
+            # whether no reader would like a result elsewhere than where propagation has it
+            calm = task.settled is not None and not liked
             home, undecided = calm, False
-            for v in read:
-                if v in clusters:
-                    undecided, home = True, False
-                    break
-                if v in base:
-                    home = False
+            if base or clusters:
+                for v in read:
+                    if v in clusters:
+                        undecided, home = True, False
+                        break
+                    if v in base:
+                        home = False
             if home:
                 found[k] = task
                 if task.rest:
@@ -242,7 +235,7 @@ class Planner:
                 else:
                     only = None if undecided else self._alone(k, wanted, held)
                     if only is None:
-                        self._step(k, wanted or task.unliked)
+                        self._step(k)
                         continue
                     _, found[k], operands, results = only
             for v, now, alone in zip(read, operands, task.alone):  # noqa: B905 (speed)
@@ -274,8 +267,9 @@ class Planner:
                          tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
         return found[0] if len(found) == 1 else None
 
-    def _step(self, k: int, wanted: tuple[Goal, ...]) -> None:
+    def _step(self, k: int) -> None:
         task, read, made = self.parts[k]
+        wanted, _, later = self.wishes[k]
         base, last, clusters = self.base, self.last, self.clusters
         joined: list[_Cluster] = []
         sources: tuple[tuple[int, Held | int], ...] = ()
@@ -295,43 +289,39 @@ class Planner:
                     del base[v]
             else:
                 sources += ((READ, own),)
-        key = (task, tuple([c.content for c in joined]), sources, ends,
-               tuple([v not in last for v in made]),
-               _goals_of(self.goals, read) or task.nothing, wanted,
-               self._repeats(read) if self.repeats else (), self.effort)
+        key = (task, tuple([c.after.content for c in joined]), sources, ends,
+               tuple([v not in last for v in made]), later or task.nothing,
+               wanted or task.unliked, self._repeats(read) if self.repeats else (), self.effort)
         memo = self.layouts.memo
         if key in memo:
             after = memo[key]
         else:
             after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
-        paths = [(tuple([c.paths[i] for c, i in zip(joined, rows)]), k, option)  # noqa: B905
-                 for rows, option in zip(after.parents, after.options)]          # noqa: B905
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE
                  else joined[c].variables[place])
             if v in clusters:
                 del clusters[v]
             base[v] = held
+        cluster = _Cluster(k, joined, after)
         if after.content is None:
-            self._take(paths[0])
+            self._take(cluster, 0)
             return
-        variables = [
-            read[place] if c == READ else made[place] if c == MADE else joined[c].variables[place]
-            for c, place in after.values]
-        cluster = _Cluster(after.content, variables, paths)
-        for place, v in enumerate(variables):
+        for place, (c, at) in enumerate(after.values):
+            v = read[at] if c == READ else made[at] if c == MADE else joined[c].variables[at]
+            cluster.variables.append(v)
             if v in base:
                 del base[v]
             clusters[v] = cluster, place
 
-    def _take(self, path: Path) -> None:
+    def _take(self, cluster: _Cluster, row: int) -> None:
         """Note the choices that led to a row."""
-        stack, found = [path], self.found
+        stack, found = [(cluster, row)], self.found
         while stack:
-            before, k, option = stack[-1]
-            del stack[-1]
-            found[k] = option
-            stack += before
+            at, i = stack.pop()
+            after = at.after
+            found[at.part] = after.options[i]
+            stack += zip(at.joined, after.parents[i])  # noqa: B905 (speed)
 
     def _leave(self) -> None:
         """Decide what is left, by what it costs to bring results to where they must be."""
@@ -340,26 +330,18 @@ class Planner:
             if isinstance(v, Var):
                 results.setdefault(v, k)
         for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
-            content = cluster.content
+            content = cluster.after.content
+            assert content is not None
             best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
                 [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
                  zip(cluster.variables, content.values, content.rows[i], strict=True)]))
-            self._take(cluster.paths[best])
+            self._take(cluster, best)
 
     def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
         price, source = self.layouts.nearest(kind, held, home)
         if price and result in self.waits and self.layouts.table[source][1]:
             price //= self.waits[result]
         return price
-
-
-def _goals_of(goals: Mapping[Var, list[tuple[int, Goal]]], values: Sequence[Var]
-              ) -> tuple[Goal, ...]:
-    """What readers would like of some values; () for nothing of any of them."""
-    for v in values:
-        if v in goals:
-            return tuple([goals[v][-1][1] if v in goals else () for v in values])
-    return ()
 
 
 def _merged(eqn: Equation, members: Sequence[Member],
