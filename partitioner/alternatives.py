@@ -10,7 +10,9 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 """
 from __future__ import annotations
 
+import cmath
 import functools
+import math
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -28,7 +30,7 @@ from .resolve import typed
 _EMPTY: frozenset[str] = frozenset()
 # Linear in an operand by what they compute, but a zero term times an infinite factor, or over a
 # zero, is no number: these only pass sums on where the factor is a constant, or not at all.
-_BY_CONSTANTS = frozenset(("div",))
+BY_CONSTANTS = frozenset(("div",))
 _NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "scatter-mul",
                     "ragged_dot_general"))
 
@@ -80,7 +82,7 @@ def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
         if t.sharding.spec.reduced:
             return ()
     sets = op.linear_sets(len(types), types, eqn.params)
-    constant = _constants(eqn)
+    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
     return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
 
 
@@ -93,7 +95,7 @@ def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | Non
     op = eqn.op
     if op.subprograms or op.effect or op.collective is not None:
         return None
-    constant = _constants(eqn) if op.name in _BY_CONSTANTS else ()
+    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
     known = eqn.use.table(passed)
     key = (eqn.known_types or eqn.types, earlier, constant)
     if key not in known:
@@ -109,9 +111,12 @@ def _constants(eqn: Equation) -> tuple[bool, ...]:
 
 def is_nonzero_constant(atom: Atom) -> bool:
     """A number that one may divide a sum by, term for term."""
-    if not isinstance(atom, Literal) or atom.aval.dtype.kind not in "iufc":
+    if not isinstance(atom, Literal):
         return False
-    return bool(np.isfinite(atom.val)) and atom.val != 0
+    kind, val = atom.aval.dtype.kind, atom.val
+    finite = (math.isfinite(val) if kind == "f" else kind in "iu" or (
+        kind == "c" and cmath.isfinite(val)))
+    return finite and bool(val != 0)
 
 
 def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
@@ -225,7 +230,7 @@ def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
         source = dtype
     if source is None:
         return False
-    if op.name in _BY_CONSTANTS:
+    if op.name in BY_CONSTANTS:
         return target.kind in "fc" and all(c for i, c in enumerate(constant) if i not in used)
     if op.name == "gather" and not _fills_like_a_sum(eqn, types[0]):
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ir.location import UNKNOWN, Location
@@ -53,19 +53,14 @@ class Origins:
         """Is there a value of which nobody may have said how it is laid out?"""
         return not self.solution.graph.mesh.explicit_axes
 
-    def are_free(self, values: Sequence[Var]) -> tuple[bool, ...]:
-        """Per value, whether nobody said how it is laid out, neither the user nor a type; where any
-        may be free.
+    @functools.cached_property
+    def fixed(self) -> frozenset[Var]:
+        """Values of which somebody said how they are laid out, the user or a type; where any may be
+        free. What a `reshard` gives is none of them, if it is of no tensor.
         """
-        graph, tensors, pinned = self.solution.graph, self.tensors, self.pinned
-        found: tuple[bool, ...] = ()
-        for v in values:
-            if v in tensors and v not in pinned:
-                t = tensors[v]
-                found += (t not in graph.asked and not graph.pending[t],)
-            else:
-                found += (v not in pinned and not v.aval.shape,)
-        return found
+        graph = self.solution.graph
+        told = {*graph.asked, *[t for t, axes in enumerate(graph.pending) if axes]}
+        return self.pinned.union([v for v, t in self.tensors.items() if t in told])
 
 
 def origins_of(program: Program) -> Origins | None:

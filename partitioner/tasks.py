@@ -14,7 +14,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS, FactorRule
 from ..ir.types import ArrayType
-from .alternatives import is_nonzero_constant, sums_through
+from .alternatives import BY_CONSTANTS, is_nonzero_constant, sums_through
 from .choose import Choice
 from .factors import Axes, RuleInfo, rule_info
 from .layouts import Goal, Held, Layouts
@@ -26,6 +26,7 @@ from .ways import Way, ways_of
 _EMPTY: frozenset[str] = frozenset()
 _RANGE = tuple(range(64))
 _FIRST = (0,)
+_FREE = ()          # all results of an equation are
 
 
 # An option where its variables were held in something: its price with that of bringing them to it,
@@ -197,44 +198,28 @@ class Tasks:
     def __init__(self, layouts: Layouts, origins: Origins | None) -> None:
         self.layouts = layouts
         # over Explicit axes no value is free
-        self.origins = origins if origins is None or origins.may_be_free else None
-        self.constants: dict[tuple[ArrayType, object], int] = {}
+        free = origins is not None and origins.may_be_free
+        self.fixed = origins.fixed if free else None            # type: ignore[union-attr]
 
     def of(self, eqn: Equation) -> Members:
         """The task of an equation, or its parts where it has several."""
-        op, free, origins, invars = eqn.op, None, self.origins, eqn.invars
-        if origins is not None:
-            free = origins.are_free(eqn.outvars)
+        op, fixed, invars = eqn.op, self.fixed, eqn.invars
+        if fixed is None:
+            free = None
+        elif fixed.isdisjoint(eqn.outvars):
+            free = _FREE
+        else:
+            free = tuple([v not in fixed for v in eqn.outvars])
         types = eqn.known_types or eqn.types
-        places = _FIRST
-        if len(invars) > 1 or not invars or invars[0].__class__ is Literal:
-            places = self._places(invars)
+        if len(invars) == 1 and invars[0].__class__ is not Literal:
+            places = _FIRST
+        else:
+            places = _places(invars, op.name in BY_CONSTANTS)
         key = op if op.subprograms else eqn.use.identity, types, places, free
         memo = self.layouts.memo
         if key not in memo:
-            memo[key] = self._members(eqn, places, free or (False,) * len(types[1]))
+            memo[key] = self._members(eqn, places, free or (free is _FREE,) * len(types[1]))
         return memo[key]
-
-    def _places(self, atoms: tuple[Atom, ...]) -> tuple[int, ...]:
-        """Per operand its number among the distinct variables; -1 for zeros and what is no number,
-        -2 for other constants.
-        """
-        seen: dict[Atom, int] = {}
-        places: tuple[int, ...] = ()
-        count = 0
-        for a in atoms:
-            if a.__class__ is Literal:
-                key = a.aval, a.val                              # type: ignore[union-attr]
-                if key not in self.constants:
-                    self.constants[key] = -2 if is_nonzero_constant(a) else -1
-                places += (self.constants[key],)
-            elif a in seen:
-                places += (seen[a],)
-            else:
-                places += (count,)
-                seen[a] = count
-                count += 1
-        return places
 
     def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
         op, (operands, results) = eqn.op, eqn.types
@@ -281,6 +266,20 @@ class Tasks:
         if key not in memo:
             memo[key] = Task(self.layouts, *key)
         return memo[key]
+
+
+def _places(atoms: tuple[Atom, ...], constants: bool) -> tuple[int, ...]:
+    """Per operand its number among the distinct variables; -1 for literals. constants: -2 for those
+    that one may divide by.
+    """
+    seen: dict[Atom, int] = {}
+    places: tuple[int, ...] = ()
+    for a in atoms:
+        if a.__class__ is Literal:
+            places += (-2 if constants and is_nonzero_constant(a) else -1,)
+        else:
+            places += (seen.setdefault(a, len(seen)),)
+    return places
 
 
 def _renumbered(places: Sequence[int]) -> tuple[int, ...]:
