@@ -7,17 +7,18 @@ other on a mesh of this shape.
 """
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, ClassVar
 
 from ..ir.mesh import AbstractMesh
-from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.types import Entries
 from .factors import RuleInfo
-from .graph import Graph, Node
+from .graph import Graph, Kind, Node
 from .step import BACKWARD, BOTH, NONE, Extension, Layout, agree, step
 
 LEVELS = 5
@@ -30,18 +31,28 @@ Origin = tuple[Node, int, int]
 class Solution:
     """The graph at its fixed point.
 
-    origins: (tensor, dim, axis) -> Origin, for axes that were propagated; the graph's `roots` say
-    where the others come from. results: the tensor of each result as it leaves, -1 for scalars.
+    grown: (node, what it added), in order. origins: (tensor, dim, axis) -> Origin, for axes that
+    were propagated; the graph's `roots` say where the others come from. results: the tensor of each
+    result as it leaves, -1 for scalars.
     """
-
-    __slots__ = ("evaluated", "graph", "origins", "results", "steps")
 
     def __init__(self, graph: Graph, results: list[int]) -> None:
         self.graph = graph
         self.results = results
-        self.origins: dict[tuple[int, int, str], Origin] = {}
+        self.grown: list[tuple[int, Extension]] = []
         self.steps = 0              # nodes visited
         self.evaluated = 0          # steps that were computed, and not remembered
+
+    @functools.cached_property
+    def origins(self) -> dict[tuple[int, int, str], Origin]:
+        found: dict[tuple[int, int, str], Origin] = {}
+        for i, extension in self.grown:
+            node = self.graph.node(i)
+            t = node.tensors[extension.position]
+            for dim, axis, source, source_dim in extension.origins:
+                found[t, dim, axis] = (
+                    node, node.tensors[source] if source >= 0 else -1, source_dim)
+        return found
 
     def entries(self, tensor: int) -> Entries:
         return self.graph.layouts[tensor].entries if tensor >= 0 else ()
@@ -59,20 +70,15 @@ _NOWHERE: Schedule = (_OFF,) * LEVELS
 _PLAIN: Schedule = (_OFF, _OFF, _ALL, _ALL, _ALL)
 
 
-def _schedule(node: Node, graph: Graph) -> Schedule:
-    """How a node is visited at each level."""
-    info = node.info
+def _schedule(kind: Kind, shared: bool) -> Schedule:
+    """How nodes of a kind are visited at each level. shared: whether others read an operand."""
+    info = kind.info
     if info is None:
         return _CROSSING
-    if info.kind == "broadcast" or (node.equation is not None
-                                    and node.equation.op is broadcast_in_dim_p):
+    if kind.widens or info.kind == "broadcast":
         return _WIDENING
     if info.kind == "structural":
-        uses = graph.uses
-        for t in node.tensors[:info.operands]:
-            if t >= 0 and uses[t] > 1:
-                return _SHARED
-        return _SINGLE
+        return _SHARED if shared else _SINGLE
     return _PASSING if info.has_other_kinds else _PLAIN
 
 
@@ -141,6 +147,22 @@ def run(solution: Solution) -> None:
     _Propagation(solution).run()
 
 
+class _Turn:
+    """Nodes that are visited at the same levels, and share what is known of their steps.
+
+    steps: by strategy, those of this level; None where the turn has not come. agreed: as of
+    `Known`.
+    """
+
+    __slots__ = ("agreed", "info", "nodes", "schedule", "steps")
+
+    def __init__(self, kind: Kind, schedule: Schedule) -> None:
+        self.info, self.schedule = kind.info, schedule
+        self.nodes: list[int] = []
+        self.steps: tuple[Any, Any] = None, None
+        self.agreed: set[tuple] = set()
+
+
 class _Propagation:
     """state: the layouts of the tensors, as numbers in a table."""
 
@@ -155,67 +177,92 @@ class _Propagation:
         # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
         self.state = [*[numbers[layout] for layout in graph.layouts], -1]
 
+    def turns(self) -> tuple[list[_Turn], Iterable[_Turn]]:
+        """Per node, when it is visited; and all that there are."""
+        graph = self.graph
+        uses = graph.uses
+        found: list[_Turn] = []
+        known: dict[tuple[Kind, bool], _Turn] = {}
+        never = _Turn(Kind(None), _NOWHERE)
+        for i, (kind, tensors) in enumerate(zip(graph.kinds, graph.tensors)):  # noqa: B905 (speed)
+            shared, info = False, kind.info
+            if info is not None and info.kind == "structural":
+                for t in tensors[:info.operands]:
+                    if t >= 0 and uses[t] > 1:
+                        shared = True
+            first = -1
+            for t in tensors:
+                if t >= 0:
+                    if first >= 0 and t != first:
+                        break
+                    first = t
+            else:                           # it is of one tensor
+                found.append(never)
+                continue
+            key = kind, shared
+            if key not in known:
+                known[key] = _Turn(kind, _schedule(kind, shared))
+            turn = known[key]
+            turn.nodes.append(i)
+            found.append(turn)
+        return found, known.values()
+
     def run(self) -> None:
-        nodes, state, tables, graph = self.graph.nodes, self.state, self.tables, self.graph
-        count = len(nodes)
-        neighbours: list[list[int]] = [[] for _ in graph.layouts]
-        schedules: list[Schedule] = []
-        # per strategy and node, the steps known at this level; None where its turn has not come
-        known: tuple[list[Any], list[Any]] = ([None] * count, [None] * count)
-        agreed: list[Any] = [None] * count
+        graph, state, tables = self.graph, self.state, self.tables
+        grown, count = self.solution.grown, len(graph.kinds)
+        turns, kinds = self.turns()
+        neighbours: list[list[int]] = [[] for _ in state]       # the last of no tensor
+        for i, tensors in enumerate(graph.tensors):
+            for t in tensors:
+                neighbours[t].append(i)
+        numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
         waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
         settled = bytearray(count)                      # 1 for those whose tensors agree now
-        numbers_of = []                                 # of a node's tensors, from the state
-        for i, node in enumerate(nodes):
-            between = {*node.tensors}
-            between.discard(-1)
-            for t in between:
-                neighbours[t].append(i)
-            schedules.append(_schedule(node, graph) if len(between) > 1 else _NOWHERE)
-            numbers_of.append(itemgetter(*node.tensors))
-        here: dict[tuple, Known] = {}
+        every = range(count)
         visits = 0
         for level in range(LEVELS):
-            for i, schedule in enumerate(schedules):
-                how = schedule[level]
-                if how is not (schedule[level - 1] if level else _OFF):
-                    waiting[0][i] = waiting[1][i] = 1
-                    info = nodes[i].info
-                    if (info, how) not in here or info is None:
-                        here[info, how] = tables.known(info, how)
-                    (known[0][i], known[1][i]), agreed[i] = here[info, how]
+            for turn in kinds:
+                how = turn.schedule[level]
+                if how is not (turn.schedule[level - 1] if level else _OFF):
+                    turn.steps, turn.agreed = tables.known(turn.info, how)
+                    for i in turn.nodes:
+                        waiting[0][i] = waiting[1][i] = 1
             for aggressive in (False, True):
-                mine, other, steps = waiting[aggressive], waiting[not aggressive], known[aggressive]
-                stack = [i for i in range(count - 1, -1, -1) if mine[i]]
+                mine, other = waiting[aggressive], waiting[not aggressive]
+                stack = [*itertools.compress(every, mine)]
+                stack.reverse()
                 take = stack.pop
                 while stack:
                     i = take()
                     if not mine[i]:
                         continue
                     mine[i] = 0
-                    found = steps[i]
-                    if settled[i] or found is None:
+                    turn = turns[i]
+                    known = turn.steps[aggressive]
+                    if settled[i] or known is None:
                         continue
                     visits += 1
                     key = numbers_of[i](state)
-                    if key in agreed[i]:
+                    if key in turn.agreed:
                         settled[i] = 1
                         continue
-                    if key in found:
-                        growing = found[key]
-                        if not growing:
-                            continue
-                        changed = self.grow(nodes[i], key, growing)
-                    elif nodes[i].info is None:
-                        changed = self.cross(nodes[i])
+                    if key in known:
+                        growing = known[key]
+                    elif turn.info is None:
+                        growing = self.cross(i)
                     else:
-                        growing = found[key] = self.step(
-                            nodes[i].info, key, schedules[i][level], aggressive, agreed[i])
-                        if not growing:
-                            continue
-                        changed = self.grow(nodes[i], key, growing)
+                        growing = known[key] = self.step(
+                            turn.info, key, turn.schedule[level], aggressive, turn.agreed)
+                    if not growing:
+                        continue
+                    tensors = graph.tensors[i]
                     touched: list[int] = []     # what a change touches comes at once, as in Shardy
-                    for t in changed:
+                    for extension, number in growing:
+                        t = tensors[extension.position]
+                        if state[t] != key[extension.position]:
+                            continue            # an operand used twice: its other place came first
+                        state[t] = number
+                        grown.append((i, extension))
                         for j in neighbours[t]:
                             settled[j] = 0
                             other[j] = 1
@@ -226,21 +273,6 @@ class _Propagation:
         self.solution.steps += visits
         table = tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]
-
-    def grow(self, node: Node, key: tuple[int, ...], growing: Growing) -> Sequence[int]:
-        """Let the tensors of a node grow; which of them did."""
-        tensors, state, origins = node.tensors, self.state, self.solution.origins
-        changed = []
-        for extension, number in growing:
-            t = tensors[extension.position]
-            if state[t] != key[extension.position]:
-                continue                  # an operand used twice: its other place came first
-            state[t] = number
-            changed.append(t)
-            for dim, axis, source, source_dim in extension.origins:
-                origins[t, dim, axis] = (
-                    node, tensors[source] if source >= 0 else -1, source_dim)
-        return changed
 
     def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
              aggressive: bool, agreed: set[tuple]) -> Growing:
@@ -262,16 +294,17 @@ class _Propagation:
         assert layout is not None
         return Layout(layout.shape, entries, layout.open, layout.blocked)
 
-    def cross(self, node: Node) -> list[int]:
-        """Between the two sides of a shard_map: the same axes after the manual ones."""
-        outer_t, inner_t = node.tensors
+    def cross(self, i: int) -> Growing:
+        """What grows between the two sides of a shard_map: the same axes after the manual ones."""
+        outer_t, inner_t = self.graph.tensors[i]
         table = self.tables.table
         outer, inner = table[self.state[outer_t]], table[self.state[inner_t]]
         out_entries, in_entries = list(outer.entries), list(inner.entries)
         out_used = {a for axes in outer.entries for a in axes} | outer.blocked
         in_used = {a for axes in inner.entries for a in axes} | inner.blocked
-        changed = []
-        for d, prefix in enumerate(node.prefix):
+        out_new: list[tuple[int, str, int, int]] = []
+        in_new: list[tuple[int, str, int, int]] = []
+        for d, prefix in enumerate(self.graph.prefixes[i]):
             tail, own = out_entries[d][len(prefix):], in_entries[d]
             common = min(len(tail), len(own))
             if out_entries[d][:len(prefix)] != prefix or tail[:common] != own[:common]:
@@ -282,17 +315,18 @@ class _Propagation:
                     break
                 in_entries[d] += (axis,)
                 in_used.add(axis)
-                self.solution.origins[(inner_t, d, axis)] = node, outer_t, d
+                in_new.append((d, axis, 0, d))
             for axis in own[common:]:
                 parts = math.prod(map(self.size, (*out_entries[d], axis)))
                 if not outer.open[d] or axis in out_used or outer.shape[d] % parts:
                     break
                 out_entries[d] += (axis,)
                 out_used.add(axis)
-                self.solution.origins[(outer_t, d, axis)] = node, inner_t, d
-        for t, layout, entries in ((outer_t, outer, out_entries), (inner_t, inner, in_entries)):
-            new = tuple(entries)
-            if new != layout.entries:
-                self.state[t] = self.tables.number(self.grown(layout, new))
-                changed.append(t)
-        return changed
+                out_new.append((d, axis, 1, d))
+        growing: Growing = ()
+        for at, layout, entries, new in ((0, outer, out_entries, out_new),
+                                         (1, inner, in_entries, in_new)):
+            if new:
+                x = Extension(at, tuple(entries), tuple(new))
+                growing += ((x, self.tables.number(self.grown(layout, x.entries))),)
+        return growing

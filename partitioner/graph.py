@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from ..ir.diagnostic import Diagnostic
 from ..ir.location import UNKNOWN, Location, warn
 from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Atom, Equation, Program, Var
 from ..ir.rule import make_rule
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import ArrayType, Entries
-from ..ir.use import Use
 from .factors import Axes, RuleInfo, rule_info
 from .regions import has_region, region_of
 from .step import Layout
@@ -34,26 +34,38 @@ class Root(NamedTuple):
     location: Location = UNKNOWN
 
 
-class Node:
+class Kind:
+    """What nodes have in common; one per case of a graph, told apart by identity.
+
+    info: factor rule, or None at the boundary of a shard_map. widens: whether the equation is a
+    broadcast, whatever its rule looks like.
+    """
+
+    __slots__ = ("info", "widens")
+
+    def __init__(self, info: RuleInfo | None, widens: bool = False) -> None:
+        self.info, self.widens = info, widens
+
+
+class Node(NamedTuple):
     """One place where layouts meet.
 
     info: factor rule, or None at the boundary of a shard_map, where `prefix` is the manual axes
     of each dimension of the outer tensor (tensors[0]; the inner one is tensors[1]).
     """
+    info: RuleInfo | None
+    tensors: tuple[int, ...]
+    equation: Equation | None
+    prefix: Entries = ()
 
-    __slots__ = ("equation", "info", "prefix", "tensors")
 
-    def __init__(self, info: RuleInfo | None, tensors: tuple[int, ...],
-                 equation: Equation | None, prefix: Entries = ()) -> None:
-        self.info = info
-        self.tensors = tensors
-        self.equation = equation
-        self.prefix = prefix
+_BOUNDARY = Kind(None)
 
 
 class Graph:
     """Tables built from a program; `layouts` is what propagation changes.
 
+    kinds, tensors, equations: of the nodes, in order; prefixes: of those that are boundaries.
     index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
     tensors that start with axes, where these come from. asked: tensors that a constraint closes.
     uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
@@ -63,7 +75,10 @@ class Graph:
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
         self.size = mesh.axis_size
-        self.nodes: list[Node] = []
+        self.kinds: list[Kind] = []
+        self.tensors: list[tuple[int, ...]] = []
+        self.equations: list[Equation | None] = []
+        self.prefixes: dict[int, Entries] = {}
         self.layouts: list[Layout] = []
         self.pending: list[frozenset[str]] = []
         self.roots: dict[int, dict[tuple[int, str], Root]] = {}
@@ -73,16 +88,16 @@ class Graph:
         self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
         self.priority: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
-        self.infos: dict[tuple[Use, Any], RuleInfo] = {}                   # by types
+        self.known: dict[Any, Kind] = {}        # by use and types, by shapes, and by themselves
 
     # -- tensors -------------------------------------------------------------------------------
 
     def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
         """A new tensor that stands as its type says; Auto axes are open."""
-        starts, uses = self.starts, self.uses
-        if (aval, manual) not in starts:
-            starts[aval, manual] = self.start(aval, manual)
-        layout, pending, axes = starts[aval, manual]
+        key, starts, uses = (aval, manual), self.starts, self.uses
+        if key not in starts:
+            starts[key] = self.start(aval, manual)
+        layout, pending, axes = starts[key]
         t = len(uses)
         self.layouts.append(layout)
         self.pending.append(pending)
@@ -135,21 +150,46 @@ class Graph:
 
     # -- nodes ---------------------------------------------------------------------------------
 
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes one by one, for reports."""
+        return [self.node(i) for i in range(len(self.kinds))]
+
+    def node(self, i: int) -> Node:
+        return Node(self.kinds[i].info, self.tensors[i], self.equations[i],
+                    self.prefixes.get(i, ()))
+
+    def add(self, kind: Kind, tensors: tuple[int, ...], equation: Equation | None) -> None:
+        self.kinds.append(kind)
+        self.tensors.append(tensors)
+        self.equations.append(equation)
+
     def edge(self, tensors: Sequence[int], equation: Equation | None) -> None:
         """Values that are one value: the same layout, as far as nobody objects."""
-        tensors = tuple(t for t in tensors if t >= 0)
+        tensors = tuple([t for t in tensors if t >= 0])
         if len(tensors) > 1:
-            shape = self.layouts[tensors[0]].shape
             others = len(tensors) - 1
-            rule = make_rule(f"... -> {', '.join(['...'] * others)}", (shape,), (shape,) * others)
-            self.nodes.append(Node(rule_info(rule), tensors, equation))
+            self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
 
     def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
         """A value and its slices along a first dimension that is not split."""
         if outer >= 0 and inner >= 0:
-            rule = make_rule("n ... -> ... | n!:replicate", (self.layouts[outer].shape,),
-                             (self.layouts[inner].shape,))
-            self.nodes.append(Node(rule_info(rule), (outer, inner), equation))
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
+
+    def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
+        """A node by the text of its rule, of the first tensor."""
+        shapes = tuple([self.layouts[t].shape for t in tensors])
+        key = text, shapes
+        if key not in self.known:
+            rule = make_rule(text, shapes[:1], shapes[1:])
+            self.known[key] = self.kind(rule_info(rule), False)
+        self.add(self.known[key], tensors, equation)
+
+    def kind(self, info: RuleInfo, widens: bool) -> Kind:
+        known = self.known
+        if (info, widens) not in known:
+            known[info, widens] = Kind(info, widens)
+        return known[info, widens]
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -158,25 +198,28 @@ class Graph:
             self.define(var, manual)
         uses, index = self.uses, self.index
         for eqn in program.eqns:
-            tensors: list[int] = []
+            tensors: tuple[int, ...] = ()
+            ranked = False
             for atom in eqn.invars:
                 if atom in index:
                     t = index[atom]  # type: ignore[index]
                     uses[t] += 1
-                    tensors.append(t)
+                    tensors += (t,)
+                    ranked = True
                 else:
-                    tensors.append(-1)
+                    tensors += (-1,)
             for var in eqn.outvars:
                 if var.aval.shape:
                     if var not in index:
                         index[var] = self.tensor(var.aval, manual, eqn.location)
-                    tensors.append(index[var])
+                    tensors += (index[var],)
+                    ranked = True
                 else:
-                    tensors.append(-1)
+                    tensors += (-1,)
             if eqn.op.subprograms:
                 self.add_region(eqn, manual)
-            else:
-                self.add_whole(eqn, tuple(tensors))
+            elif ranked:
+                self.add_whole(eqn, tensors)
 
     def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
         """An equation that holds programs."""
@@ -196,17 +239,21 @@ class Graph:
                 else:
                     self.edge([*inner, *map(self.of, outer)], eqn)
         else:
-            self.add_whole(eqn, tuple(map(self.of, (*eqn.invars, *eqn.outvars))))
+            tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
+            if max(tensors, default=-1) >= 0:
+                self.add_whole(eqn, tensors)
 
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
-        """An equation by its factor rule."""
-        if max(tensors, default=-1) >= 0:
-            key, infos = (eqn.use, eqn.types), self.infos
-            if key not in infos:
-                infos[key] = rule_info(key[0].rule(*key[1]))
-            self.nodes.append(Node(infos[key], tensors, eqn))
-            if eqn.op is sharding_constraint_p and tensors[1] >= 0:
-                self.add_constraint(eqn, *tensors)
+        """An equation by its factor rule; some tensor has dimensions."""
+        use, types = key = eqn.use, eqn.known_types or eqn.types
+        op, known = eqn.op, self.known
+        if key not in known:
+            known[key] = self.kind(rule_info(use.rule(*types)), op is broadcast_in_dim_p)
+        self.kinds.append(known[key])
+        self.tensors.append(tensors)
+        self.equations.append(eqn)
+        if op is sharding_constraint_p and tensors[1] >= 0:
+            self.add_constraint(eqn, *tensors)
 
     def add_constraint(self, eqn: Equation, operand: int, result: int) -> None:
         """Close the result where the constraint says so; explicit axes stay major."""
@@ -285,7 +332,8 @@ class Graph:
 
     def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
         if outer >= 0 and inner >= 0:
-            self.nodes.append(Node(None, (outer, inner), equation, prefix))
+            self.prefixes[len(self.kinds)] = prefix
+            self.add(_BOUNDARY, (outer, inner), equation)
 
 
 def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:

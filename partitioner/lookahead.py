@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
-from .clusters import MADE, READ, Effort, Reading, Step, step
+from .clusters import MADE, READ, Content, Effort, Reading, Step, step
 from .goals import goals_before
 from .layouts import WAITS, Goal, Held, Layouts, likes
 from .options import Option
@@ -75,10 +75,13 @@ class _Cluster:
     `part` of the program, which made `after` of the clusters `joined`.
     """
 
-    __slots__ = ("after", "joined", "part", "variables")
+    __slots__ = ("after", "content", "joined", "part", "variables")
+
+    content: Content
 
     def __init__(self, part: int, joined: list[_Cluster], after: Step) -> None:
         self.part, self.joined, self.after = part, joined, after
+        self.content = after.content        # type: ignore[assignment]  # none once all is decided
         self.variables: list[Var] = []
 
 
@@ -289,7 +292,7 @@ class Planner:
                     del base[v]
             else:
                 sources += ((READ, own),)
-        key = (task, tuple([c.after.content for c in joined]), sources, ends,
+        key = (task, tuple([c.content for c in joined]), sources, ends,
                tuple([v not in last for v in made]), later or task.nothing,
                wanted or task.unliked, self._repeats(read) if self.repeats else (), self.effort)
         memo = self.layouts.memo
@@ -330,8 +333,7 @@ class Planner:
             if isinstance(v, Var):
                 results.setdefault(v, k)
         for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
-            content = cluster.after.content
-            assert content is not None
+            content = cluster.content
             best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
                 [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
                  zip(cluster.variables, content.values, content.rows[i], strict=True)]))

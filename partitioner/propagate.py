@@ -78,7 +78,7 @@ def _propagate(solution: Solution, ends: dict[int, None]) -> None:
             break
         cuts = wanted
         cut_graph(graph, initial, cuts)
-        solution.origins.clear()
+        solution.grown.clear()
         _by_priority(solution)
     if cuts and not given:          # where somebody wrote parts of axes, he may get some back
         open_ends(graph, ends, cuts)

@@ -25,24 +25,25 @@ Cuts = dict[str, tuple[int, ...]]        # mesh axis -> products of its parts, 1
 def cuts_wanted(graph: Graph, cuts: Cuts) -> Cuts:
     """The cuts so far, and those at which axes are left over at the border of factors."""
     mesh = graph.mesh
-    infos = {node.info for node in graph.nodes}
+    infos = {kind.info for kind in graph.kinds}
     if None in infos:
         return cuts              # the body of a shard_map names whole axes
     if all([info.simple for info in infos]):  # type: ignore[union-attr]
         return cuts              # no borders
     held = frozenset().union(*{layout.blocked for layout in graph.layouts}, *set(graph.pending))
     wanted: dict[str, set[int]] = {a: set(products) for a, products in cuts.items()}
-    for node in graph.nodes:
-        assert node.info is not None
-        if node.info.simple:
+    for kind, tensors in zip(graph.kinds, graph.tensors, strict=True):
+        info = kind.info
+        assert info is not None
+        if info.simple:
             continue             # no borders
-        for t, dims in zip(node.tensors, node.info.maps, strict=True):
+        for t, dims in zip(tensors, info.maps, strict=True):
             if t < 0:
                 continue
             for split, axes in zip(dims, graph.layouts[t].entries, strict=True):
                 if len(split) < 2 or not axes:
                     continue
-                sizes = [node.info.factors[f].size for f in split]
+                sizes = [info.factors[f].size for f in split]
                 for base, product in _borders(axes, sizes, mesh):
                     known = wanted.setdefault(base, {1, mesh.shape[base]})
                     if base not in held and all(max(c, product) % min(c, product) == 0
@@ -55,8 +56,8 @@ def cuts_given(graph: Graph) -> Cuts:
     """The cuts that the layouts at the beginning name: parts of axes that somebody wrote."""
     mesh = graph.mesh
     found: dict[str, set[int]] = {}
-    for layout in graph.layouts:
-        for axes in layout.entries:
+    for entries in dict.fromkeys([layout.entries for layout in graph.layouts]):
+        for axes in entries:
             for a in axes:
                 if a not in mesh.shape:
                     base, pre, n, _ = axis_factor(a, mesh.shape)
