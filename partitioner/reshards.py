@@ -9,6 +9,7 @@ and the reshard that follows it says where the sum goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
@@ -55,6 +56,17 @@ def form(aval: ArrayType) -> Form:
     return aval.entries, aval.sharding.spec.unreduced
 
 
+class _Made(NamedTuple):
+    """A variable that was produced otherwise than its type says: result k of an equation, with the
+    operands that it runs on.
+    """
+    eqn: Equation
+    info: RuleInfo
+    choice: Choice
+    k: int
+    operands: Sequence[Atom]
+
+
 class _Chooser:
     """One program."""
 
@@ -66,9 +78,11 @@ class _Chooser:
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
-        # said, where and why
+        # said, what it takes to say where and why, or that (see `why`)
         self.held: dict[Var, dict[Form, Var]] = {}
-        self.produced: dict[Var, tuple[Location, str]] = {}
+        self.produced: dict[Var, _Made | tuple[Location, str]] = {}
+        self.moved: set[Var] = set()
+        self.loose = False          # may a reshard be read by another one alone, or by nobody?
         self.types: dict[tuple[ArrayType, Entries, frozenset[str]], ArrayType] = {}
 
     def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
@@ -96,7 +110,8 @@ class _Chooser:
             else:
                 self.holding(eqn)
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
-        eqns, outvars = fold_reshards(self.eqns, outvars)
+        if self.loose:
+            eqns, outvars = fold_reshards(eqns, outvars)
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
     def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
@@ -130,20 +145,25 @@ class _Chooser:
         return numbers[best]
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,
-              name: str | None = None) -> Var:
-        """The variable that holds `v` so, by a reshard if there is none."""
-        source = self.source(v, need)
+              name: str | None = None, source: Var | None = None) -> Var:
+        """The variable that holds `v` so, by a reshard if there is none. source: as of `source`,
+        where that is known.
+        """
+        source = source or self.source(v, need)
         if form(source.aval) == need:
             return source
         if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
-            location, why = self.produced[source]
+            location, why = self.why(source)
             moved = source.aval.entries != need[0]
             reason = joined([why, reason if moved else ""])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
-        self.held[v][need] = move.outvars[0]
-        return move.outvars[0]
+        self.loose = self.loose or source in self.moved
+        (result,) = move.outvars
+        self.moved.add(result)
+        self.held[v][need] = result
+        return result
 
     def as_typed(self, atom: Atom, location: Location, reason: str) -> Atom:
         if isinstance(atom, Literal) or (atom not in self.env and atom not in self.held):
@@ -160,42 +180,60 @@ class _Chooser:
             pinned = {k: p for m in members                             # type: ignore[union-attr]
                       for k, p in zip(m.results, m.task.pinned, strict=True)}
             info = rule_info(eqn.use.rule(*eqn.types))
-        operands: list[Atom] = []
+        env, held = self.env, self.held
+        operands: list[Atom] = [*eqn.invars]
+        results = [*eqn.outvars]
+        same = True
         for i, atom in enumerate(eqn.invars):
             if atom.__class__ is not Literal:
                 layout, sums = choice.layouts[i], choice.sums[i]
-                now = self.env[atom] if atom in self.env else atom              # type: ignore
+                now = env[atom] if atom in env else atom                        # type: ignore
                 aval = now.aval
-                if (atom in self.held or aval.entries != layout
+                if (atom in held or aval.entries != layout
                         or aval.sharding.spec.unreduced != sums):
                     now = self.source(atom, (layout, sums))                     # type: ignore
                     if form(now.aval) != (layout, sums):
                         now = self.bring(atom, (layout, sums), eqn.location,    # type: ignore
-                                         self.reason(eqn, info, i, choice, now))
-                atom = now
-            operands.append(atom)
-        results: list[Var] = []
+                                         self.reason(eqn, info, i, choice, now), None, now)
+                if now is not atom:
+                    operands[i] = now
+                    same = False
         after: list[tuple[Var, Var]] = []
         pending = choice.pending
         for k, var in enumerate(eqn.outvars):
-            made, aval, result = choice.layouts[info.operands + k], var.aval, var
+            made, aval = choice.layouts[info.operands + k], var.aval
             if made != aval.entries or pending != aval.sharding.spec.unreduced:
                 result = Var(self.laid_out(aval, made, pending), var.name)
-                self.env[var] = result
-                self.produced[result] = self.cause(eqn, info, choice, k, operands)
+                env[var] = results[k] = result
+                same = False
+                self.produced[result] = _Made(eqn, info, choice, k, operands)
                 if pinned[k]:
                     after.append((var, result))
-            results.append(result)
-        if operands != list(eqn.invars) or results != list(eqn.outvars):
-            eqn = eqn.replace(invars=operands, outvars=results)
-        self.eqns.append(eqn)
+        self.eqns.append(eqn if same else eqn.on(operands, results))
         for var, result in after:
-            location, reason = self.produced[result]
+            self.loose = True
+            location, reason = self.why(result)
             self.forms(var)
             move = reshard_equation(result, var.aval, location, reason, var.name)
             self.eqns.append(move.replace(outvars=(var,)))
             self.held[var] = {form(var.aval): var}
             self.env[var] = var
+
+    def why(self, var: Var) -> tuple[Location, str]:
+        """Where and why a variable was not produced as its type said."""
+        produced, waiting = self.produced, [var]
+        while waiting:
+            v = waiting[-1]
+            made = produced[v]
+            if made.__class__ is _Made:
+                first = [a for a in made.operands                         # type: ignore[union-attr]
+                         if a in produced and produced[a].__class__ is _Made]
+                if first:
+                    waiting += first
+                    continue
+                produced[v] = self.cause(*made)                           # type: ignore[misc]
+            waiting.pop()
+        return produced[var]                                              # type: ignore[return-value]
 
     def cause(self, eqn: Equation, info: RuleInfo, choice: Choice, k: int,
               operands: Sequence[Atom]) -> tuple[Location, str]:
@@ -206,7 +244,7 @@ class _Chooser:
             if sums:
                 own = own - sums
                 if a in self.produced:
-                    before.append(self.produced[a])                       # type: ignore[index]
+                    before.append(self.why(a))                            # type: ignore[arg-type]
         own = own or not before
         if not before and not choice.pending:
             asked = self.asked_at(eqn.outvars[k])
@@ -230,7 +268,7 @@ class _Chooser:
                   ) -> list[tuple[Location, str]]:
         """What made an operand differ from its type, where result k differs in the same axes."""
         axes = _differing(made, eqn.outvars[k].aval.entries)
-        return [self.produced[a] for a, was in zip(operands, eqn.invars, strict=True)
+        return [self.why(a) for a, was in zip(operands, eqn.invars, strict=True)
                 if isinstance(a, Var) and a in self.produced
                 and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
 
@@ -254,6 +292,7 @@ class _Chooser:
                 or operand.aval.sharding.spec.reduced:
             self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
             return
+        self.loose = True
         self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
                                       result.name)
 
