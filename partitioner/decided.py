@@ -32,6 +32,7 @@ from .resolve import (
     layout_reason,
     slices_reason,
     typed,
+    without_sharding,
 )
 
 
@@ -235,6 +236,9 @@ class _Writer:
                 continue
             if op.subprograms and self.with_programs(eqn, operands, mesh, types, out):
                 continue
+            use, name = None, op.sharding_param
+            if name is not None and eqn.params.get(name) is not None:
+                use = without_sharding(eqn.use)
             if types:
                 if len(outvars) == 1 and outvars[0].aval in types:
                     (var,) = outvars
@@ -243,15 +247,12 @@ class _Writer:
                     key = eqn.types if self.plain else tuple([a.aval for a in operands]), aval
                     if key not in pairs:
                         pairs[key] = tuple([a.aval for a in operands]), (aval,)
-                    eqn = eqn.on(operands, (new,))
+                    eqn = eqn.on(operands, (new,), use)
                     eqn.known_types = pairs[key]
                 else:
-                    eqn = eqn.on(operands, self.bound(outvars, types))
-            elif operands is not eqn.invars:
-                eqn = eqn.on(operands, outvars)
-            name = op.sharding_param
-            if name is not None and eqn.params.get(name) is not None:
-                eqn = eqn.replace(params={**eqn.params, name: None})
+                    eqn = eqn.on(operands, self.bound(outvars, types), use)
+            elif use is not None or operands is not eqn.invars:
+                eqn = eqn.on(operands, outvars, use)
             out.append(eqn)
         return consts, out
 

@@ -18,6 +18,7 @@ from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.sharding import named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type
+from ..ir.use import Use, use_of
 from .fixed_point import Solution
 from .graph import boundary_entries
 from .origins import KEY, Origins
@@ -57,6 +58,14 @@ def bare_literal(literal: Literal) -> Literal:
     if aval.mesh.empty:
         return literal
     return Literal(literal.val, array_type((), aval.dtype, aval.weak_type))
+
+
+def without_sharding(use: Use) -> Use:
+    """The use without the sharding in its params, where it has one: the result's type says it."""
+    known = use.table(without_sharding)
+    if not known:
+        known[()] = use_of(use.op, {**use.params, use.op.sharding_param: None})  # type: ignore
+    return known[()]
 
 
 def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
@@ -131,11 +140,12 @@ class _Resolver:
     def type_at(self, t: int, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
         types = self.types
         if t >= 0:
-            key = (aval, mesh, self.graph.layouts[t].entries, self.graph.pending[t])
+            entries, pending = self.graph.layouts[t].entries, self.graph.pending[t]
         else:
-            key = (aval, mesh, ((),) * len(aval.shape), aval.sharding.spec.unreduced)
+            entries, pending = ((),) * len(aval.shape), aval.sharding.spec.unreduced
+        key = (aval, mesh, entries, pending) if pending else (aval, mesh, entries)
         if key not in types:
-            types[key] = typed(*key)
+            types[key] = typed(aval, mesh, entries, pending)
         return types[key]
 
     def bind(self, var: Var, mesh: AbstractMesh) -> Var:
@@ -232,16 +242,16 @@ class _Resolver:
             operands = tuple([
                 env[a] if a in env else a if a.aval.mesh is empty_abstract_mesh  # type: ignore
                 else bare_literal(a) for a in eqn.invars])  # type: ignore[arg-type]
+            use, name = None, op.sharding_param
+            if name is not None and eqn.params.get(name) is not None:
+                use = without_sharding(eqn.use)
             if op.multiple_results:
-                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars])
+                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars], use)
             else:
                 result = self.bind(eqn.outvars[0], mesh)
-                new = eqn.on(operands, (result,))
+                new = eqn.on(operands, (result,), use)
                 pair = tuple([a.aval for a in operands]), (result.aval,)
                 new.known_types = pairs.setdefault(pair, pair)
-            key = op.sharding_param
-            if key is not None and eqn.params.get(key) is not None:
-                new = new.replace(params={**eqn.params, key: None})
             eqns.append(new)
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
