@@ -217,7 +217,12 @@ class _Propagation:
                 neighbours[t].append(i)
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
         waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
-        settled = bytearray(count)                      # 1 for those whose tensors agree now
+        # 1 for those whose tensors agree now, as all do that have no axes
+        settled = bytearray(b"\1") * count
+        for t, layout in enumerate(graph.layouts):
+            if any(layout.entries):
+                for i in neighbours[t]:
+                    settled[i] = 0
         every = range(count)
         visits = 0
         for level in range(LEVELS):

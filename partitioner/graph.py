@@ -88,6 +88,7 @@ class Graph:
         self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
         self.priority: dict[int, int] = {}
         self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
+        self.blocked: dict[tuple[AbstractMesh, frozenset[str]], frozenset[str]] = {}
         self.known: dict[Any, Kind] = {}        # by use and types, by shapes, and by themselves
 
     # -- tensors -------------------------------------------------------------------------------
@@ -113,15 +114,15 @@ class Graph:
     def start(self, aval: ArrayType, manual: frozenset[str]
               ) -> tuple[Layout, frozenset[str], tuple[tuple[int, str], ...]]:
         """How a value of this type stands at first: its layout, pending axes, and axes by dim."""
-        own = aval.mesh
-        if own.empty:
-            blocked = frozenset(self.mesh.explicit_axes) | manual
-        else:
-            blocked = frozenset(n for n, t in zip(own.axis_names, own.axis_types, strict=True)
-                                if t is not AxisType.Auto) | manual
-        return (Layout(aval.shape, aval.entries, (True,) * aval.ndim, blocked),
+        own, entries = aval.mesh, aval.entries
+        key = own, manual
+        if key not in self.blocked:
+            self.blocked[key] = manual.union(self.mesh.explicit_axes if own.empty else [
+                n for n, t in zip(own.axis_names, own.axis_types, strict=True)
+                if t is not AxisType.Auto])
+        return (Layout(aval.shape, entries, (True,) * len(entries), self.blocked[key]),
                 aval.sharding.spec.unreduced,
-                tuple((d, a) for d, axes in enumerate(aval.entries) for a in axes))
+                tuple([(d, a) for d, axes in enumerate(entries) for a in axes]))
 
     def define(self, var: Var, manual: frozenset[str], location: Location = UNKNOWN) -> int:
         index = self.index
@@ -139,10 +140,10 @@ class Graph:
     def constrain(self, t: int, entries: Sequence[Any], root: Root) -> None:
         """Close a tensor on these entries; UNCONSTRAINED dimensions stay as they are."""
         old = self.layouts[t]
-        new = tuple(have if axes is UNCONSTRAINED else axes
-                    for have, axes in zip(old.entries, entries, strict=True))
-        opened = tuple(was and axes is UNCONSTRAINED
-                       for was, axes in zip(old.open, entries, strict=True))
+        new = tuple([have if axes is UNCONSTRAINED else axes
+                     for have, axes in zip(old.entries, entries, strict=True)])
+        opened = tuple([was and axes is UNCONSTRAINED
+                        for was, axes in zip(old.open, entries, strict=True)])
         self.roots[t] = {(d, a): self.root(t, d, a) or root
                          for d, axes in enumerate(new) for a in axes}
         self.layouts[t] = Layout(old.shape, new, opened, old.blocked)
