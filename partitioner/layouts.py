@@ -36,20 +36,20 @@ Key = TypeVar("Key")
 Found = TypeVar("Found")
 _LOCK = threading.Lock()        # while a number is given
 
-# What is found out about programs is kept for the next one on the same mesh, but not for ever: of
-# so many equations, and of no longer program than this.
-_KEPT, _LONGEST = 20_000, 2_000
+# What is found out about programs is kept for the next one on the same mesh, but not for ever:
+# while there are not more answers than this, and of no longer program.
+_KEPT = 20_000
 
 
 def layouts_for(program: Program) -> Layouts:
     """The numbers of a program's mesh."""
-    mesh, rows, equations = program.mesh, joint_axes(program), len(program.eqns)
-    if equations > _LONGEST:
+    mesh, rows = program.mesh, joint_axes(program)
+    if len(program.eqns) > _KEPT:
         return Layouts(mesh, rows)
     found = _shared(mesh, rows)
-    found.served += equations
-    if found.served > _KEPT:
+    if len(found.memo) > _KEPT:
         _shared.cache_clear()
+        return _shared(mesh, rows)
     return found
 
 
@@ -67,11 +67,10 @@ class Layouts:
     what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held,
     wanted), the price of holding a value in all that is wanted; expected: by (kind, home, goal),
     what is expected to be paid (`Expected`). memo: answers about equations, by what they depend on.
-    served: equations asked about.
     """
 
     __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "ordered", "places", "prices", "served", "shapes", "shares", "sizes",
+                 "numbers", "ordered", "places", "prices", "shapes", "shares", "sizes",
                  "table", "waiting")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
@@ -93,7 +92,6 @@ class Layouts:
         self.gaps = _Gaps(self)
         self.expected = _Expectations(self)
         self.memo: dict[Any, Any] = {}
-        self.served = 0
 
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
         """The number of a layout by the names that the program has for axes."""
