@@ -40,8 +40,7 @@ def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
                repeats: dict[Var, int], waits: dict[int, int]) -> Program:
     """repeats, waits: as of `Planner`."""
     with phase("choose", len(program.eqns)):
-        tasks = Tasks(layouts, origins)
-        members = [tasks.of(eqn) for eqn in program.eqns]
+        members = Tasks(layouts, origins).of(program.eqns)
         for parts in members:
             if parts.__class__ is not Task or not parts.at_rest:       # type: ignore
                 break

@@ -201,25 +201,33 @@ class Tasks:
         free = origins is not None and origins.may_be_free
         self.fixed = origins.fixed if free else None            # type: ignore[union-attr]
 
-    def of(self, eqn: Equation) -> Members:
-        """The task of an equation, or its parts where it has several."""
-        op, fixed, invars = eqn.op, self.fixed, eqn.invars
-        if fixed is None:
-            free = None
-        elif fixed.isdisjoint(eqn.outvars):
-            free = _FREE
-        else:
-            free = tuple([v not in fixed for v in eqn.outvars])
-        types = eqn.known_types or eqn.types
-        if len(invars) == 1 and invars[0].__class__ is not Literal:
-            places = _FIRST
-        else:
-            places = _places(invars, op.name in BY_CONSTANTS)
-        key = op if op.subprograms else eqn.use.identity, types, places, free
-        memo = self.layouts.memo
-        if key not in memo:
-            memo[key] = self._members(eqn, places, free or (free is _FREE,) * len(types[1]))
-        return memo[key]
+    def of(self, eqns: Sequence[Equation]) -> list[Members]:
+        """Per equation its task, or its parts where it has several."""
+        fixed, memo, found = self.fixed, self.layouts.memo, []
+        free = None
+        for eqn in eqns:
+            op, invars = eqn.op, eqn.invars
+            if fixed is not None:
+                free = _FREE if fixed.isdisjoint(eqn.outvars) else tuple(
+                    [v not in fixed for v in eqn.outvars])
+            types = eqn.known_types or eqn.types
+            if len(invars) == 1 and invars[0].__class__ is not Literal:
+                places = _FIRST
+            elif len(invars) == 2 and op.name not in BY_CONSTANTS:
+                first, second = invars
+                if first.__class__ is Literal:
+                    places = (-1, 0) if second.__class__ is not Literal else (-1, -1)
+                elif second.__class__ is Literal:
+                    places = (0, -1)
+                else:
+                    places = (0, 1) if first is not second else (0, 0)
+            else:
+                places = _places(invars, op.name in BY_CONSTANTS)
+            key = op if op.subprograms else eqn.use.identity, types, places, free
+            if key not in memo:
+                memo[key] = self._members(eqn, places, free or (free is _FREE,) * len(types[1]))
+            found.append(memo[key])
+        return found
 
     def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
         op, (operands, results) = eqn.op, eqn.types
