@@ -4,11 +4,14 @@
 interpreter, which runs an op outside of any trace (eager.py). Importing it declares every op
 and gives arrays their operators and methods.
 """
-from ..ir import dialect
-from ..tracer import advice, array_methods
-from . import eager, fix_prices, progress_bars
-from .jit import eval_shape, jit, make_jaxpr
-from .stages import Compiled, Lowered, Traced
+from ..ir.collector import collector_paused
+
+with collector_paused():             # what modules are made of stays
+    from ..ir import dialect
+    from ..tracer import advice, array_methods
+    from . import eager, fix_prices, progress_bars
+    from .jit import eval_shape, jit, make_jaxpr
+    from .stages import Compiled, Lowered, Traced
 
 eager.install()
 advice.install()
