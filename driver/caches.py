@@ -8,6 +8,7 @@ from ..ir.tiling import canonical_tiling
 from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
 from ..partitioner.layouts import forget_layouts
+from ..runtime.axes import forget_atoms
 from ..runtime.blocked import forget_routines
 from ..runtime.generated import forget_sources
 from ..runtime.placement import spec_on
@@ -51,5 +52,6 @@ def clear_caches() -> None:
         cache.cache_clear()
     POOL.clear()
     forget_layouts()
+    forget_atoms()
     forget_routines()
     forget_sources()

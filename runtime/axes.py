@@ -36,9 +36,10 @@ class MeshAtoms:
 
     order: all atoms, in mesh order, major first. size: atom to its number of devices. key: both,
     as something to hash. owner: one object for equal keys, whose tables decisions are kept in.
+    borders: what the planner knows of arguments and results, by their types.
     """
 
-    __slots__ = ("_of", "_place", "key", "mesh", "order", "owner", "size")
+    __slots__ = ("_of", "_place", "borders", "key", "mesh", "order", "owner", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -59,6 +60,7 @@ class MeshAtoms:
         self.order = tuple(self.size)
         self.key = tuple(self.size.items())
         self.owner = _owner(self.key)
+        self.borders: dict[Any, Any] = {}
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -91,6 +93,21 @@ class MeshAtoms:
 
     def sizes(self, atoms: Iterable[str]) -> tuple[int, ...]:
         return tuple([self.size[a] for a in atoms])
+
+
+@functools.lru_cache(maxsize=256)
+def _cut(mesh: BaseMesh, parts: frozenset[str]) -> MeshAtoms:
+    return MeshAtoms(mesh, parts)
+
+
+def mesh_atoms(mesh: BaseMesh, used: Iterable[str] = ()) -> MeshAtoms:
+    """The atoms of a mesh, made once for the same sub-axes in use."""
+    whole = mesh.shape
+    return _cut(mesh, frozenset([name for name in used if name not in whole]))
+
+
+def forget_atoms() -> None:
+    _cut.cache_clear()
 
 
 def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str, Any]) -> Any:

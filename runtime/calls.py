@@ -2,14 +2,17 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from ..ir.program import Equation
 from .recording import Kernel
 
 Function = Callable[..., Any]
+_INPUTS = itemgetter(1)
 
 
 class Call(NamedTuple):
@@ -27,15 +30,9 @@ class Call(NamedTuple):
     changes: bool = False
 
 
-def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> dict[int, int]:
+def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
     """How often each slot is read that calls read, or that is among the outputs."""
-    found: defaultdict[int, int] = defaultdict(int)
-    for call in calls:
-        for s in call[1]:
-            found[s] += 1
-    for s in outputs:
-        found[s] += 1
-    return dict(found)
+    return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
 
 
 new_call: Callable[[tuple], Call] = functools.partial(tuple.__new__, Call)

@@ -22,6 +22,7 @@ from .workspace import Kind, Value, kind_of
 
 NONE: frozenset[str] = frozenset()
 Folds = Mapping[str, frozenset[str]]
+NO_FOLDS: Folds = {}
 
 
 class Form(NamedTuple):
@@ -56,11 +57,18 @@ def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
     folds: by operator, the axes over which results may be folded. done: those over which the
     operands are folded already, and hence the results.
     """
-    owner = atoms.owner
-    known = use.tables[owner] if owner in use.tables else use.table(owner)
     key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
     if folds or done:
         key = (key, tuple(sorted(folds.items())), done)
+    return decided(use, key, operands, types, atoms, folds, done)
+
+
+def decided(use: Use, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
+            atoms: MeshAtoms, folds: Folds = NO_FOLDS, done: frozenset[str] = NONE) -> Decision:
+    """The same. key: the kinds of operands, and `types`; with it folds and done if there are any.
+    """
+    owner = atoms.owner
+    known = use.tables[owner] if owner in use.tables else use.table(owner)
     if key in known:
         return known[key]
     if len(known) > MOST:

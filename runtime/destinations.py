@@ -62,18 +62,18 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     return step.function, tuple(call.inputs[v] for v in step.operands)
 
 
-def over_operands(calls: Sequence[Call], outputs: Sequence[int], owned: Mapping[int, int]
+def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int, int]
                   ) -> tuple[list[Call], list[int]]:
     """The calls, those that can writing their result over an operand that nobody else reads.
 
     owned: parameters that may be written over, each by one result only. Gives also those that are.
     """
-    out = list(calls)
     used: list[int] = []
     kinds = [type(call.function) is Blocked for call in calls]
     if not owned and True not in kinds and not any([
             call.kernel is not None and call.kernel.changes for call in calls]):
-        return out, used
+        return calls, used
+    out = list(calls)
     reads = read_counts(calls)
     given = read_counts((), outputs)
     makers = {s: call for call in calls for s in call.outputs}

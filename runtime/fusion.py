@@ -147,7 +147,7 @@ def fits(recording: Recording, rows: int) -> bool:
 class _Group:
     """An open group: its calls, and the slots that they read and write."""
 
-    __slots__ = ("after", "calls", "late", "outputs", "reads", "rows")
+    __slots__ = ("after", "calls", "late", "outputs", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -155,7 +155,6 @@ class _Group:
         self.late: set[int] = set()         # the slots that those write
         self.calls: list[tuple[int, Call]] = []
         self.outputs: dict[int, None] = {}
-        self.reads: dict[int, None] = {}
 
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
@@ -180,17 +179,11 @@ class _Fusion:
 
     def __init__(self, calls: Sequence[Call], outputs: Sequence[int]) -> None:
         self.calls = calls
-        self.last = {s: place for place, call in enumerate(calls) for s in call[1]}
         self.readers = read_counts(calls, outputs)
-        self.computed = {s for call in calls for s in call[2]}
-        self.bytes: dict[int, int] = {}
-        for _, inputs, written, _, _, kernel, _ in calls:
-            if kernel is not None:
-                for s, n in zip((*inputs, *written), kernel.sizes, strict=True):
-                    self.bytes[s] = n
-        for s in outputs:
-            self.last[s] = len(calls)               # the place of a slot's last read
-        self.wide = {s for s, n in self.bytes.items() if n >= 4 * LARGE}    # bytes
+        self.outputs = outputs
+        self.last: dict[int, int] = {}              # the place of a slot's last read, and
+        self.bytes: dict[int, int] = {}             # its bytes if it is computed, once asked for
+        self.wide = 4 * LARGE                       # bytes
         self.open: dict[_Group, None] = {}          # in the order in which they began
         self.reading: dict[int, list[_Group]] = {}  # wide slot to the groups that read it
         self.made: dict[int, _Group] = {}           # slot to the open group that computes it
@@ -218,7 +211,7 @@ class _Fusion:
                 if cut is NOT_ASKED:
                     cut = _cut(kernel)
                 if cut is not None:
-                    if self._join(place, call, cut, kernel.elements >= large, sources):
+                    if self._join(place, call, cut, kernel, sources):
                         continue
                     if cut.reduces and len(sources) == 1:
                         self._wait(call, sources[0])
@@ -242,16 +235,15 @@ class _Fusion:
         g.late.update(call.outputs)
         self.made.update(dict.fromkeys(call.outputs, g))
 
-    def _join(self, place: int, call: Call, cut: Cut, is_large: bool, sources: list[_Group]
+    def _join(self, place: int, call: Call, cut: Cut, kernel: Kernel, sources: list[_Group]
               ) -> bool:
         """Put the call into an open group or a new one, if it can be cut into rows."""
         home = None
-        wide: list[int] = []
+        least, sizes = self.wide, kernel.sizes
+        wide = [s for s, n in zip(call[1], sizes, strict=False) if n >= least]
         candidates = sources
-        if self.open:
-            wide = [s for s in call.inputs if s in self.wide]
-            if wide and not sources:
-                candidates = self._neighbours(wide)
+        if wide and self.open and not sources:
+            candidates = self._neighbours(wide)
         for g in candidates:
             rows = g.rows
             if rows not in cut.known or not cut.known[rows] or len(g.calls) >= MOST:
@@ -261,7 +253,7 @@ class _Fusion:
                 home.rows = rows
                 break
         if home is None:
-            if not is_large or cut.is_view or cut.most < 2 or not cut.fits(cut.most):
+            if kernel.elements < LARGE or cut.is_view or cut.most < 2 or not cut.fits(cut.most):
                 return False
             self._close_all(sources)
             home = _Group(cut.most)
@@ -271,20 +263,15 @@ class _Fusion:
                 if other is not home and not self._merge(home, other):
                     self._close_all([other])
         home.calls.append((place, call))
-        home.outputs[call.outputs[0]] = None
-        self.made[call.outputs[0]] = home
-        self._note(home, call.inputs)
+        (out,) = call[2]
+        home.outputs[out] = None
+        self.made[out] = home
+        for s in wide:
+            if s in self.reading:
+                self.reading[s].append(home)
+            else:
+                self.reading[s] = [home]
         return True
-
-    def _note(self, g: _Group, slots: Sequence[int]) -> None:
-        """Let the group be known to read these."""
-        for s in slots:
-            g.reads[s] = None
-            if s in self.wide:
-                if s in self.reading:
-                    self.reading[s].append(g)
-                else:
-                    self.reading[s] = [g]
 
     @staticmethod
     def _common(g: _Group, cut: Cut) -> int:
@@ -314,20 +301,33 @@ class _Fusion:
         home.after.extend(other.after)
         home.late.update(other.late)
         self.made.update(dict.fromkeys((*other.outputs, *other.late), home))
-        self._note(home, tuple(other.reads))
+        for s in {s for _, call in other.calls for s in call.inputs if s in self.reading}:
+            self.reading[s].append(home)
         del self.open[other]
         return True
 
     # -- closing -------------------------------------------------------------------------------
     def _close_costly(self, place: int) -> None:
         """Close groups whose operands, kept for them alone, are larger than their results."""
+        if not self.last:
+            self._measure()
+        size, last = self.bytes, self.last
         for g in list(self.open):
-            size, last, computed = self.bytes, self.last, self.computed
-            held = sum([size[s] for s in g.reads if s in computed and last[s] <= place
-                        and s not in g.outputs])
+            held = sum([size[s] for s in {s for _, call in g.calls for s in call.inputs}
+                        if s in size and last[s] <= place and s not in g.outputs])
             made = sum([size[s] for s in self._needed(g)])
             if held > made:
                 self._close_all([g])
+
+    def _measure(self) -> None:
+        """How long what is computed is held, and how large it is."""
+        size: dict[int, int] = {}
+        for place, (_, inputs, written, _, _, kernel, _) in enumerate(self.calls):
+            self.last.update(dict.fromkeys(inputs, place))
+            if kernel is not None:
+                size.update(zip((*inputs, *written), kernel.sizes, strict=True))
+        self.last.update(dict.fromkeys(self.outputs, len(self.calls)))
+        self.bytes = {s: size[s] for call in self.calls for s in call.outputs if s in size}
 
     def _needed(self, g: _Group) -> list[int]:
         """The slots of a group that others read."""

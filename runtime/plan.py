@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -161,18 +160,6 @@ class LoopPlans(NamedTuple):
     written: tuple[int, ...]
 
 
-def _step(call: Call, dead: tuple[int, ...]) -> tuple:
-    reads: Any
-    if not call.inputs:
-        reads = None
-    elif len(call.inputs) == 1:
-        reads = call.inputs[0]
-    else:
-        reads = itemgetter(*call.inputs)
-    writes: Any = call.outputs if call.several else call.outputs[0]
-    return call.function, reads, writes, dead, call.eqn
-
-
 class Plan:
     """A finished plan; `run` may be called by several threads at once.
 
@@ -181,7 +168,7 @@ class Plan:
     """
 
     __slots__ = ("_function", "_left", "calls", "constants", "dead", "inputs", "kept", "outputs",
-                 "steps", "template")
+                 "template")
 
     def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
                  outputs: tuple[int, ...], constants: dict[int, Any], slots: int,
@@ -195,7 +182,6 @@ class Plan:
         self.template: list[Any] = [None] * slots
         for slot, value in constants.items():
             self.template[slot] = value
-        self.steps = [_step(call, ends) for call, ends in zip(calls, dead, strict=True)]
         self._function: Run | None = None
         self._left = FEW
 
@@ -228,22 +214,18 @@ class Plan:
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
+        read = values.__getitem__
         eqn: Equation | None = None
         try:
-            for step in self.steps:
-                function, reads, writes, dead, eqn = step
-                if type(reads) is int:
-                    out = function(values[reads])
-                elif reads is None:
-                    out = function()
-                else:
-                    out = function(*reads(values))
-                if type(writes) is int:
-                    values[writes] = out
-                else:
-                    for slot, x in zip(writes, out, strict=True):
+            for (function, inputs, written, several, eqn, _, _), ends in zip(    # noqa: B007
+                    self.calls, self.dead, strict=True):
+                out = function(*map(read, inputs))
+                if several:
+                    for slot, x in zip(written, out, strict=True):
                         values[slot] = x
-                for slot in dead:
+                else:
+                    values[written[0]] = out
+                for slot in ends:
                     values[slot] = None
         except Exception as error:
             if eqn is not None:
@@ -262,23 +244,21 @@ def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
     ran: set[int] = set()           # an equation may take several calls, and runs once
     try:
         with np.errstate(all="ignore"):
-            for function, reads, writes, dead, eqn in plan.steps:
-                given = () if reads is None else (
-                    (values[reads],) if type(reads) is int else reads(values))
+            for (function, inputs, written, several, eqn, _, _), ends in zip(
+                    plan.calls, plan.dead, strict=True):
                 recorder.enter()
                 start = time.perf_counter()
                 try:
-                    out = function(*given)
+                    out = function(*[values[s] for s in inputs])
                 finally:
                     end = time.perf_counter()
                     eqns = function.equations if type(function) is Blocked else (
                         () if eqn is None else (eqn,))
                     recorder.leave(eqns, start, end, [id(e) not in ran for e in eqns])
                     ran.update(map(id, eqns))
-                for slot, x in zip((writes,), (out,), strict=True) if type(writes) is int else (
-                        zip(writes, out, strict=True)):
+                for slot, x in zip(written, out if several else (out,), strict=True):
                     values[slot] = x
-                for slot in dead:
+                for slot in ends:
                     values[slot] = None
     except Exception as error:
         if eqn is not None:

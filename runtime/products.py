@@ -14,12 +14,12 @@ from .calls import Call, read_counts
 from .recording import TRANSPOSE, Kernel
 
 
-def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
+def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
     """The calls, a product and the transpose that alone reads it made one call."""
     products = {c.outputs[0]: i for i, c in enumerate(calls)
                 if c.kernel is not None and c.kernel.permutes}
     if not products:
-        return list(calls)
+        return calls
     reads = read_counts(calls, outputs)
     out: list[Call | None] = list(calls)
     for i, call in enumerate(calls):

@@ -25,12 +25,14 @@ from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
 from . import callbacks, collectives, control, inplace, joined, summed
 from .alone import makers
-from .axes import MeshAtoms, axis_names, collective_atoms
-from .decisions import decide, local_rule
+from .axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
+from .borders import Given, argument, given, global_types, result, usual_lead
+from .calls import new_call
+from .decisions import decide, decided, local_rule
 from .flatten import FlatProgram, every_equation
 from .folding import Folds, folds, linear_set, variation
 from .inner import Inner
-from .layout import Layout, Shape, array_shape, whole
+from .layout import Layout, whole
 from .lean import lean_program
 from .plan import Plan
 from .storage import Stored
@@ -50,7 +52,8 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
     """
-    return Simulated(lean_program(local), mesh)
+    with collector_paused():
+        return Simulated(lean_program(local), mesh)
 
 
 class Simulated:
@@ -60,8 +63,8 @@ class Simulated:
     __slots__ = ("_executables", "_flat", "_mesh", "usual")
 
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh) -> None:
-        leads = tuple([_usual_lead(t, mesh) for t in
-                       _global_types(flat.program.global_in, flat.invars)])
+        leads = tuple([usual_lead(t, mesh) for t in
+                       global_types(flat.program.global_in, flat.invars)])
         self._flat, self._mesh = flat, mesh
         self.usual = Executable(flat, mesh, leads)
         self._executables = {leads: self.usual}
@@ -70,20 +73,10 @@ class Simulated:
         leads = tuple([x.lead for x in arguments])
         executable = self._executables.get(leads)
         if executable is None:
-            executable = self._executables[leads] = Executable(self._flat, self._mesh, leads)
+            with collector_paused():
+                executable = Executable(self._flat, self._mesh, leads)
+            self._executables[leads] = executable
         return executable([x.data for x in arguments])
-
-
-def _global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> list[ArrayType]:
-    """Types of the whole values; those of the program itself where no axis is involved."""
-    return list(types) if types else [v.aval for v in atoms]
-
-
-def _usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
-    """The leading axes that arguments of this type have: those of a partial sum."""
-    unreduced = t.sharding.spec.unreduced
-    return MeshAtoms(mesh, unreduced).sort(
-        MeshAtoms(mesh, unreduced).of_all(sorted(unreduced))) if unreduced else ()
 
 
 def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
@@ -91,11 +84,14 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
     program = flat.program
     used = {name for lead in leads for name in lead}
     for t in {*program.global_in, *program.global_out}:
-        used.update(t.sharding.spec.axes(), t.sharding.spec.unreduced)
-    if not any([op.collective is not None or op.effect or op.subprograms or op.name == "axis_index"
-                for op in flat.ops]):
+        spec = t.sharding.spec
+        used.update(spec.axes())
+        used.update(spec.unreduced)
+    asking = {op for op in flat.ops if op.collective is not None or op.effect or op.subprograms
+              or op.name == "axis_index"}
+    if not asking:
         return used
-    for eqn in every_equation(flat.eqns):
+    for eqn in every_equation([eqn for eqn in flat.eqns if eqn.op in asking]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -115,26 +111,17 @@ class Executable:
 
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
                  leads: Sequence[tuple[str, ...]]) -> None:
-        atoms = MeshAtoms(mesh, used_axes(flat, leads))
-        self.expected: list[tuple[Shape, np.dtype]] = []
-        known: dict[tuple, tuple[Shape, np.dtype]] = {}
-        for key in zip(leads, _global_types(flat.program.global_in, flat.invars), strict=True):
-            found = known.get(key)
-            if found is None:
-                lead, t = key
-                found = known[key] = (tuple([mesh.axis_size(a) for a in lead]) + t.shape,
-                                      storage_dtype(t.dtype))
-            self.expected.append(found)
+        planner = Planner(flat, mesh_atoms(mesh, used_axes(flat, leads)))
         self.plan: Plan
-        with collector_paused():
-            self.plan, self.leads = Planner(flat, atoms).make(leads)
+        self.plan, self.leads = planner.make(leads)
+        self.expected = planner.expected
         self.is_whole = not any(leads) and not any(self.leads)
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
-        for x, (shape, dtype) in zip(arguments, self.expected, strict=True):
-            if x.shape != shape or x.dtype != dtype:
+        for x, wanted in zip(arguments, self.expected, strict=True):
+            if x.shape != wanted.shape or x.dtype != wanted.dtype:
                 raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
-                                 f"program was compiled for {shape} and {dtype}")
+                                 f"program was compiled for {wanted.shape} and {wanted.dtype}")
         return list(map(Stored, self.arrays(arguments), self.leads))
 
     def arrays(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -146,11 +133,13 @@ class Planner(Workspace):
     """Walks a program once and decides how each equation is computed.
 
     mask: in a loop or branch whose `predicate` differs between devices, which devices are at work.
+    expected: what the arguments are.
     """
 
     def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
         self.flat = flat
+        self.expected: list[Given] = []
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
@@ -161,34 +150,17 @@ class Planner(Workspace):
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
-        flat = self.flat
+        flat, at = self.flat, self.at
         program = flat.program
-        alike: dict[tuple, Value] = {}          # arguments that are used as they come
-        for var, t, lead in zip(flat.invars, _global_types(program.global_in, flat.invars), leads,
+        self.expected = []
+        for var, t, lead in zip(flat.invars, global_types(program.global_in, flat.invars), leads,
                                 strict=True):
-            key = var.aval, t, lead
-            x = alike.get(key)
-            if x is not None:
-                self.at[var] = Value(x.aval, x.layout, self.plan.input(), x.uniform, x.kind)
-                continue
-            calls = len(self.plan.calls)
-            x = self.at[var] = self.argument(*key)
-            if len(self.plan.calls) == calls:
-                alike[key] = x
+            found = given(self, var.aval, t, lead)
+            self.expected.append(found)
+            at[var] = argument(self, var.aval, found)
         self.follow()
-        given: dict[tuple, tuple[str, ...]] = {}    # leading axes of results that are as they were
-        results = []
-        for atom, t in zip(flat.outvars, _global_types(program.global_out, flat.outvars),
-                           strict=True):
-            x = self.value_of(atom)
-            lead = given.get((x.kind, t))
-            if lead is None:
-                slot, lead = self.result(atom, t)
-                if slot == x.slot:
-                    given[x.kind, t] = lead
-                results.append((slot, lead))
-            else:
-                results.append((x.slot, lead))
+        results = [result(self, atom, self.value_of(atom), t) for atom, t in zip(
+            flat.outvars, global_types(program.global_out, flat.outvars), strict=True)]
         plan = self.plan.finish([slot for slot, _ in results], kept=True)
         return plan, [lead for _, lead in results]
 
@@ -221,25 +193,6 @@ class Planner(Workspace):
         return inside
 
     # -- values --------------------------------------------------------------------------------
-    def argument(self, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Value:
-        """A parameter: global type `t`, local type `aval`."""
-        atoms = self.atoms
-        slot = self.plan.input()
-        split = tuple(atoms.of_all(axes) for axes in t.entries)
-        stack = atoms.sort(atoms.of_all(lead))
-        layout = Layout(stack, split)
-        padded = array_shape(Layout((), split), aval.shape, atoms.size)
-        if padded != t.shape:
-            before = ((0, 0),) * len(lead)
-            widths = before + tuple((0, n - m) for m, n in zip(t.shape, padded, strict=True))
-            slot = self.call(lambda x: np.pad(x, widths), slot)
-        value = Value(aval, layout, slot)
-        given = tuple(atoms.of(name) for name in lead)
-        if given != tuple((a,) for a in stack):
-            dims = (*given, *Layout((), split).dims)
-            value.slot = self.rearranged(value, value.dims, have=dims)
-        return value
-
     def constant(self, value: Any, aval: ArrayType) -> Value:
         """A captured array, the same on all devices."""
         value = getattr(value, "value", value)
@@ -253,27 +206,12 @@ class Planner(Workspace):
         aval, value = atom.aval, atom.val
         if not isinstance(value, np.generic):
             value = np.asarray(value, storage_dtype(aval.dtype))
-        key = aval.dtype, value.dtype, value.tobytes()
+        key = aval, type(value), value.tobytes()
         if key in self.literals:
             return self.literals[key]
         data = np.asarray(value, storage_dtype(aval.dtype))
         found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
         return found
-
-    def result(self, atom: Atom, t: ArrayType) -> tuple[int, tuple[str, ...]]:
-        """The slot of a whole result of global type `t`, and its leading axes."""
-        atoms, value = self.atoms, self.value_of(atom)
-        if isinstance(atom, Literal):
-            value = Value(atom.aval, value.layout, value.slot)
-        split = tuple(atoms.of_all(axes) for axes in t.entries)
-        inside = {a for axes in split for a in axes}
-        pending = atoms.of_all(sorted(t.sharding.spec.unreduced))
-        stack = atoms.sort((value.layout.atoms | {*pending}) - inside)
-        slot = self.view(value, stack, split)
-        if array_shape(Layout((), split), value.aval.shape, atoms.size) != t.shape:
-            index = (slice(None),) * len(stack) + tuple(slice(0, n) for n in t.shape)
-            slot = self.call(lambda x: x[index], slot)
-        return slot, stack
 
     # -- equations -----------------------------------------------------------------------------
     def way(self, op: Op) -> Callable[[Equation], None]:
@@ -321,8 +259,17 @@ class Planner(Workspace):
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
         at = self.at
-        operands = [at[a] if a in at else self.literal(a)       # type: ignore[index, arg-type]
-                    for a in eqn.invars]
+        operands: list[Value] = []
+        slots: Sequence[int] = []
+        kinds: list[Any] = []
+        done = NONE
+        for a in eqn.invars:
+            x = at[a] if a in at else self.literal(a)   # type: ignore[index, arg-type]
+            operands.append(x)
+            slots.append(x.slot)                        # type: ignore[attr-defined]
+            kinds.append(x.known_kind or x.kind)
+            if x.layout.folded:
+                done |= x.layout.folded
         outs = eqn.outvars
         allowed: Mapping[str, frozenset[str]] = NO_FOLDS
         if len(outs) == 1:
@@ -333,10 +280,6 @@ class Planner(Workspace):
             types = [v.aval for v in outs]
             if self.folds:
                 allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
-        done = NONE
-        for x in operands:
-            if x.layout.folded:
-                done |= x.layout.folded
         if done:
             members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
             operands = self.fold_group(eqn, operands, members, done)
@@ -344,10 +287,12 @@ class Planner(Workspace):
             sums = allowed.get("sum", NONE) - done
             if sums:
                 operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
-        made = decide(eqn.use, operands, types, self.atoms, allowed, done)
-        if made.operands is None:
-            slots: Sequence[int] = [x.slot for x in operands]
+        if allowed or done:
+            slots = [x.slot for x in operands]
+            made = decide(eqn.use, operands, types, self.atoms, allowed, done)
         else:
+            made = decided(eqn.use, (*kinds, *types), operands, types, self.atoms)
+        if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
         if eqn.op.multiple_results:
@@ -355,7 +300,11 @@ class Planner(Workspace):
             for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
                 at[var] = Value(var.aval, layout, slot, same, kind)
             return
-        slot = self.plan.call(made.function, slots, eqn, made.kernel)
+        plan = self.plan
+        slot = plan.slots
+        plan.slots = slot + 1
+        plan.calls.append(new_call((made.function, tuple(slots), (slot,), False, eqn, made.kernel,
+                                    False)))
         ((layout, same, kind),) = made.results
         at[outs[0]] = Value(types[0], layout, slot, same, kind)
 

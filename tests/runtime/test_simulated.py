@@ -32,7 +32,7 @@ def calls(program, mesh):
     flat = FlatProgram(program)
     leads = [()] * len(program.invars)
     plan, _ = Planner(flat, MeshAtoms(mesh, used_axes(flat, leads))).make(leads)
-    return [eqn.op.name if eqn else "" for *_, eqn in plan.steps]
+    return [call.eqn.op.name if call.eqn else "" for call in plan.calls]
 
 
 def tensor_parallel(local, n, forget=False):
