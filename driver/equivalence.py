@@ -9,12 +9,12 @@ to blame, and that is said. Nothing here trusts a rule: whole values are compute
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.diagnostic import error
+from ..ir.immutable import immutable
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, empty_abstract_mesh
 from ..ir.ops.sharding import reshard_p
@@ -33,7 +33,7 @@ TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}     # of the largest value, by bytes of 
 Results = list[np.ndarray]
 
 
-@dataclass(frozen=True)
+@immutable
 class Divergence:
     """The first equation whose partitioned form computes something else.
 

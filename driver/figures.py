@@ -7,15 +7,15 @@ program is still over whole arrays, a compiled one is one device's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ..ir.immutable import immutable
 from ..ir.program import Program
 from ..report.buffers import nbytes
 from ..report.memory import memory
 from ..report.work import accessed_bytes, program_work
 
 
-@dataclass(frozen=True)
+@immutable
 class CompiledMemoryStats:
     """Bytes that one device needs: of `memory_analysis()`.
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.errors import ShardtraceError
+from ..ir.immutable import immutable, replace
 from ..ir.program import Atom, Equation, Level, Program, Var
 from ..ir.progress import steps
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -25,14 +25,14 @@ from .programs import further
 _REFUSED = (ShardtraceError, ValueError, TypeError, KeyError, AssertionError, IndexError)
 
 
-@dataclass(frozen=True)
+@immutable
 class Case:
     """A program, and how the parameters of a TRACED one are split (None: open)."""
     program: Program
     specs: tuple[PartitionSpec | None, ...]
 
 
-@dataclass(frozen=True)
+@immutable
 class Reduced:
     """What is left of a program. tried: candidates that were looked at."""
     before: Case

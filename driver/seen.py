@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ..ir.immutable import immutable
 from ..ir.program import Program
 
 
-@dataclass(frozen=True)
+@immutable
 class Ran:
     """A program that ran outside of jitted functions. specs: of its arguments, None where open."""
     program: Program

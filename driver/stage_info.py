@@ -5,9 +5,9 @@ Names and forms are JAX's: a value for each argument stands in the tree `(args, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..ir.immutable import immutable
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.shape_struct import struct_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .jit import Jitted
 
 
-@dataclass(frozen=True)
+@immutable
 class ArgInfo:
     """An argument of a stage: its type, and whether its buffer may be taken for a result.
 

@@ -6,10 +6,10 @@ it must be split alike there, and an axis may split one factor only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from .diagnostic import Diagnostic
+from .immutable import replace
 from .op import Op
 from .types import ArrayType, Shape
 

@@ -7,9 +7,9 @@ process owns a device is a matter of who asks (ir/process.py), unless the device
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from .immutable import immutable
 from .interning import Immutable, InternTable
 from .process import process_identity, process_index, process_scope, set_default_process_index
 
@@ -146,7 +146,7 @@ def check_memory_kind(device: Device, kind: Any) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class Memory:
     """A memory space of a device: kinds are `device`, `pinned_host` and `unpinned_host`."""
 
@@ -181,7 +181,7 @@ class Memory:
         return f"{kind.upper()}_{self.id}"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class AbstractDevice:
     """What a mesh remembers of its devices when the devices themselves are left out.
 

@@ -15,20 +15,20 @@ phrase where JAX has one); below come the user's line with a caret, why, and wha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
+from .immutable import immutable
 from .location import UNKNOWN, Location, capture
 
 
-@dataclass(frozen=True)
+@immutable
 class Label:
     """A span with a word about it; the secondary labels of a diagnostic."""
     location: Location
     text: str
 
 
-@dataclass(frozen=True)
+@immutable
 class Fix:
     """A change of the user's source with which the expression type-checks.
 
@@ -60,7 +60,7 @@ class Fix:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True)
+@immutable
 class Diagnostic:
     """What went wrong, where, because of what, and what would help.
 

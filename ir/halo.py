@@ -9,24 +9,24 @@ them. Rows that no device has (beyond the ends) are zero in the buffer.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
+from .immutable import immutable
 from .row_exchange import Piece as Run
 from .row_exchange import Wanted, lacking
 
 Pair = tuple[int, int]          # (source, destination)
 
 
-@dataclass(frozen=True)
+@immutable
 class Round:
     """One permutation: its pairs; the first row that device i sends is start[0] * i + start[1]."""
     pairs: tuple[Pair, ...]
     start: tuple[int, int]
 
 
-@dataclass(frozen=True)
+@immutable
 class Piece:
     """Rows of the t-th block that a device needs.
 
@@ -41,7 +41,7 @@ class Piece:
     rounds: tuple[Round, ...]
 
 
-@dataclass(frozen=True)
+@immutable
 class Exchange:
     """block, step, offset, rows: as above. pieces side by side; received: rows that a device gets.
 

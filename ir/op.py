@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from .context import STATE
+from .immutable import immutable
 from .rule import FactorRule, Pattern, rule_of_text
 from .types import ArrayType, Shape
 
@@ -41,7 +42,7 @@ class Interpreter(Protocol):
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]: ...
 
 
-@dataclass(frozen=True)
+@immutable
 class Sample:
     """One use of an op for tests: operand arrays, params, and what numpy gives for them.
 
@@ -49,12 +50,12 @@ class Sample:
     the evaluator is the reference. grad: whether derivatives are tested on it.
     """
     operands: tuple[Any, ...]
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = MappingProxyType({})
     reference: Callable[..., Any] | None = None
     grad: bool = True
 
 
-@dataclass(frozen=True)
+@immutable
 class Collective:
     """What makes an op a collective: it exchanges data along the mesh axes named by its params.
 

@@ -17,7 +17,7 @@ def register_param_type(cls: Any) -> Any:
     Raises ValueError if another class of that name is known, TypeError for any other kind of class.
     """
     if not (issubclass(cls, enum.Enum) or hasattr(cls, "_fields")
-            or hasattr(cls, "__dataclass_fields__")):
+            or "__match_args__" in vars(cls)):
         raise TypeError(f"{cls.__name__} is neither a dataclass, nor a NamedTuple, nor an Enum")
     if PARAM_TYPES.setdefault(cls.__name__, cls) is not cls:
         raise ValueError(f"a param type called {cls.__name__} is registered already")

@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .context import _NEW_PHASES, STATE
@@ -32,7 +31,6 @@ Path = tuple[str, ...]
 T = TypeVar("T")
 
 
-@dataclass
 class Row:
     """A phase, all its times together.
 
@@ -40,12 +38,18 @@ class Row:
     entered. seconds: all of it; own: without its parts. equations: those it worked on, summed.
     rules: how often a rule of an op had to be evaluated (and was not remembered).
     """
-    path: Path
-    calls: int = 0
-    seconds: float = 0.0
-    own: float = 0.0
-    equations: int = 0
-    rules: int = 0
+
+    __slots__ = ("calls", "equations", "own", "path", "rules", "seconds")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls = 0
+        self.seconds = self.own = 0.0
+        self.equations = self.rules = 0
+
+    def __repr__(self) -> str:
+        return (f"Row(path={self.path!r}, calls={self.calls!r}, seconds={self.seconds!r}, "
+                f"own={self.own!r}, equations={self.equations!r}, rules={self.rules!r})")
 
     @property
     def name(self) -> str:

@@ -6,7 +6,6 @@ sorted keys and, as in JAX, also come back in that order.
 """
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
@@ -15,10 +14,12 @@ from typing import Any
 import numpy as np
 import optree
 
+from .immutable import immutable
+
 NAMESPACE = "shardtrace"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@immutable
 class ChildKey:
     """The key that a registered class gives to one of its children; any object will do."""
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
@@ -35,7 +35,6 @@ _SPLITTABLE = frozenset((
 REDUCERS = ("sum", "max", "min", "prod", "and", "or", "xor", "argmax", "argmin")
 
 
-@dataclass(init=False, slots=True, unsafe_hash=True)
 class Factor:
     """One factor: its name, size, kind, and for reductions and scans the combining operator.
 
@@ -55,19 +54,10 @@ class Factor:
     result is a pending sum over the axes of this factor; reducer, the monoid of the reduction that
     a split leaves to be done at once, "" for none.
     """
-    name: str
-    size: int
-    kind: str
-    operator: str
-    blocked: bool
-    offset: int
-    reach: int
-    stride: int
-    valid: tuple[int, int] | None
-    spread: int
-    splittable: bool = field(compare=False, repr=False)
-    leaves_sum: bool = field(compare=False, repr=False)
-    reducer: str = field(compare=False, repr=False)
+
+    __slots__ = (
+        "blocked", "kind", "leaves_sum", "name", "offset", "operator", "reach", "reducer", "size",
+        "splittable", "spread", "stride", "valid")
 
     def __init__(self, name: str, size: int, kind: str = PASS, operator: str = "",
                  blocked: bool = False, offset: int = 0, reach: int = 0, stride: int = 1,
@@ -83,6 +73,15 @@ class Factor:
         bare = kind == REDUCE and operator not in ("sum", "argmax", "argmin")
         self.reducer = operator if bare else ""
 
+    def __eq__(self, other: object) -> bool:
+        return _of_factor(self) == _of_factor(other) if type(other) is Factor else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_of_factor(self))
+
+    def __repr__(self) -> str:
+        return _text(self, _FACTOR)
+
     def splittable_over(self, devices: int) -> bool:
         """May the local op run with the factor over so many devices, as far as its size matters?
 
@@ -94,24 +93,41 @@ class Factor:
         return not rest and not rows % devices and rows >= 2 * (devices - 1) ** 2
 
 
-@dataclass(init=False, slots=True, unsafe_hash=True)
+_FACTOR = ("name", "size", "kind", "operator", "blocked", "offset", "reach", "stride", "valid",
+           "spread")
+_RULE = ("operands", "results", "factors")
+_of_factor, _of_rule = attrgetter(*_FACTOR), attrgetter(*_RULE)
+
+
+def _text(value: object, names: Iterable[str]) -> str:
+    fields = ", ".join(f"{name}={getattr(value, name)!r}" for name in names)
+    return f"{type(value).__name__}({fields})"
+
+
 class FactorRule:
     """Factors of every dimension of every operand and result; `factors[f]` describes factor f.
 
     pattern: what it shares with the rules that differ from it in sizes alone; None for a rule that
     was not made of one. info, memo: what others know of the rule.
     """
-    operands: tuple[Map, ...]
-    results: tuple[Map, ...]
-    factors: tuple[Factor, ...]
-    pattern: Pattern | None = field(compare=False, repr=False)
-    info: Any = field(compare=False, repr=False)
-    memo: dict = field(compare=False, repr=False)
+
+    __slots__ = ("factors", "info", "memo", "operands", "pattern", "results")
 
     def __init__(self, operands: tuple[Map, ...], results: tuple[Map, ...],
                  factors: tuple[Factor, ...], pattern: Pattern | None = None) -> None:
         self.operands, self.results, self.factors = operands, results, factors
-        self.pattern, self.info, self.memo = pattern, None, {}
+        self.pattern = pattern
+        self.info: Any = None
+        self.memo: dict = {}
+
+    def __eq__(self, other: object) -> bool:
+        return _of_rule(self) == _of_rule(other) if type(other) is FactorRule else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(_of_rule(self))
+
+    def __repr__(self) -> str:
+        return _text(self, _RULE)
 
     def carriers(self, f: int) -> tuple[tuple[int, int, int], ...]:
         """Where factor f occurs: (tensor, dim, position in the dim), operands, then results."""

@@ -12,7 +12,6 @@ stay names when read back.
 from __future__ import annotations
 
 import ast
-import dataclasses
 import enum
 import functools
 import inspect
@@ -233,8 +232,7 @@ def _other_text(value: Any, notation: Notation) -> str:
     if PARAM_TYPES.get(cls.__name__) is cls:
         if isinstance(value, enum.Enum):
             return f"{cls.__name__}.{value.name}"
-        names = getattr(cls, "_fields", None) or [
-            f.name for f in dataclasses.fields(cls) if f.init]
+        names = getattr(cls, "_fields", None) or cls.__match_args__
         parts = [f"{name}={notation.value(getattr(value, name))}" for name in names]
         return f"{cls.__name__}({', '.join(parts)})"
     if isinstance(value, tuple):

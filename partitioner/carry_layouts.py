@@ -8,7 +8,6 @@ is brought to or comes from, inside and around the loop; each is priced over all
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Program, Var
@@ -74,16 +73,15 @@ class _Around:
         return list(dict.fromkeys(targets))
 
 
-@dataclass
 class _Carry:
     """One carried value. enters: its type before the loop; leaves, reads: types wanted after it
     and in its programs; made: its type where the body makes it.
     """
-    slot: Slot
-    enters: ArrayType
-    made: ArrayType
-    leaves: list[ArrayType] = field(default_factory=list)
-    reads: list[ArrayType] = field(default_factory=list)
+
+    def __init__(self, slot: Slot, enters: ArrayType, made: ArrayType,
+                 leaves: list[ArrayType]) -> None:
+        self.slot, self.enters, self.made, self.leaves = slot, enters, made, leaves
+        self.reads: list[ArrayType] = []
 
     def cost(self, entries: Entries, trips: int) -> int:
         def to(source: ArrayType, targets: Iterable[ArrayType]) -> int:

@@ -6,14 +6,13 @@ body of a loop counts once per iteration.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..ir.collective_kinds import each_collective, total_received
+from ..ir.immutable import immutable
 from ..ir.location import Location
 from ..ir.program import Equation, Program
 
 
-@dataclass(frozen=True)
+@immutable
 class CollectiveRecord:
     """A collective of a per-device program.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,14 +79,15 @@ def _groups(program: Program) -> dict[Equation, _Group]:
     return {eqn: group for eqn, group in found.items() if group.size > 1}
 
 
-@dataclass
 class _Group:
     """Exchanges that become one. first: the number of its first equation; size: of all members;
     members: those whose operands are there.
     """
-    first: int
-    size: int = 0
-    members: list[Equation] = field(default_factory=list)
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.size = 0
+        self.members: list[Equation] = []
 
 
 class _Combining:

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 
+from ..ir.immutable import immutable
 from ..ir.mesh import AbstractMesh
 from ..ir.retiling import Tiling, partners, received, retiled_shape
 from ..ir.types import Entries, Shape
 
 
-@dataclass(frozen=True)
+@immutable
 class Move:
     """One step of a plan.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -96,7 +95,6 @@ def localize(program: Program) -> Program:
                    arg_names=program.arg_names, result_names=program.result_names)
 
 
-@dataclass(slots=True)
 class Recipe:
     """How an equation runs on blocks; one per (op, types, params).
 
@@ -106,17 +104,21 @@ class Recipe:
     operands and of what the local op gives, by those of the operands. rule: None where nobody
     asks for it, since no factor is split or no dimension changes.
     """
-    types: tuple[ArrayType, ...]
-    declared: tuple[ArrayType, ...]
-    rule: FactorRule | None = None
-    axes_of: Mapping[int, Axes] = field(default_factory=dict)
-    emitter: bool = False
-    exchange: str = ""
-    use: Use | None = None
-    finish: tuple[tuple[Op, Axes, str], ...] = ()
-    straight: bool = True
-    made: dict[tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]] = field(
-        default_factory=dict)
+
+    __slots__ = (
+        "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "straight", "types",
+        "use")
+
+    def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+                 rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
+                 emitter: bool = False, exchange: str = "", use: Use | None = None,
+                 finish: tuple[tuple[Op, Axes, str], ...] = (), straight: bool = True) -> None:
+        self.types, self.declared, self.rule = types, declared, rule
+        self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
+        self.emitter, self.exchange, self.use = emitter, exchange, use
+        self.finish, self.straight = finish, straight
+        self.made: dict[
+            tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]] = {}
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:

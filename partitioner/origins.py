@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ..ir.immutable import immutable
 from ..ir.location import UNKNOWN, Location
 from ..ir.program import Program, Var
 from .factors import project
@@ -22,14 +22,14 @@ KEY = "origins"                         # of Program.memo
 WHEN_ASKED = "origins, when asked for"  # the same: what finds them
 
 
-@dataclass(frozen=True)
+@immutable
 class Step:
     """One step back. text: "`mul` has it from `x`, dimension 0"; location: of that equation."""
     text: str
     location: Location = UNKNOWN
 
 
-@dataclass(frozen=True)
+@immutable
 class Origins:
     """What a resolved program remembers of its propagation. tensors: of its variables. pinned:
     values that the user asked to have as they were anyway.
@@ -105,7 +105,7 @@ def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...
 
 # -- what did not come about -----------------------------------------------------------------------
 
-@dataclass(frozen=True)
+@immutable
 class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 

@@ -12,13 +12,14 @@ import functools
 import pathlib
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.errors import VerificationError
+from ..ir.immutable import immutable
 from ..ir.mesh import AbstractMesh
 from ..ir.phases import in_phase
 from ..ir.print import save_program
@@ -48,7 +49,7 @@ class Job(NamedTuple):
     optimize: bool = True
 
 
-@dataclass(frozen=True)
+@immutable
 class Pass:
     """A step: `run(program, job)`. stage: the name of what it leaves."""
     name: str
@@ -90,7 +91,7 @@ class Options(NamedTuple):
 DEFAULT_OPTIONS = Options()
 
 
-@dataclass(frozen=True)
+@immutable
 class Partitioned:
     """A partitioned program and how it came about.
 
@@ -102,7 +103,7 @@ class Partitioned:
     stages: dict[str, Program]
     in_specs: tuple[PartitionSpec, ...]
     out_specs: tuple[PartitionSpec, ...]
-    timings: dict[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = MappingProxyType({})
 
     @property
     def traced(self) -> Program:

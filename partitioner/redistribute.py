@@ -20,8 +20,8 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
+from ..ir.immutable import immutable, replace
 from ..ir.mesh import AbstractMesh
 from ..ir.retiling import (
     disjoint_axes,
@@ -35,7 +35,7 @@ from .joint_axes import Joined, rows_of
 Pending = frozenset[str]
 
 
-@dataclass(frozen=True)
+@immutable
 class Plan:
     """Moves in order, with their figures for one device, in elements.
 

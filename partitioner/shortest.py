@@ -22,8 +22,8 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from ..ir.immutable import immutable
 from ..ir.retiling import Tiling, nested, received, tile_counts
 
 # Tilings that a search takes up, and ends of retiles that it tries from each, before the direct
@@ -35,7 +35,7 @@ _ENDS = 64
 Sizes = Mapping[str, int]
 
 
-@dataclass(frozen=True)
+@immutable
 class Step:
     """A move between tilings; kind as in the module's table. dim, to_dim: see `Move`."""
     kind: str
@@ -45,7 +45,7 @@ class Step:
     after: Tiling
 
 
-@dataclass(frozen=True)
+@immutable
 class Path:
     """Steps from `source`, over dimensions of these sizes. score: (exchanges, retiles, steps)."""
     lengths: tuple[int, ...]

@@ -9,11 +9,11 @@ it is rewritten only if nothing outside of the group reads a value of it otherwi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..ir.immutable import immutable
 from ..ir.ops.creation import iota_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.padding import pad_p
@@ -31,7 +31,7 @@ _REDUCTIONS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "r
 _STAY = ("sharding_constraint", "reshard", "optimization_barrier", "device_put")
 
 
-@dataclass(frozen=True)
+@immutable
 class Range:
     """The first `taken` of `size` positions along a dimension."""
     dim: int

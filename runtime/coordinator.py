@@ -19,9 +19,9 @@ import abc
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..ir.immutable import immutable
 from ..ir.location import Location
 from ..ir.mesh import AbstractMesh
 from ..ir.process import ProcessIdentity
@@ -32,7 +32,7 @@ from .storage import Shape, Storage, Stored
 Parts = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
+@immutable
 class Call:
     """One call that several processes make together.
 
@@ -43,12 +43,17 @@ class Call:
     what: str
     parts: Parts
     processes: tuple[int, ...]
-    location: Location = field(compare=False)
+    location: Location
+
+    @property
+    def _values(self) -> tuple[str, Parts, tuple[int, ...]]:
+        """What calls are compared by: not where they are made."""
+        return self.what, self.parts, self.processes
 
     @property
     def digest(self) -> str:
         """A short text that is equal where the calls are."""
-        return hashlib.sha256(repr((self.what, self.parts, self.processes)).encode()).hexdigest()
+        return hashlib.sha256(repr(self._values).encode()).hexdigest()
 
 
 class Slot(NamedTuple):

@@ -7,12 +7,12 @@ two list the same exchanges in the same order, and agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.collective_kinds import each_collective
+from ..ir.immutable import immutable
 from ..ir.keys import storage_dtype
 from ..ir.location import Location
 from ..ir.program import Equation, Program
@@ -20,7 +20,7 @@ from .perdevice import PerDeviceRun
 from .storage import Stored
 
 
-@dataclass(frozen=True)
+@immutable
 class Measured:
     """What one collective of a program moved, all its runs together.
 

@@ -14,13 +14,14 @@ import contextlib
 import html
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..ir.collective_kinds import Use, each_collective, equation_kind, received_bytes
+from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.program import Equation, Program
@@ -37,7 +38,7 @@ _text = lazy_import("rich.text")
 MOST_EVENTS = 100_000       # of one trace; times are summed for all
 
 
-@dataclass(frozen=True)
+@immutable
 class Row:
     """An equation of a profile: all its runs together.
 
@@ -71,7 +72,7 @@ class Row:
         return found
 
 
-@dataclass(frozen=True)
+@immutable
 class Span:
     """One run of an equation: seconds from the beginning, and how long. depth: in how many loops.
     """

@@ -14,13 +14,13 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.array import Array
 from ..ir.context import STATE
 from ..ir.diagnostic import ADVISERS, Diagnostic, Fix
 from ..ir.errors import ShardingTypeError
+from ..ir.immutable import immutable, replace
 from ..ir.infer import spec_entry
 from ..ir.location import PACKAGE
 from ..ir.program import Program
@@ -80,7 +80,7 @@ def _advised(place: Place, diagnostic: Diagnostic) -> Diagnostic:
                    help=tuple(text for _, text in fixes[:_SHOWN]))
 
 
-@dataclass(frozen=True)
+@immutable
 class Edit:
     """One way to write the expression. cost: about how many bytes a device receives for it."""
     text: str

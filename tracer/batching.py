@@ -12,10 +12,10 @@ every batched value: what a rule leaves otherwise is resharded.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ..ir.diagnostic import fail
+from ..ir.immutable import immutable, replace
 from ..ir.mesh import AbstractMesh, empty_abstract_mesh
 from ..ir.op import OPS, Op
 from ..ir.ops.derivatives import batch_first, move_first
@@ -32,7 +32,7 @@ Dims = Sequence[int | None]
 Batched = tuple[list[Any], Dims]      # results, and the mapped dimension of each
 
 
-@dataclass(frozen=True, slots=True)
+@immutable
 class MappedAxis:
     """The axis that a vmap maps over.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
+from ..ir.immutable import replace
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.manual import entering_type, manual_mesh, shard_map_p
 from ..ir.program import Program

@@ -2,13 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..ir.array import Array
 from ..ir.dtypes import issubdtype
+from ..ir.immutable import immutable
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.arithmetic import add_p, mul_p
 from ..ir.ops.creation import iota_p
@@ -26,7 +26,7 @@ from .lax.slicing import wrap_negative
 from .scalars import INT32
 
 
-@dataclass(frozen=True)
+@immutable
 class Gathering:
     """A plain index as a gather: what reads and writes share.
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,14 @@ from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.dtypes import issubdtype
 from ..ir.errors import NonConcreteBooleanIndexError
+from ..ir.immutable import immutable
 from . import lax
 from .constants import PYTHON_SCALARS, as_array
 from .dtype_promotion import shape_of
 from .tracer import Tracer
 
 
-@dataclass(frozen=True)
+@immutable
 class Position:
     """One item of a plain index. kind: "int" (static), "scalar" or "array" (of integers), "slice"
     (start, stop, step resolved against the size), "new" (None)."""
@@ -94,7 +94,7 @@ def i_start(dim: int, part: _MaskPart) -> int:
     return dim - part.place
 
 
-@dataclass(frozen=True)
+@immutable
 class _MaskPart:
     """Positions along one dimension of a boolean mask."""
 
@@ -104,7 +104,7 @@ class _MaskPart:
     mask_shape: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@immutable
 class _ScalarMask:
     """A True or False as index: a new dimension of size 1 or 0."""
 

@@ -7,9 +7,9 @@ happen before there is a partitioned program; that has partitioner/origins.py.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..ir.immutable import immutable
 from ..ir.location import Location
 from ..ir.program import Atom, Equation, Literal, Var
 from .staging import Builder
@@ -17,7 +17,7 @@ from .staging import Builder
 _LONGEST = 4     # expressions named on a path
 
 
-@dataclass(frozen=True)
+@immutable
 class AxisPath:
     """Where an axis comes from (`source`), through which expressions of the user's, in order."""
     source: str

@@ -13,6 +13,7 @@ from typing import Any
 import optree
 
 from ..ir.array import Array
+from ..ir.immutable import immutable
 from ..ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
 from ..ir.pytree import flatten_call as flatten_call
 from ..ir.pytree import flatten_tuple as flatten_tuple
@@ -58,7 +59,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
 
 # -- key paths ------------------------------------------------------------------------------------
 
-@dataclasses.dataclass(frozen=True)
+@immutable
 class SequenceKey:
     """An index into a list or tuple."""
     idx: int
@@ -67,7 +68,7 @@ class SequenceKey:
         return f"[{self.idx!r}]"
 
 
-@dataclasses.dataclass(frozen=True)
+@immutable
 class DictKey:
     """A key of a dictionary."""
     key: Hashable
@@ -76,7 +77,7 @@ class DictKey:
         return f"[{self.key!r}]"
 
 
-@dataclasses.dataclass(frozen=True)
+@immutable
 class GetAttrKey:
     """A field of a named tuple, dataclass or registered class."""
     name: str
@@ -85,7 +86,7 @@ class GetAttrKey:
         return f".{self.name}"
 
 
-@dataclasses.dataclass(frozen=True)
+@immutable
 class FlattenedIndexKey:
     """A position among the children of a registered class without keys."""
     key: int

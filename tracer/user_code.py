@@ -15,10 +15,10 @@ import linecache
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..ir.array import Array
+from ..ir.immutable import immutable
 from ..ir.location import PACKAGE, is_between
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
@@ -28,7 +28,7 @@ _PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, 
 _MISSING = object()
 
 
-@dataclass(frozen=True)
+@immutable
 class Place:
     """An expression of the user's source, in the frame that is evaluating it.
 

@@ -7,8 +7,7 @@ taken off.
 """
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ..immutable import immutable
 from ..op import LocalizeContext
 from ..program import Atom
 from ..types import Shape
@@ -28,7 +27,7 @@ def split_dims(context: LocalizeContext, n: GatherDimensionNumbers, sizes: Shape
             and (axes := context.axes_of_factor.get(context.rule.operands[0][d][0], ()))}
 
 
-@dataclass(frozen=True)
+@immutable
 class OwnWindows:
     """Positions relative to this device's block.
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostic import fail
+from ...ir.immutable import immutable
 from ...ir.location import capture
 from ...ir.op import OPS, Op
 from ...ir.ops.custom import checkpoint_p, name_p
@@ -43,7 +43,7 @@ def nothing_saveable(*_: Any, **__: Any) -> bool:
     return False
 
 
-@dataclass(frozen=True)
+@immutable
 class _Dots:
     without_batch: bool = False
 
@@ -53,7 +53,7 @@ class _Dots:
         return op.name == "conv_general_dilated" and not self.without_batch
 
 
-@dataclass(frozen=True)
+@immutable
 class _Names:
     names: frozenset[str]
     keep: bool

@@ -2,12 +2,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.dtypes import float0
+from ...ir.immutable import immutable
 from ...ir.mesh import Mesh
 from ...ir.op import OPS
 from ...ir.phases import phase
@@ -25,7 +25,7 @@ from .replay import Scalar, as_operand, operand
 RULES = (branches, calls, custom_jvp, custom_vjp, loops, regions, while_loops)
 
 
-@dataclass(frozen=True)
+@immutable
 class Point:
     """A function recorded at a point.
 

@@ -9,13 +9,13 @@ and remembers its results on the program; split.py has the second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...ir.context import STATE, interpreter_context
 from ...ir.dtypes import float0
+from ...ir.immutable import immutable
 from ...ir.location import Location
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
@@ -324,7 +324,7 @@ class Forward:
         return [operand(a, env) for a in program.outvars]
 
 
-@dataclass(frozen=True)
+@immutable
 class Linear:
     """A linear map: `program` takes residuals, then the operands; `residuals` are values."""
     program: Program

@@ -11,10 +11,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.context import STATE
+from ...ir.immutable import immutable
 from ...ir.ops.control import scan_p
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.ops.sharding import reshard_p
@@ -115,7 +115,7 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
 
 # -- scan: the split -------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
+@immutable
 class Cut:
     """A scan cut in two.
 

@@ -7,8 +7,9 @@ them (calls.py for `jit`, regions.py for `shard_map`, control flow beside its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from ...ir.immutable import immutable
 
 
 class PartialEvaluation(Protocol):
@@ -22,7 +23,7 @@ class PartialEvaluation(Protocol):
     def is_unknown(self, x: Any) -> bool: ...
 
 
-@dataclass(frozen=True)
+@immutable
 class CallRule:
     """Rules of one op.
 

@@ -8,16 +8,16 @@ interpreter of forward.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.context import STATE, interpreter_context
+from ...ir.immutable import immutable
 from ...ir.program import Atom, Equation, Program, Var
 from .forward import Forward, LinearBuilder, Mask, finish_linear
 from .replay import live_equations, stage
 
 
-@dataclass(frozen=True)
+@immutable
 class Split:
     """A program cut in two: what is computed from the known operands, and the rest.
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ...ir.immutable import immutable
 from ...ir.op import Op
 from ...ir.ops.arithmetic import (
     RoundingMethod,
@@ -79,7 +79,7 @@ from ..dtype_promotion import dtype_name, user_dtype
 
 
 @register_param_type
-@dataclass(frozen=True)
+@immutable
 class Tolerance:
     """Requested accuracy of a function: absolute, relative and in units of the last place."""
 
