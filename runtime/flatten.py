@@ -27,13 +27,14 @@ class FlatProgram:
         self.consts: list[tuple[Var, Any]] = []
         self.eqns: list[Equation] = []
         self.exchanges: list[Equation] | None = None
-        if any(op.name in CALLS for op in program.ops):
+        self.ops = program.ops
+        if any([op.name in CALLS for op in program.ops]):
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
+            self.ops = frozenset([eqn.op for eqn in self.eqns])
         else:
             self.consts.extend(program.consts)
             self.eqns.extend(program.eqns)
             self.outvars = program.outvars
-        self.ops = {eqn.op for eqn in self.eqns}
         self.combines = any([op.collective is not None for op in self.ops])
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:

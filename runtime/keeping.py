@@ -68,12 +68,13 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     into, dear = _region(wanted, made, price)
     kept: set[Var] = set()
     again: set[Var] = set()
-    for part in _parts(into):
+    for part in _parts(into) if not dear.issuperset(wanted) else ():
         mine = [v for v in wanted if v in part]
         if dear.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
-        if before < least:
+        if before < least or (before - min(map(price, part)) < least   # of what is kept instead
+                              and not dear.isdisjoint(part)):
             continue
         cut = _minimum_cut(part, into, dear, set(mine), price)
         won = before - sum(map(price, cut))

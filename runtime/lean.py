@@ -33,26 +33,25 @@ def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
     size: dict[Var, int] = {}           # of large values
-    for e in eqns:
-        for v in e.outvars:
-            n = held_bytes(v.aval)
-            if n >= SMALL:
-                size[v] = n
-    if sum(size.values()) < 2 * LEAST:
-        return
     born: dict[Var, int] = {}
     roots: dict[Var, Var] = {}
     last: dict[Var, int] = {}
+    total = 0
     for i, eqn in enumerate(eqns):
         for a in eqn.invars:
             if a in size:
                 last[a] = i                     # type: ignore[index]
         for v in eqn.outvars:
-            if v in size:
+            n = held_bytes(v.aval)
+            if n >= SMALL:
+                size[v] = n
                 born[v] = i
+                total += n
         if eqn.op.name in VIEWS:
             (v,), x = eqn.outvars, eqn.invars[0]
-            roots[v] = roots.get(x, x)          # type: ignore[arg-type, assignment]
+            roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
+    if total < 2 * LEAST or not last:
+        return
     stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
     peak, most = _peak(size, born, last, roots, stay, len(eqns))
     if most < 2 * LEAST:

@@ -17,6 +17,8 @@ from .late import late, without
 
 def lean_scans(flat: FlatProgram) -> None:
     """Let every scan of the program give fewer stacks to a scan that alone reads them."""
+    if not any([op.name == "scan" for op in flat.ops]):
+        return
     scans = [i for i, e in enumerate(flat.eqns) if e.op.name == "scan"]
     if len(scans) < 2:
         return

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..ir.ops.collective import ppermute_p
+from ..ir.ops.control import scan_p
 from ..ir.program import Equation, Program, Var
 from .flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values
@@ -32,9 +33,9 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
 
     inside: gives the programs of loops without calls.
     """
-    if ppermute_p not in flat.ops and not any([
+    if ppermute_p not in flat.ops and (scan_p not in flat.ops or not any([
             ppermute_p in inside(e.params["jaxpr"]).ops for e in flat.eqns
-            if e.op.name == "scan"]):
+            if e.op is scan_p])):
         return
     group = _group(flat)
     if group is None:
@@ -62,7 +63,7 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
         gone = [e for e in set(written).difference(flat.eqns) if e.op.subprograms]
         flat.exchanges = [e for e in (*written, *every_equation(gone))
                           if e.op.collective is not None]
-        flat.ops = {eqn.op for eqn in flat.eqns}
+        flat.ops = frozenset([eqn.op for eqn in flat.eqns])
         flat.combines = any([op.collective is not None for op in flat.ops])
 
 
