@@ -263,14 +263,20 @@ _ROUTINES: dict[Any, Routine] = {}
 def _routine(members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
              rows: int, moved: Mapping[int, Moves]) -> Routine:
     """The routine of a group; slots are told apart by their order only."""
-    at = {s: i for i, s in enumerate((*operands, *[m.outputs[0] for m in members]))}
-    key = (tuple([(m.kernel, tuple([at[s] for s in m.inputs])) for m in members]), len(operands),
-           tuple([at[s] for s in results]), rows, tuple(moved.items()))
+    at = {s: i for i, s in enumerate((*operands, *[m[2][0] for m in members]))}
+    number = at.__getitem__
+    calls: list[Any] = []
+    for m in members:
+        calls.append(m[5])
+        calls.extend(map(number, m[1]))
+    key = (*calls, *map(number, results), len(operands), rows, *moved.items())
     found = _ROUTINES.get(key)
     if found is None:
         if len(_ROUTINES) >= MOST_ROUTINES:
             _ROUTINES.clear()
-        found = _ROUTINES[key] = Routine(*key)  # type: ignore[arg-type]
+        found = _ROUTINES[key] = Routine(
+            [(m.kernel, tuple(map(number, m.inputs))) for m in members],    # type: ignore[misc]
+            len(operands), tuple(map(number, results)), rows, tuple(moved.items()))
     return found
 
 

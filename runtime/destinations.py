@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .blocked import Blocked
-from .calls import Call, read_counts
+from .calls import Call, new_call, read_counts
 from .generated import BY_NAME
 from .recording import CALL, VIEWS, Recording
 
@@ -76,11 +76,11 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
     out = list(calls)
     reads = read_counts(calls)
     given = read_counts((), outputs)
-    makers = {s: call for call in calls for s in call.outputs}
+    makers = {s: call for call in calls for s in call[2]}
 
     def is_own(s: int) -> bool:
         """Is it an array that is computed here, read once, and nobody else's?"""
-        return s not in given and s in makers and reads[s] == 1 and _fresh(makers[s])
+        return s in makers and reads[s] == 1 and s not in given and _fresh(makers[s])
 
     def is_last(i: int, x: int) -> bool:
         """Has all that reads x, but the call at i, been done before, and left no view of it?"""
@@ -100,9 +100,9 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
 
     for i, call in enumerate(calls):
         if kinds[i]:
-            dying = [k for k, s in enumerate(call.inputs) if is_own(s)]
+            dying = [k for k, s in enumerate(call[1]) if is_own(s)]
             if dying:
-                out[i] = call._replace(function=call.function.over(dying), changes=True)
+                out[i] = new_call((call.function.over(dying), *call[1:6], True))  # type: ignore
             continue
         if not (call.kernel is not None and call.kernel.changes) and (
                 not owned or owned.keys().isdisjoint(call.inputs)):

@@ -145,16 +145,25 @@ def fits(recording: Recording, rows: int) -> bool:
 
 
 class _Group:
-    """An open group: its calls, and the slots that they read and write."""
+    """An open group: its calls, and the slots that they read and write.
+
+    outputs: with how often others read them. after: calls that wait for the group's results; late:
+    the slots that those write.
+    """
 
     __slots__ = ("after", "calls", "late", "outputs", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
-        self.after: list[Call] = []         # calls that wait for the group's results
-        self.late: set[int] = set()         # the slots that those write
+        self.after: list[Call] = []
+        self.late: set[int] = set()
         self.calls: list[tuple[int, Call]] = []
-        self.outputs: dict[int, None] = {}
+        self.outputs: dict[int, int] = {}
+
+    @property
+    def needed(self) -> list[int]:
+        """The slots that others read."""
+        return [s for s, count in self.outputs.items() if count]
 
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
@@ -181,8 +190,7 @@ class _Fusion:
         self.calls = calls
         self.readers = read_counts(calls, outputs)
         self.outputs = outputs
-        self.last: dict[int, int] = {}              # the place of a slot's last read, and
-        self.bytes: dict[int, int] = {}             # its bytes if it is computed, once asked for
+        self.last: dict[int, int] = {}      # the place of a computed slot's last read, once asked
         self.wide = 4 * LARGE                       # bytes
         self.open: dict[_Group, None] = {}          # in the order in which they began
         self.reading: dict[int, list[_Group]] = {}  # wide slot to the groups that read it
@@ -239,11 +247,9 @@ class _Fusion:
               ) -> bool:
         """Put the call into an open group or a new one, if it can be cut into rows."""
         home = None
-        least, sizes = self.wide, kernel.sizes
-        wide = [s for s, n in zip(call[1], sizes, strict=False) if n >= least]
         candidates = sources
-        if wide and self.open and not sources:
-            candidates = self._neighbours(wide)
+        if self.open and not sources:
+            candidates = self._neighbours(call, kernel)
         for g in candidates:
             rows = g.rows
             if rows not in cut.known or not cut.known[rows] or len(g.calls) >= MOST:
@@ -263,15 +269,23 @@ class _Fusion:
                 if other is not home and not self._merge(home, other):
                     self._close_all([other])
         home.calls.append((place, call))
+        known, wide = home.outputs, self.wide
+        for s, n in zip(call[1], kernel.sizes, strict=False):
+            if s in known:
+                known[s] -= 1
+            elif n >= wide:
+                self._note(home, s)
         (out,) = call[2]
-        home.outputs[out] = None
+        known[out] = self.readers[out]
         self.made[out] = home
-        for s in wide:
-            if s in self.reading:
-                self.reading[s].append(home)
-            else:
-                self.reading[s] = [home]
         return True
+
+    def _note(self, g: _Group, s: int) -> None:
+        """Let the group be known to read a wide slot that it does not compute."""
+        if s not in self.reading:
+            self.reading[s] = [g]
+        elif self.reading[s][-1] is not g:
+            self.reading[s].append(g)
 
     @staticmethod
     def _common(g: _Group, cut: Cut) -> int:
@@ -285,9 +299,11 @@ class _Fusion:
             return own
         return 0
 
-    def _neighbours(self, wide: Sequence[int]) -> list[_Group]:
-        """Open groups that read one of these large slots, too; the first ones first."""
-        groups = {g for s in wide if s in self.reading for g in self.reading[s] if g in self.open}
+    def _neighbours(self, call: Call, kernel: Kernel) -> list[_Group]:
+        """Open groups that read a large slot which the call reads, too; the first ones first."""
+        reading = self.reading
+        groups = {g for s, n in zip(call.inputs, kernel.sizes, strict=False)
+                  if n >= self.wide and s in reading for g in reading[s] if g in self.open}
         return [g for g in self.open if g in groups] if len(groups) > 1 else list(groups)
 
     def _merge(self, home: _Group, other: _Group) -> bool:
@@ -301,8 +317,10 @@ class _Fusion:
         home.after.extend(other.after)
         home.late.update(other.late)
         self.made.update(dict.fromkeys((*other.outputs, *other.late), home))
-        for s in {s for _, call in other.calls for s in call.inputs if s in self.reading}:
-            self.reading[s].append(home)
+        for _, call in other.calls:
+            for s in call.inputs:
+                if s in self.reading:
+                    self._note(home, s)
         del self.open[other]
         return True
 
@@ -310,31 +328,19 @@ class _Fusion:
     def _close_costly(self, place: int) -> None:
         """Close groups whose operands, kept for them alone, are larger than their results."""
         if not self.last:
-            self._measure()
-        size, last = self.bytes, self.last
+            read = {s: i for i, call in enumerate(self.calls) for s in call[1]}
+            read.update(dict.fromkeys(self.outputs, len(self.calls)))
+            self.last = {s: read[s] for call in self.calls for s in call[2] if s in read}
+        last = self.last
         for g in list(self.open):
-            held = sum([size[s] for s in {s for _, call in g.calls for s in call.inputs}
-                        if s in size and last[s] <= place and s not in g.outputs])
-            made = sum([size[s] for s in self._needed(g)])
-            if held > made:
+            outputs = g.outputs
+            size = {s: n for _, call in g.calls for s, n in zip(
+                (*call.inputs, *call.outputs), call.kernel.sizes,  # type: ignore[union-attr]
+                strict=True)}
+            held = sum([n for s, n in size.items()
+                        if s not in outputs and s in last and last[s] <= place])
+            if held and held > sum([size[s] for s in g.needed]):
                 self._close_all([g])
-
-    def _measure(self) -> None:
-        """How long what is computed is held, and how large it is."""
-        size: dict[int, int] = {}
-        for place, (_, inputs, written, _, _, kernel, _) in enumerate(self.calls):
-            self.last.update(dict.fromkeys(inputs, place))
-            if kernel is not None:
-                size.update(zip((*inputs, *written), kernel.sizes, strict=True))
-        self.last.update(dict.fromkeys(self.outputs, len(self.calls)))
-        self.bytes = {s: size[s] for call in self.calls for s in call.outputs if s in size}
-
-    def _needed(self, g: _Group) -> list[int]:
-        """The slots of a group that others read."""
-        inside = read_counts([call for _, call in g.calls])
-        readers = self.readers
-        return [s for s in g.outputs if s in readers and (
-            s not in inside or readers[s] > inside[s])]
 
     def _close_all(self, groups: Sequence[_Group]) -> None:
         for g in groups:
@@ -349,7 +355,7 @@ class _Fusion:
         """
         g.calls.sort(key=itemgetter(0))
         calls = [c for _, c in g.calls]
-        needed = set(self._needed(g))
+        needed = set(g.needed)
         views: list[Call] = []
         for call in reversed(calls):
             if call.outputs[0] in needed and _known(call).is_view:
