@@ -35,7 +35,7 @@ from ..runtime.coordinator import current_coordinator
 from ..runtime.perdevice import compile_per_device
 from ..runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
 from ..runtime.simulated import Simulated, compile_simulated
-from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, on_mesh
+from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, new_stored, on_mesh
 from ..tracer.staging import canonical_value
 from ..tracer.tracer import Tracer, typeof
 from .checked_values import bad_value, report, watched
@@ -84,7 +84,7 @@ def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
     if isinstance(x, ArrayImpl):
         whole = getattr(x, "_whole", None)
         if whole is not None:
-            return Stored(whole, ())
+            return new_stored((whole, ()))
         storage = x.storage
         if type(storage) is LocalBlocks:
             if current_coordinator() is None:
@@ -330,8 +330,15 @@ class Executable:
 
     def _describe(self) -> list[Description]:
         """Of each result, its type, sharding, and key as an argument of the next computation."""
-        return [(aval, s, array_key(aval, s if self.committed else None))
-                for aval, s in zip(self.avals, self.shardings, strict=True)]
+        known: dict[tuple[ArrayType, int], Description] = {}
+        out = []
+        for aval, s in zip(self.avals, self.shardings, strict=True):
+            found = known.get((aval, id(s)))
+            if found is None:
+                found = known[aval, id(s)] = (
+                    aval, s, array_key(aval, s if self.committed else None))
+            out.append(found)
+        return out
 
     def _with_forwarded(self, described: Sequence[Description], leaves: Sequence[Any]
                         ) -> list[Description]:

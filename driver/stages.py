@@ -18,7 +18,7 @@ from ..partitioner.collectives import CollectiveRecord, collectives
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls
-from .executable import Executable, placed_sharding, stored_value
+from .executable import Executable, leaf_keys, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:
@@ -259,6 +259,8 @@ class Compiled(_Placed):
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
         wrong, moved = [], []
         executable = self._executable
+        if leaf_keys(leaves) == leaf_keys(self._traced._leaves):
+            return
         for x, v, name, spec, given in zip(leaves, program.invars, names, executable.arg_specs,
                                            executable.given, strict=True):
             t = typeof(x)

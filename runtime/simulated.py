@@ -35,7 +35,7 @@ from .inner import Inner
 from .layout import Layout, whole
 from .lean import lean_program
 from .plan import Plan
-from .storage import Stored
+from .storage import Stored, new_stored
 from .workspace import Value, Workspace
 
 NONE: frozenset[str] = frozenset()
@@ -122,7 +122,7 @@ class Executable:
             if x.shape != wanted.shape or x.dtype != wanted.dtype:
                 raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
                                  f"program was compiled for {wanted.shape} and {wanted.dtype}")
-        return list(map(Stored, self.arrays(arguments), self.leads))
+        return list(map(new_stored, zip(self.arrays(arguments), self.leads, strict=True)))
 
     def arrays(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The same, for arrays that are known to be what was expected, without leading axes."""

@@ -10,7 +10,7 @@ Where other processes hold a part of an array, this process has `LocalBlocks` in
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,10 @@ class Stored(NamedTuple):
     """
     data: np.ndarray
     lead: tuple[str, ...] = ()
+
+
+new_stored: Callable[[tuple], Stored] = functools.partial(tuple.__new__, Stored)
+"""`Stored` of its two fields, in a third of the time."""
 
 
 class LocalBlocks(NamedTuple):
