@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.context import STATE, config, trace_settings
+from ..ir.lazy import lazy_import
 from ..ir.mesh import Mesh
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
 from ..ir.ops.identity import copy_p
@@ -12,7 +13,6 @@ from ..ir.process import process_identity
 from ..ir.program import Program
 from ..partitioner.pipeline import Options
 from ..runtime.array import ArrayImpl
-from ..runtime.callbacks import call_now
 from ..runtime.placement import Placed
 from ..tracer import constants, region_values, sharding_functions
 from ..tracer.staging import record_mesh, trace_to_program
@@ -20,6 +20,8 @@ from ..tracer.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
 from .seen import WATCH, Ran
 from .transfer import device_put
+
+_callbacks = lazy_import("..runtime.callbacks", __package__)
 
 _QUIET = Options(dump=False)     # single ops would bury the programs that a user asked to see
 
@@ -35,7 +37,7 @@ class EagerInterpreter:
             for x in operands:
                 if isinstance(x, Tracer):
                     x.builder._leaked(x)
-            call_now(op, params, operands, [typeof(x) for x in operands])
+            _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
             return []
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
                STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_executor,

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -14,6 +13,7 @@ from ..ir.context import STATE, config
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.formats import Layout
+from ..ir.lazy import lazy_import
 from ..ir.memory import MemorySpace, space_of_kind
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.ops.call import jit_p
@@ -32,7 +32,6 @@ from ..runtime import devices
 from ..runtime.array import ArrayImpl, ArrayKey, array_key
 from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
-from ..runtime.perdevice import compile_per_device
 from ..runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
 from ..runtime.simulated import Simulated, compile_simulated
 from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, new_stored, on_mesh
@@ -44,8 +43,11 @@ from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated
 from .recent import partitioned, planned
 from .together import check_closure, run_together
 
-_LOG = logging.getLogger("shardtrace.driver")
-EXECUTORS = {"simulated": compile_simulated, "per_device": compile_per_device}
+logging = lazy_import("logging")
+_perdevice = lazy_import("..runtime.perdevice", __package__)
+
+EXECUTORS = {"simulated": compile_simulated,
+             "per_device": lambda local, mesh: _perdevice.compile_per_device(local, mesh)}
 
 
 Description = tuple[ArrayType, Any, ArrayKey]
@@ -123,9 +125,10 @@ class Executable:
                  is_operation: bool = False, who: str = "") -> None:
         check_closure([value for _, value in program.consts])
         if config.read("jax_log_compiles"):
-            _LOG.warning("Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
-                         program.name, ", ".join(a.aval.str_short(True) for a in args),
-                         ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
+            logging.getLogger("shardtrace.driver").warning(
+                "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
+                program.name, ", ".join(a.aval.str_short(True) for a in args),
+                ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
         self.is_operation = is_operation
         self.agreements: dict[Any, Any] = {}
         self.asked = any([s is not None for s in out_shardings])

@@ -4,17 +4,17 @@ Data is simulated and nothing moves; what a guard sees is what would move.
 """
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.errors import JaxRuntimeError
+from ..ir.lazy import lazy_import
 from ..ir.settings import transfer_allowed
 from ..tracer.tracer import typeof
 
-_LOG = logging.getLogger("shardtrace.transfers")
+logging = lazy_import("logging")
 
 
 def guard_arguments(leaves: Sequence[Any]) -> None:
@@ -41,7 +41,7 @@ def _act(verdict: str, direction: str, x: Any, to: Any = None) -> None:
     if to is not None:
         text += f", dst_sharding={to}"
     if verdict == "log":
-        _LOG.warning(text)
+        logging.getLogger("shardtrace.transfers").warning(text)
     else:
         fail(JaxRuntimeError, f"INVALID_ARGUMENT: Disallowed {text}", code="transfer-guard",
              help="move it with `device_put`, or allow it: `with transfer_guard('allow'):`")

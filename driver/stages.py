@@ -8,7 +8,6 @@ from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.formats import Format, default_layout, kept_layout
 from ..ir.lazy import lazy_import
-from ..ir.print import print_program
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
@@ -27,8 +26,9 @@ if TYPE_CHECKING:
     from .jit import Jitted
 
 # Reports load when first asked for; they try changes, hence know `jit` and this module.
-_explain = lazy_import(f"{__package__}.explain")
-_figures = lazy_import(f"{__package__}.figures")
+_text = lazy_import("..ir.print", __package__)
+_explain = lazy_import(".explain", __package__)
+_figures = lazy_import(".figures", __package__)
 
 
 class Traced(StageInfo):
@@ -110,7 +110,7 @@ class Lowered(_Placed):
 
         dialect: None or "shardtrace"; ValueError for others. debug_info: with source lines.
         """
-        return print_program(self.compiler_ir(dialect), locations=debug_info)
+        return _text.print_program(self.compiler_ir(dialect), locations=debug_info)
 
     def compiler_ir(self, dialect: str | None = None) -> Program:
         """The program. Raises ValueError for a dialect that is not this library's own."""
@@ -145,7 +145,7 @@ class Compiled(_Placed):
 
     def as_text(self) -> str:
         """The per-device program, which `parse_program` reads."""
-        return print_program(self.program)
+        return _text.print_program(self.program)
 
     def memory_analysis(self) -> CompiledMemoryStats:
         """Bytes that each device needs for arguments, results, and besides.

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..ir.lazy import lazy_import
 from ..ir.location import capture
 from ..ir.mesh import Mesh
-from ..ir.print import print_program
 from ..ir.process import process_identity
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
@@ -34,6 +34,8 @@ from ..runtime.storage import LocalBlocks, Storage, Stored
 
 if TYPE_CHECKING:
     from .executable import Executable
+
+_text = lazy_import("..ir.print", __package__)
 
 NOT_MINE = LocalBlocks({})
 
@@ -104,7 +106,7 @@ def _agreement(executable: Executable, mesh: Mesh) -> Agreement:
         processes_of(mesh.device_tuple), f"the {kind} `{traced.name}`",
         (("arguments", arguments), ("results", results),
          ("devices", f"{mesh} of {[d.id for d in mesh.device_tuple]}"),
-         ("programs", print_program(traced, locations=False))),
+         ("programs", _text.print_program(traced, locations=False))),
         slots, program, any(e.op.collective is not None for e in every_equation(local.eqns)))
 
 

@@ -12,8 +12,6 @@ and printed without it; using the value raises an error that says which name to 
 """
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 import zlib
 from collections.abc import Callable
@@ -21,11 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from .diagnostic import fail
 from .keys import storage_dtype
+from .lazy import lazy_import
+from .missing_constant import MissingConstant
 from .placeholders import quote
 from .scalars import parse_scalar, scalar_text
 from .types import ArrayType, Shape
+
+base64 = lazy_import("base64")
+hashlib = lazy_import("hashlib")
 
 IN_SIGHT = 64            # elements written one by one
 IN_TEXT = 6_000          # characters of compressed bytes
@@ -50,22 +52,6 @@ def seeded_array(seed: int, shape: Shape, dtype: Any) -> SeededArray:
     array.seed = seed
     array.flags.writeable = False
     return array
-
-
-class MissingConstant:
-    """Stands for an array that the text left out; `digest` is its content hash."""
-
-    __slots__ = ("aval", "digest", "name")
-
-    def __init__(self, name: str, aval: ArrayType, digest: str) -> None:
-        self.name, self.aval, self.digest = name, aval, digest
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        fail(LookupError,
-             f"constant {self.name} ({self.aval.str_short(True)}) is not in the program's text, "
-             "which holds only its content hash", code="missing-constant",
-             help=f"supply it: parse_program(text, constants={{{self.name!r}: array}}), or write "
-                  "the program with `save_program`, which keeps its arrays")
 
 
 def stored_form(aval: ArrayType) -> tuple[Shape, np.dtype]:

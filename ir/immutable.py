@@ -7,6 +7,7 @@ and `inspect` want to know of it is found out when they ask.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from operator import attrgetter
@@ -102,6 +103,7 @@ class _Described:
         return inspect.signature(_dataclass_of(cls))
 
 
+@functools.cache
 def _dataclass_of(cls: type) -> type:
     """The frozen dataclass with the fields of a record."""
     own = cls.__dict__

@@ -8,6 +8,7 @@ an object that looks like the module and imports it at the first attribute acces
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from types import ModuleType
 from typing import Any
 
@@ -44,8 +45,9 @@ class LazyModule(ModuleType):
         return f"<lazy module {self.__name__!r}>"
 
 
-def lazy_import(name: str) -> Any:
-    """A stand-in for the module `name` (absolute, dotted), imported at its first use.
+def lazy_import(name: str, package: str | None = None) -> Any:
+    """A stand-in for the module `name` (dotted; relative to `package` where it begins with a dot),
+    imported at its first use.
 
     >>> special = lazy_import("scipy.special")   # nothing is imported
     >>> special.erf(0.0)                         # scipy.special is imported here
@@ -53,6 +55,6 @@ def lazy_import(name: str) -> Any:
 
     A missing module is reported when it is used, as `ModuleNotFoundError`.
     """
-    if not name or name.startswith("."):
+    if not name or (name.startswith(".") and not package):
         raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
-    return LazyModule(name)
+    return LazyModule(importlib.util.resolve_name(name, package))

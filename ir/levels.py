@@ -11,15 +11,17 @@ from typing import Any
 
 from .factor_axes import Fragments, canonical_axes, factor_axes
 from .infer import infer, pending_axes
+from .lazy import lazy_import
 from .memory import DEVICE
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
-from .print import type_texts
 from .program import Level
 from .rule import ELEMENTWISE, PASS
 from .spec import parse_axis
 from .types import ArrayType, ManualState
 from .use import Use
+
+_text = lazy_import(".print", __package__)
 
 RESHARD = "reshard"      # the one op whose operand and result may differ in their spec
 Types = tuple[ArrayType, ...]
@@ -34,6 +36,10 @@ class Violation(Exception):
         super().__init__(message)
         self.message, self.code, self.label, self.notes, self.help = (
             message, code, label, tuple(notes), help)
+
+
+def _type_texts(types: Sequence[ArrayType], mesh: AbstractMesh) -> str:
+    return _text.type_texts(types, mesh)
 
 
 def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None:
@@ -78,7 +84,7 @@ def _refusal(op: Op, types: Types, mesh: AbstractMesh, problem: Exception
              ) -> Violation:
     diagnostic = getattr(problem, "diagnostic", None)
     message = diagnostic.message if diagnostic is not None else str(problem).split("\n")[0]
-    violation = Violation(f"`{op.name}` does not accept {type_texts(types, mesh)}: {message}",
+    violation = Violation(f"`{op.name}` does not accept {_type_texts(types, mesh)}: {message}",
                           "bad-operands", label=getattr(diagnostic, "label", ""),
                           help=next(iter(getattr(diagnostic, "help", ())), ""))
     violation.__cause__ = problem
@@ -87,9 +93,9 @@ def _refusal(op: Op, types: Types, mesh: AbstractMesh, problem: Exception
 
 def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayType],
                 mesh: AbstractMesh) -> Violation:
-    return Violation(f"`{op.name}` gives {type_texts(inferred, mesh)}, but the equation declares "
-                     f"{type_texts(declared, mesh)}", "result-type",
-                     label=f"gives {type_texts(inferred, mesh)}")
+    return Violation(f"`{op.name}` gives {_type_texts(inferred, mesh)}, but the equation declares "
+                     f"{_type_texts(declared, mesh)}", "result-type",
+                     label=f"gives {_type_texts(inferred, mesh)}")
 
 
 def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:
@@ -98,7 +104,7 @@ def check_shapes(use: Use, types: Types, declared: Types, mesh: AbstractMesh) ->
     if not _is_like(declared, given):
         shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
         raise Violation(f"`{use.op.name}` gives {shown}, but the equation declares "
-                        f"{type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
+                        f"{_type_texts(declared, mesh)}", "result-type", label=f"gives {shown}")
 
 
 Bare = tuple[tuple[Any, Any, bool], ...]
@@ -164,7 +170,7 @@ def check_factors(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -
         target = params["dst_sharding"]
         if declared[0].sharding is not target.update(
                 mesh=target.mesh.abstract_mesh, spec=target.spec.padded(declared[0].ndim)):
-            raise Violation(f"`{op.name}` to {target.spec} gives {type_texts(declared, mesh)}",
+            raise Violation(f"`{op.name}` to {target.spec} gives {_type_texts(declared, mesh)}",
                             "result-type")
         return
     tensors = (*types, *declared)
@@ -261,7 +267,7 @@ def check_unreduced(op: Op, types: Types, declared: Types, params: dict[str, Any
             names = sorted(str(a) for a in pending) + [str(a[0]) for a in sums]
             raise Violation(
                 f"the result of `{op.name}` is a pending sum over {names or 'no axes'}, but the "
-                f"equation declares {type_texts(declared, mesh)}", "unreduced-result")
+                f"equation declares {_type_texts(declared, mesh)}", "unreduced-result")
 
 
 def passed_on(op: Op, types: Types, params: dict[str, Any]) -> frozenset:

@@ -7,11 +7,13 @@ printed. Only running it needs the real thing, and says which one.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from typing import Any
 
 from .diagnostic import fail
+from .lazy import lazy_import
+
+json = lazy_import("json")
 
 
 def quote(text: str) -> str:

@@ -13,7 +13,6 @@ program that is wrong prints as well, since the verifier shows it.
 """
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from .collector import collector_paused
 from .constants import Writer, array_of, constant_text, short_constant_text
 from .device import Device
 from .keys import storage_dtype
+from .lazy import lazy_import
 from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from .names import Names, name_variables
 from .op import Op, params_key
@@ -33,6 +33,8 @@ from .remarks import Files, file_word, remark_text
 from .scalars import scalar_text
 from .text import Notation, exact, hidden_params, is_name, mesh_text
 from .types import ArrayType
+
+zipfile = lazy_import("zipfile")
 
 WIDTH = 100              # of a heading before it is broken
 _REMARK_COLUMN = 72      # comments of shorter equations are aligned

@@ -27,9 +27,9 @@ from .op import Op
 from .types import ArrayType
 from .use import Use, use_of
 
-_text = lazy_import(f"{__package__}.print")   # prints programs, hence imports this module
-_lambda = lazy_import(f"{__package__}.lambda_text")
-_html = lazy_import(f"{__package__}.program_html")
+_text = lazy_import(".print", __package__)     # prints programs, hence imports this module
+_lambda = lazy_import(".lambda_text", __package__)
+_html = lazy_import(".program_html", __package__)
 
 
 _NO_EFFECTS: frozenset[str] = frozenset()

@@ -7,7 +7,6 @@ specs on two meshes mean the same.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import itertools
 import math
@@ -16,6 +15,7 @@ from typing import Any
 
 from .diagnostic import error, fail
 from .errors import DuplicateSpecError
+from .lazy import lazy_import
 from .mesh import AbstractMesh, AxisType, Mesh
 from .spec import (
     UNCONSTRAINED,
@@ -27,6 +27,8 @@ from .spec import (
     axis_size,
     parse_axis,
 )
+
+difflib = lazy_import("difflib")
 
 __all__ = ["canonical_tiling", "check_spec", "dim_factors", "merge_digits", "tile_index"]
 

@@ -29,20 +29,22 @@ from typing import Any
 
 import numpy as np
 
-from .constants import MissingConstant, stored_form
 from .diagnostic import error
 from .errors import VerificationError
 from .factor_axes import canonical_axes, covered
 from .keys import storage_dtype
+from .lazy import lazy_import
 from .levels import LEVEL_RULES, Violation, check_collective
 from .location import UNKNOWN
 from .mesh import AbstractMesh, empty_abstract_mesh
+from .missing_constant import MissingConstant
 from .op import Op
-from .print import equation_excerpt
 from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .types import ArrayType
 from .use import MOST
+
+_text = lazy_import(".print", __package__)
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
 NOT_AT: dict[Level, frozenset[str]] = {
@@ -103,7 +105,7 @@ def _has_names_of(sound: Program, program: Program) -> bool:
 def _verification_error(program: Program, index: int, violation: Violation) -> Exception:
     inside = 0 <= index < len(program.eqns)
     where = program.eqns[index].location if inside else UNKNOWN
-    excerpt = equation_excerpt(program, max(index, 0)) if program.eqns else []
+    excerpt = _text.equation_excerpt(program, max(index, 0)) if program.eqns else []
     level = "" if program.level is Level.TRACED else f" ({program.level.value})"
     shown = "\n".join([f"in program `{program.name}`{level}:", *excerpt])
     return error(VerificationError, violation.message, code=violation.code, location=where,
@@ -135,7 +137,7 @@ def check_heading(program: Program) -> dict[Var, None]:
     for var, value in program.consts:
         if isinstance(value, MissingConstant):
             continue
-        shape, dtype = stored_form(var.aval)
+        shape, dtype = var.aval.shape, storage_dtype(var.aval.dtype)
         if tuple(np.shape(value)) != shape or (
                 isinstance(value, np.ndarray) and value.dtype != dtype):
             raise Violation(f"constant `{var.name or var}` of type {var.aval.str_short(True)} "

@@ -20,9 +20,9 @@ from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.errors import VerificationError
 from ..ir.immutable import immutable
+from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
 from ..ir.phases import in_phase
-from ..ir.print import save_program
 from ..ir.program import Level, Program
 from ..ir.progress import counted
 from ..ir.retiling import joined_axes
@@ -39,6 +39,8 @@ from .optimize import optimize
 from .reshards import insert_reshards
 from .resolve import propagate
 from .uneven import evened
+
+_text = lazy_import("..ir.print", __package__)
 
 
 class Job(NamedTuple):
@@ -229,13 +231,13 @@ class _Dump:
         if self.folder is None:
             return
         path = self.folder / f"{self.name}.{self.count:02d}-{stage}.st"
-        save_program(program, path, comment=provenance(after, program, seconds))
+        _text.save_program(program, path, comment=provenance(after, program, seconds))
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
         """Write the input of a pass that failed, as a file to run it on; says where."""
         path = (self.folder or pathlib.Path()) / "repro.st"
-        save_program(before, path,
+        _text.save_program(before, path,
                      comment=f"input of pass {step.name}, which left an invalid program")
         return f"; its input is in {path}"
 

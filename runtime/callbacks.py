@@ -7,10 +7,7 @@ must have the declared shapes and dtypes.
 """
 from __future__ import annotations
 
-import logging
-import string
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +19,7 @@ from ..ir.context import STATE, x64_enabled
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import JaxRuntimeError
 from ..ir.keys import storage_dtype
+from ..ir.lazy import lazy_import
 from ..ir.mesh import empty_abstract_mesh, empty_mesh
 from ..ir.op import Op
 from ..ir.ops.callback import call_arguments
@@ -36,8 +34,11 @@ from .devices import local_devices
 from .layout import Layout
 from .storage import Stored, frozen
 
+logging = lazy_import("logging")
+string = lazy_import("string")
+traceback = lazy_import("traceback")
+
 Params = dict[str, Any]
-_LOGGER = logging.getLogger("shardtrace.debug")      # where `debug.log` writes
 _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
 
 
@@ -86,7 +87,7 @@ def act(op: Op, params: Params, operands: Sequence[Any]) -> Any:
         return params["callback"](*args, **kwargs)
     text = printed(args, kwargs, params)
     if params["log"]:
-        _LOGGER.info("%s", text)
+        logging.getLogger("shardtrace.debug").info("%s", text)
     else:
         sys.stdout.write(text + "\n")
     return None

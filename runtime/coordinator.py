@@ -16,18 +16,20 @@ collectives carried by the wire; `Call.digest` is what they compare first.
 from __future__ import annotations
 
 import abc
-import hashlib
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..ir.immutable import immutable
+from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.mesh import AbstractMesh
 from ..ir.process import ProcessIdentity
 from ..ir.program import Program
 from ..ir.sharding import Sharding
 from .storage import Shape, Storage, Stored
+
+hashlib = lazy_import("hashlib")
 
 Parts = tuple[tuple[str, str], ...]
 

@@ -14,10 +14,12 @@ import numpy as np
 from ..ir.collective_kinds import each_collective
 from ..ir.immutable import immutable
 from ..ir.keys import storage_dtype
+from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.program import Equation, Program
-from .perdevice import PerDeviceRun
 from .storage import Stored
+
+_perdevice = lazy_import(".perdevice", __package__)
 
 
 @immutable
@@ -58,12 +60,12 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
         program, stored = compiled, stored_values(compiled, args)
     else:
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
-    run = PerDeviceRun(program, program.mesh)
+    run = _perdevice.PerDeviceRun(program, program.mesh)
     run(stored)
     return measured(run)
 
 
-def measured(run: PerDeviceRun) -> list[Measured]:
+def measured(run: Any) -> list[Measured]:
     """What the latest run of a per-device program exchanged."""
     devices = len(run.coordinates)
     received: dict[int, np.ndarray] = {}

@@ -5,13 +5,15 @@ more than two dimensions the two that are split most are drawn, the others are w
 """
 from __future__ import annotations
 
-import html
 import math
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..ir.lazy import lazy_import
 from ..ir.sharding import NamedSharding, Sharding
+
+html = lazy_import("html")
 
 _WIDE, _HIGH, _MOST = 360, 200, 256      # pixels; blocks that are drawn
 _SMALL = 34                              # pixels below which a block has no text

@@ -11,10 +11,8 @@ Format: "Trace Event Format", Google, 2016 (complete events "X", metadata "M").
 from __future__ import annotations
 
 import contextlib
-import html
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +25,12 @@ from ..ir.location import Location
 from ..ir.program import Equation, Program
 from .flatten import every_equation
 from .measure import stored_values
-from .perdevice import PerDeviceRun
 from .plan import TIMED
 from .simulated import compile_simulated
-from .trace_events import process_events, write_trace
 
+_html = lazy_import("html")
+_perdevice = lazy_import(".timed_perdevice", __package__)
+_events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")
 _text = lazy_import("rich.text")
 
@@ -56,8 +55,14 @@ class Row:
     share: float
     kind: str = ""
     received: int = 0
-    devices: np.ndarray | None = field(default=None, compare=False)
-    equation: Equation | None = field(default=None, compare=False, repr=False)
+    devices: np.ndarray | None = None
+    equation: Equation | None = None
+
+    @property
+    def _values(self) -> tuple[Any, ...]:
+        """What rows are compared by: all but the last two, which arrays and equations are."""
+        return (self.op, self.name, self.type, self.source, self.runs, self.seconds, self.share,
+                self.kind, self.received)
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -248,11 +253,11 @@ class Profile:
 
     def _repr_html_(self) -> str:
         def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag} style='text-align:left'>{html.escape(c)}</{tag}>"
+            return "<tr>" + "".join(f"<{tag} style='text-align:left'>{_html.escape(c)}</{tag}>"
                                     for c in cells) + "</tr>"
 
-        listed = "".join(f"<li>{html.escape(line)}</li>" for line in self._closing())
-        return (f"<div><b>{html.escape(self._heading())}</b><table>{row(_COLUMNS, 'th')}"
+        listed = "".join(f"<li>{_html.escape(line)}</li>" for line in self._closing())
+        return (f"<div><b>{_html.escape(self._heading())}</b><table>{row(_COLUMNS, 'th')}"
                 + "".join(row(c, "td") for c in self._cells(20))
                 + f"</table><ul>{listed}</ul></div>")
 
@@ -267,13 +272,13 @@ class Profile:
         """
         if modelled is None and self._explain is not None:
             modelled = self._explain(hardware)
-        events = process_events(1, f"measured: {self.executor} executor on this machine", (
+        events = _events.process_events(1, f"measured: {self.executor} executor on this machine", (
             ("communication" if equation_kind(s.equation) else "computation", s.equation, s.start,
              s.seconds) for s in self.spans))
         if modelled is not None:
-            events += process_events(2, f"modelled: {modelled.topology}", (
+            events += _events.process_events(2, f"modelled: {modelled.topology}", (
                 (e.stream, e.equation, e.start, e.seconds) for e in modelled.timeline()))
-        write_trace(path, events, self.name)
+        _events.write_trace(path, events, self.name)
 
 
 _COLUMNS = ("time", "share", "runs", "op", "local type", "received", "source", "expression")
@@ -318,14 +323,14 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
         mesh, explain = compiled.runtime_executable().placement.abstract_mesh, compiled.explain
     run = (compile_simulated(program, mesh) if executor == "simulated"
-           else TimedPerDevice(program, mesh))
+           else _perdevice.TimedPerDevice(program, mesh))
     best: Profile | None = None
     for _ in range(max(1, repeat)):
         with _recording() as recorder:
             start = time.perf_counter()
             run(stored)
             seconds = time.perf_counter() - start
-        devices = _received(run) if isinstance(run, TimedPerDevice) else None
+        devices = _perdevice.received(run) if executor == "per_device" else None
         found = Profile(program.name, executor, seconds, recorder, devices, explain,
                         program)
         if best is None or found.seconds < best.seconds:
@@ -359,27 +364,3 @@ def _recording() -> Iterator[Recorder]:
         yield recorder
     finally:
         TIMED.recorder = saved
-
-
-class TimedPerDevice(PerDeviceRun):
-    """The per-device executor, each equation timed for all its devices together."""
-
-    def equation(self, eqn: Equation, operands: Sequence[Any]) -> list[Any]:
-        recorder = TIMED.recorder
-        if recorder is None:
-            return super().equation(eqn, operands)
-        recorder.enter()
-        start = time.perf_counter()
-        try:
-            return super().equation(eqn, operands)
-        finally:
-            recorder.leave((eqn,), start, time.perf_counter(), (True,))
-
-
-def _received(run: PerDeviceRun) -> dict[int, np.ndarray]:
-    """Bytes that each device received, by equation."""
-    found: dict[int, np.ndarray] = {}
-    for traffic in run.meter.traffic:
-        key = id(traffic.eqn)
-        found[key] = found[key] + traffic.received if key in found else traffic.received
-    return found

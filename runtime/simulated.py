@@ -19,11 +19,12 @@ import numpy as np
 
 from ..ir.collector import collector_paused
 from ..ir.keys import storage_dtype
+from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import callbacks, collectives, control, inplace, joined, summed
+from . import collectives, control, inplace, joined, summed
 from .alone import makers
 from .axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from .borders import Given, argument, given, global_types, result, usual_lead
@@ -37,6 +38,8 @@ from .lean import lean_program
 from .plan import Plan
 from .storage import Stored, new_stored
 from .workspace import Value, Workspace
+
+callbacks = lazy_import(".callbacks", __package__)
 
 NONE: frozenset[str] = frozenset()
 NO_FOLDS: Folds = {}
