@@ -8,13 +8,13 @@ from ..ir.collector import collector_paused
 
 with collector_paused():             # what modules are made of stays
     from ..ir import dialect
-    from ..tracer import advice, array_methods
+    from ..tracer import advisers, array_methods
     from . import eager, fix_prices, progress_bars
     from .jit import eval_shape, jit, make_jaxpr
     from .stages import Compiled, Lowered, Traced
 
 eager.install()
-advice.install()
+advisers.install()
 fix_prices.install()
 progress_bars.install()
 

@@ -2,10 +2,12 @@
 """
 from __future__ import annotations
 
-from ..ir.collective_kinds import total_received
+from ..ir.lazy import lazy_import
 from ..ir.program import Program
 from ..partitioner.pipeline import Options, partition
-from ..tracer import advice
+from ..tracer.advisers import PRICES
+
+_kinds = lazy_import("..ir.collective_kinds", __package__)
 
 _QUIET = Options(dump=False)
 
@@ -21,11 +23,11 @@ def received_bytes(program: Program) -> int:
     1792
     """
     specs = [v.aval.spec if v.aval.has_explicit_mesh() else None for v in program.invars]
-    return total_received(partition(program, mesh=program.mesh, in_shardings=specs,
+    return _kinds.total_received(partition(program, mesh=program.mesh, in_shardings=specs,
                                     options=_QUIET).local)
 
 
 def install() -> None:
     """Let errors state these prices."""
-    if received_bytes not in advice.PRICES:
-        advice.PRICES.append(received_bytes)
+    if received_bytes not in PRICES:
+        PRICES.append(received_bytes)

@@ -13,7 +13,6 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
-from ..partitioner.collectives import CollectiveRecord, collectives
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls
@@ -21,11 +20,13 @@ from .executable import Executable, leaf_keys, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:
+    from ..partitioner.collectives import CollectiveRecord
     from ..report.explanation import Explanation
     from .figures import CompiledMemoryStats
     from .jit import Jitted
 
 # Reports load when first asked for; they try changes, hence know `jit` and this module.
+_collectives = lazy_import("..partitioner.collectives", __package__)
 _text = lazy_import("..ir.print", __package__)
 _explain = lazy_import(".explain", __package__)
 _figures = lazy_import(".figures", __package__)
@@ -181,7 +182,7 @@ class Compiled(_Placed):
         ...     print(c.kind, c.operand_bytes, c.group_size, c.count, c.mesh_axes, c.received_bytes)
         all-reduce 256 8 1 ('x',) 448
         """
-        return collectives(self.program)
+        return _collectives.collectives(self.program)
 
     def stored_arguments(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Arguments of a call as executors take them; raises as the call does."""

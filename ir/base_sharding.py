@@ -7,13 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .device import Device, process_index
 from .diagnostic import error
 from .errors import IndivisibleError
-from .hlo_sharding import HloSharding
 from .interning import Immutable
+from .lazy import lazy_import
+
+if TYPE_CHECKING:
+    from . import hlo_sharding as _hlo
+    from .hlo_sharding import HloSharding
+else:
+    _hlo = lazy_import(".hlo_sharding", __package__)
 
 __all__ = ["Index", "Shape", "Sharding", "common_devices_indices_map", "indivisible"]
 
@@ -124,7 +130,7 @@ class Sharding(Immutable):
         >>> NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("y", "x")).to_hlo_sharding(2)
         {devices=[2,4]<=[4,2]T(1,0)}
         """
-        return HloSharding.from_tiling(self.tiling(ndim), ndim)
+        return _hlo.HloSharding.from_tiling(self.tiling(ndim), ndim)
 
     def _to_xla_hlo_sharding(self, num_dimensions: int) -> HloSharding:
         return self.to_hlo_sharding(num_dimensions)

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .base_sharding import Index, Shape, Sharding, indivisible
 from .device import Device, check_memory_kind
 from .diagnostic import fail
-from .hlo_sharding import (
-    HloSharding,
-    OpSharding,
-    OpShardingType,
-    are_hlo_shardings_equal,
-    is_hlo_sharding_replicated,
-)
+from .lazy import lazy_import
 from .mesh import Mesh
 from .restate import hlo_to_spec, spec_for_tiling
 from .sharding import NamedSharding
 from .spec import PartitionSpec
+
+if TYPE_CHECKING:
+    from . import hlo_sharding as _hlo
+    from .hlo_sharding import HloSharding, OpSharding
+else:
+    _hlo = lazy_import(".hlo_sharding", __package__)
 
 __all__ = ["GSPMDSharding", "from_named", "is_unnamed", "named_on"]
 
@@ -53,9 +54,9 @@ class GSPMDSharding(Sharding):
 
     def __init__(self, devices: Sequence[Device], op_sharding: OpSharding | HloSharding, *,
                  memory_kind: str | None = None) -> None:
-        if isinstance(op_sharding, OpSharding):
-            op_sharding = HloSharding.from_proto(op_sharding)
-        if not isinstance(op_sharding, HloSharding):
+        if isinstance(op_sharding, _hlo.OpSharding):
+            op_sharding = _hlo.HloSharding.from_proto(op_sharding)
+        if not isinstance(op_sharding, _hlo.HloSharding):
             raise TypeError("GSPMDSharding needs an HloSharding or an OpSharding, got "
                             f"{type(op_sharding).__name__}")
         devices = tuple(devices)
@@ -72,7 +73,7 @@ class GSPMDSharding(Sharding):
     def get_replicated(cls, devices: Sequence[Device], *, memory_kind: str | None = None
                        ) -> GSPMDSharding:
         """The whole array on every one of `devices`."""
-        return cls(devices, HloSharding.replicate(), memory_kind=memory_kind)
+        return cls(devices, _hlo.HloSharding.replicate(), memory_kind=memory_kind)
 
     def __reduce__(self) -> tuple:
         return _unpickle, (self.devices, self.hlo_sharding, self.memory_kind)
@@ -85,7 +86,7 @@ class GSPMDSharding(Sharding):
         if not isinstance(other, GSPMDSharding):
             return False
         return (self.devices == other.devices and self.memory_kind == other.memory_kind
-                and are_hlo_shardings_equal(self.hlo_sharding, other.hlo_sharding))
+                and _hlo.are_hlo_shardings_equal(self.hlo_sharding, other.hlo_sharding))
 
     @functools.cached_property
     def _hash(self) -> int:
@@ -115,13 +116,13 @@ class GSPMDSharding(Sharding):
     @functools.cached_property
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole array."""
-        return is_hlo_sharding_replicated(self.hlo_sharding)
+        return _hlo.is_hlo_sharding_replicated(self.hlo_sharding)
 
     @property
     def has_unreduced(self) -> bool:
         """Whether devices hold parts of a sum."""
         tiles = self.hlo_sharding
-        return tiles.is_unreduced() or OpShardingType.UNREDUCED in tiles.groups
+        return tiles.is_unreduced() or _hlo.OpShardingType.UNREDUCED in tiles.groups
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Raise ValueError for an array of fewer dimensions than are tiled."""
@@ -138,7 +139,7 @@ class GSPMDSharding(Sharding):
     def _factors(self, shape: Shape) -> tuple[int, ...]:
         """Tiles along each dimension of `shape`."""
         tiles = self.hlo_sharding
-        if tiles.is_manual() or tiles.is_unknown() or OpShardingType.MANUAL in tiles.groups:
+        if tiles.is_manual() or tiles.is_unknown() or _hlo.OpShardingType.MANUAL in tiles.groups:
             raise ValueError(f"{self} does not say what part of a value a device holds: it is "
                              f"{'unknown' if tiles.is_unknown() else 'up to each device (manual)'}")
         factors = (1,) * len(shape) if self.is_fully_replicated else tiles.dim_factors()
@@ -212,11 +213,11 @@ class GSPMDSharding(Sharding):
     @functools.cached_property
     def _named(self) -> NamedSharding:
         tiles = self.hlo_sharding
-        if is_hlo_sharding_replicated(tiles):
+        if _hlo.is_hlo_sharding_replicated(tiles):
             mesh = _grid(self.devices, (len(self.devices),))
             return NamedSharding(mesh, PartitionSpec(), memory_kind=self.memory_kind)
         if not tiles.is_tiled() or tiles.tiles is None or self.has_unreduced \
-                or OpShardingType.MANUAL in tiles.groups:
+                or _hlo.OpShardingType.MANUAL in tiles.groups:
             raise ValueError(f"{self} has no whole value that a mesh and a spec could describe")
         if tiles.tiles.digits_by_dim is not None:
             mesh = _grid(self.devices, tuple(tiles.get_axis_sizes()))
@@ -275,7 +276,7 @@ def _renumbered(tiles: HloSharding, old: tuple[Device, ...], new: tuple[Device, 
         return tiles
     place = {d: i for i, d in enumerate(new)}
     number = np.array([place[d] for d in old])
-    return HloSharding.tile_devices(number[tiles.tiles.devices], tiles.groups)
+    return _hlo.HloSharding.tile_devices(number[tiles.tiles.devices], tiles.groups)
 
 
 def _unpickle(devices: tuple[Device, ...], tiles: HloSharding, memory_kind: str | None

@@ -7,11 +7,19 @@ that is an axis, several axes, or a part of one becomes an entry of the spec.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .diagnostic import error
 from .errors import IndivisibleError
-from .hlo_sharding import HloSharding, OpSharding
+from .lazy import lazy_import
 from .mesh import AbstractMesh, AxisType, Mesh
 from .spec import AxisName, PartitionSpec
+
+if TYPE_CHECKING:
+    from . import hlo_sharding as _hlo
+    from .hlo_sharding import HloSharding, OpSharding
+else:
+    _hlo = lazy_import(".hlo_sharding", __package__)
 
 __all__ = ["hlo_to_spec", "parse_flatten_op_sharding", "spec_for_tiling"]
 
@@ -99,8 +107,8 @@ def hlo_to_spec(sharding: HloSharding | OpSharding, mesh: Mesh | AbstractMesh) -
     >>> hlo_to_spec(HloSharding.from_string("{devices=[2,4]<=[4,2]T(1,0)}"), mesh)
     P('y', 'x')
     """
-    if isinstance(sharding, OpSharding):
-        sharding = HloSharding.from_proto(sharding)
+    if isinstance(sharding, _hlo.OpSharding):
+        sharding = _hlo.HloSharding.from_proto(sharding)
     if sharding.elements:
         raise ValueError(f"{sharding} describes {len(sharding.elements)} values; take one of its "
                          "tuple_elements()")
@@ -123,8 +131,8 @@ def parse_flatten_op_sharding(
     sharding: HloSharding | OpSharding, mesh: Mesh | AbstractMesh
 ) -> list[PartitionSpec]:
     """`hlo_to_spec` of a sharding, or of each element of a tuple of shardings, as a flat list."""
-    if isinstance(sharding, OpSharding):
-        sharding = HloSharding.from_proto(sharding)
+    if isinstance(sharding, _hlo.OpSharding):
+        sharding = _hlo.HloSharding.from_proto(sharding)
     if not sharding.elements:
         return [hlo_to_spec(sharding, mesh)]
     return [s for part in sharding.elements for s in parse_flatten_op_sharding(part, mesh)]

@@ -6,7 +6,6 @@ Both become a `ProgramSyntaxError` that shows the line with a caret.
 """
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,7 +13,10 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 
 from .diagnostic import Diagnostic
 from .errors import ProgramSyntaxError
+from .lazy import lazy_import
 from .location import Location
+
+difflib = lazy_import("difflib")
 
 
 class Mistake(Exception):

@@ -30,7 +30,6 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .arrange import arrange
-from .collectives import collectives
 from .decided import decide, is_decided
 from .inline import inline
 from .localize import localize
@@ -40,6 +39,7 @@ from .reshards import insert_reshards
 from .resolve import propagate
 from .uneven import evened
 
+_collectives = lazy_import(".collectives", __package__)
 _text = lazy_import("..ir.print", __package__)
 
 
@@ -244,6 +244,6 @@ class _Dump:
 
 def provenance(after: str, program: Program, seconds: float) -> str:
     """`after propagate, 1.3 ms, 14 equations, 0 collectives`."""
-    count = len(collectives(program)) if program.level is Level.LOCAL else 0
+    count = len(_collectives.collectives(program)) if program.level is Level.LOCAL else 0
     return (f"after {after}, {seconds * 1e3:.1f} ms, {len(program.eqns)} equations, "
             f"{count} collectives")

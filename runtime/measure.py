@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.collective_kinds import each_collective
 from ..ir.immutable import immutable
 from ..ir.keys import storage_dtype
 from ..ir.lazy import lazy_import
@@ -19,6 +18,7 @@ from ..ir.location import Location
 from ..ir.program import Equation, Program
 from .storage import Stored
 
+_kinds = lazy_import("..ir.collective_kinds", __package__)
 _perdevice = lazy_import(".perdevice", __package__)
 
 
@@ -78,7 +78,7 @@ def measured(run: Any) -> list[Measured]:
     nothing = np.zeros(devices, np.int64)
     return [Measured(use.kind, received.get(id(use.equation), nothing),
                      runs.get(id(use.equation), 0), use.equation.location, use.equation)
-            for use in each_collective(run.program)]
+            for use in _kinds.each_collective(run.program)]
 
 
 def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:

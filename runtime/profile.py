@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.collective_kinds import Use, each_collective, equation_kind, received_bytes
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
@@ -29,6 +28,7 @@ from .plan import TIMED
 from .simulated import compile_simulated
 
 _html = lazy_import("html")
+_kinds = lazy_import("..ir.collective_kinds", __package__)
 _perdevice = lazy_import(".timed_perdevice", __package__)
 _events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")
@@ -149,7 +149,7 @@ class Profile:
         self._explain = explain
         self._devices = devices or {}
         # an exchange that costs the simulation nothing still moves bytes
-        uses = {id(u.equation): u for u in each_collective(program)} if program else {}
+        uses = {id(u.equation): u for u in _kinds.each_collective(program)} if program else {}
         equations = {**recorder.equations, **{k: u.equation for k, u in uses.items()}}
         if program is not None:
             written = {id(e): e for e in every_equation(program.eqns) if id(e) in equations}
@@ -159,20 +159,20 @@ class Profile:
                           for key, eqn in equations.items())
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
-    def _row(self, eqn: Equation, recorder: Recorder, use: Use | None, kind: str | None) -> Row:
+    def _row(self, eqn: Equation, recorder: Recorder, use: Any, kind: str | None) -> Row:
         """kind: of an equation that is no exchange of the program, though its op may be one."""
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if use is not None and not use.conditional:
             runs = max(runs, use.count)
-        kind = equation_kind(eqn) or "" if kind is None else kind
+        kind = _kinds.equation_kind(eqn) or "" if kind is None else kind
         aval = eqn.outvars[0].aval if eqn.outvars else None
         name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
         by_device = self._devices.get(key)
         received = 0
         if kind:
             received = (int(by_device.max(initial=0)) if by_device is not None
-                        else received_bytes(eqn) * runs)
+                        else _kinds.received_bytes(eqn) * runs)
         return Row(eqn.op.name, name, aval.str_short(True) if aval is not None else "",
                    eqn.location, runs, seconds, seconds / self.seconds if self.seconds else 0.0,
                    kind, received, by_device, eqn)
@@ -273,7 +273,7 @@ class Profile:
         if modelled is None and self._explain is not None:
             modelled = self._explain(hardware)
         events = _events.process_events(1, f"measured: {self.executor} executor on this machine", (
-            ("communication" if equation_kind(s.equation) else "computation", s.equation, s.start,
+            ("communication" if _kinds.equation_kind(s.equation) else "computation", s.equation, s.start,
              s.seconds) for s in self.spans))
         if modelled is not None:
             events += _events.process_events(2, f"modelled: {modelled.topology}", (

@@ -13,20 +13,20 @@ import inspect
 import itertools
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..ir.array import Array
 from ..ir.context import STATE
-from ..ir.diagnostic import ADVISERS, Diagnostic, Fix
+from ..ir.diagnostic import Diagnostic, Fix
 from ..ir.errors import ShardingTypeError
 from ..ir.immutable import immutable, replace
 from ..ir.infer import spec_entry
 from ..ir.location import PACKAGE
-from ..ir.program import Program
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType, Entries
 from . import tree
+from .advisers import PRICES
 from .provenance import axis_path
 from .sharding_functions import reshard
 from .staging import Builder, trace_to_program
@@ -44,8 +44,6 @@ from .user_code import (
 _TRIALS = 48          # expressions traced in search of one that type-checks
 _SHOWN = 2            # changes that are shown in full
 _MOST = 6             # changes that are found
-# What an expression costs: bytes that a device receives (the driver's, who can partition).
-PRICES: list[Callable[[Program], int]] = []
 _CODES = ("unreduced-operand", "reduced-operand")
 _BUSY = threading.local()
 
@@ -404,9 +402,3 @@ def _received(aval: ArrayType, target: Entries) -> int:
                 kept += 1
             had /= math.prod(sizes[a] for a in before[kept:])
     return int(local * (1 - had))
-
-
-def install() -> None:
-    """Let sharding errors be advised."""
-    if advise not in ADVISERS:
-        ADVISERS.append(advise)
