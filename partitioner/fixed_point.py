@@ -77,7 +77,7 @@ def _schedule(kind: Kind, shared: bool) -> Schedule:
         return _CROSSING
     if kind.widens or info.kind == "broadcast":
         return _WIDENING
-    if info.kind == "structural":
+    if kind.structural:
         return _SHARED if shared else _SINGLE
     return _PASSING if info.has_other_kinds else _PLAIN
 
@@ -185,9 +185,9 @@ class _Propagation:
         known: dict[tuple[Kind, bool], _Turn] = {}
         never = _Turn(Kind(None), _NOWHERE)
         for i, (kind, tensors) in enumerate(zip(graph.kinds, graph.tensors)):  # noqa: B905 (speed)
-            shared, info = False, kind.info
-            if info is not None and info.kind == "structural":
-                for t in tensors[:info.operands]:
+            shared = False
+            if kind.structural:
+                for t in tensors[:kind.operands]:
                     if t >= 0 and uses[t] > 1:
                         shared = True
             first = -1
@@ -199,10 +199,9 @@ class _Propagation:
             else:                           # it is of one tensor
                 found.append(never)
                 continue
-            key = kind, shared
-            if key not in known:
-                known[key] = _Turn(kind, _schedule(kind, shared))
-            turn = known[key]
+            turn = known.get((kind, shared))
+            if turn is None:
+                turn = known[kind, shared] = _Turn(kind, _schedule(kind, shared))
             turn.nodes.append(i)
             found.append(turn)
         return found, known.values()
@@ -251,13 +250,13 @@ class _Propagation:
                     if key in turn.agreed:
                         settled[i] = 1
                         continue
-                    if key in known:
-                        growing = known[key]
-                    elif turn.info is None:
-                        growing = self.cross(i)
-                    else:
-                        growing = known[key] = self.step(
-                            turn.info, key, turn.schedule[level], aggressive, turn.agreed)
+                    growing = known.get(key)
+                    if growing is None:
+                        if turn.info is None:
+                            growing = self.cross(i)
+                        else:
+                            growing = known[key] = self.step(
+                                turn.info, key, turn.schedule[level], aggressive, turn.agreed)
                     if not growing:
                         continue
                     tensors = graph.tensors[i]

@@ -38,13 +38,16 @@ class Kind:
     """What nodes have in common; one per case of a graph, told apart by identity.
 
     info: factor rule, or None at the boundary of a shard_map. widens: whether the equation is a
-    broadcast, whatever its rule looks like.
+    broadcast, whatever its rule looks like. structural: whether its rule is (RuleInfo). operands:
+    how many there are.
     """
 
-    __slots__ = ("info", "widens")
+    __slots__ = ("info", "operands", "structural", "widens")
 
     def __init__(self, info: RuleInfo | None, widens: bool = False) -> None:
         self.info, self.widens = info, widens
+        self.structural = info is not None and info.kind == "structural"
+        self.operands = 1 if info is None else info.operands
 
 
 class Node(NamedTuple):
@@ -95,10 +98,10 @@ class Graph:
 
     def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
         """A new tensor that stands as its type says; Auto axes are open."""
-        key, starts, uses = (aval, manual), self.starts, self.uses
-        if key not in starts:
-            starts[key] = self.start(aval, manual)
-        layout, pending, axes = starts[key]
+        start, uses = self.starts.get((aval, manual)), self.uses
+        if start is None:
+            start = self.starts[aval, manual] = self.start(aval, manual)
+        layout, pending, axes = start
         t = len(uses)
         self.layouts.append(layout)
         self.pending.append(pending)
@@ -247,10 +250,11 @@ class Graph:
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
         """An equation by its factor rule; some tensor has dimensions."""
         use, types = key = eqn.use, eqn.known_types or eqn.types
-        op, known = eqn.op, self.known
-        if key not in known:
-            known[key] = self.kind(rule_info(use.rule(*types)), op is broadcast_in_dim_p)
-        self.kinds.append(known[key])
+        op, kind = eqn.op, self.known.get(key)
+        if kind is None:
+            kind = self.known[key] = self.kind(rule_info(use.rule(*types)),
+                                               op is broadcast_in_dim_p)
+        self.kinds.append(kind)
         self.tensors.append(tensors)
         self.equations.append(eqn)
         if op is sharding_constraint_p and tensors[1] >= 0:

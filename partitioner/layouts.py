@@ -155,7 +155,8 @@ class Layouts:
         all_of_them: also what gains nothing over bringing the value back.
         """
         key = ("goal", kind, home, first, second, all_of_them)
-        if key not in self.memo:
+        found = self.memo.get(key)
+        if found is None:
             ranked, prices = [], self.prices
             one, other = self.expected[kind, home, first], self.expected[kind, home, second]
             seen: tuple[int, ...] = ()
@@ -172,9 +173,9 @@ class Layouts:
             if len(ranked) > 1:
                 ranked.sort()
             share = share_of(first) + share_of(second)
-            self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
-                              *[(n, gain) for _, n, gain in ranked[:WANTED]])
-        return self.memo[key]
+            found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
+                                      *[(n, gain) for _, n, gain in ranked[:WANTED]])
+        return found
 
 
 class _Answers(dict[Key, Found]):

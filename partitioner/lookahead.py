@@ -184,8 +184,7 @@ class Planner:
             before: tuple[Goal, ...] = ()
             if liked or task.settled is None or task.linear:
                 key = after or task.unliked, every
-                before = (task.goals[key] if key in task.goals else
-                          goals_before(layouts, task, *key, liked))
+                before = task.goals.get(key) or goals_before(layouts, task, *key, liked)
             elif not goals:
                 continue
             later: tuple[Goal, ...] = ()
@@ -296,9 +295,8 @@ class Planner:
                tuple([v not in last for v in made]), later or task.nothing,
                wanted or task.unliked, self._repeats(read) if self.repeats else (), self.effort)
         memo = self.layouts.memo
-        if key in memo:
-            after = memo[key]
-        else:
+        after = memo.get(key)
+        if after is None:
             after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
         for (c, place), held in after.agreed:
             v = (read[place] if c == READ else made[place] if c == MADE

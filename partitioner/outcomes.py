@@ -23,9 +23,10 @@ def outcomes(layouts: Layouts, task: Task, goals: tuple[Goal, ...], repeats: tup
              ends: tuple[bool, ...], most: int) -> Outcomes:
     """How an equation may go on, by what its variables are held in; see `Outcomes`."""
     key = goals, repeats, ends, most
-    if key not in task.outcomes:
-        task.outcomes[key] = Outcomes(layouts, task, *key)
-    return task.outcomes[key]
+    found = task.outcomes.get(key)
+    if found is None:
+        found = task.outcomes[key] = Outcomes(layouts, task, *key)
+    return found
 
 
 class Outcomes(dict[tuple[Held, ...], tuple[Outcome, ...]]):

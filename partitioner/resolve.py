@@ -144,9 +144,10 @@ class _Resolver:
         else:
             entries, pending = ((),) * len(aval.shape), aval.sharding.spec.unreduced
         key = (aval, mesh, entries, pending) if pending else (aval, mesh, entries)
-        if key not in types:
-            types[key] = typed(aval, mesh, entries, pending)
-        return types[key]
+        found = types.get(key)
+        if found is None:
+            found = types[key] = typed(aval, mesh, entries, pending)
+        return found
 
     def bind(self, var: Var, mesh: AbstractMesh) -> Var:
         index = self.graph.index

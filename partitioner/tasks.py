@@ -224,9 +224,11 @@ class Tasks:
             else:
                 places = _places(invars, op.name in BY_CONSTANTS)
             key = op if op.subprograms else eqn.use.identity, types, places, free
-            if key not in memo:
-                memo[key] = self._members(eqn, places, free or (free is _FREE,) * len(types[1]))
-            found.append(memo[key])
+            members = memo.get(key)
+            if members is None:
+                members = memo[key] = self._members(
+                    eqn, places, free or (free is _FREE,) * len(types[1]))
+            found.append(members)
         return found
 
     def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
