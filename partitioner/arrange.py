@@ -23,16 +23,19 @@ from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import array_type, unsharded
 from .compose import composed
+from .regions import inside
 from .separate import is_joint, separated
 from .unread import without_unread
 
 _REWRITTEN = (concatenate_p, split_p, fft_p, pad_p, scatter_p)
+_LOOKED_AT = frozenset((*_REWRITTEN, slice_p))
 _TAKEN_APART = (slice_p, broadcast_in_dim_p, pad_p, concatenate_p)
 
 
 def arrange(program: Program) -> Program:
     """The program with shifts as shifts, nested programs included."""
-    if program.ops.isdisjoint(_REWRITTEN) and not program.holds_programs:
+    program = inside(program, arrange)
+    if program.ops.isdisjoint(_REWRITTEN):
         return program
     mesh = program.mesh
     sizes = [n for a, n in mesh.shape.items() if n > 1 and a not in mesh.manual_axes]
@@ -41,6 +44,11 @@ def arrange(program: Program) -> Program:
     eqns: list[Equation] = []
     changed = False
     for eqn in program.eqns:
+        if eqn.op not in _LOOKED_AT:
+            eqns.append(eqn)
+            for v in eqn.outvars:
+                made[v] = eqn
+            continue
         todo = [eqn]
         while todo:
             first = todo.pop(0)
@@ -71,17 +79,6 @@ def _rewritten(eqn: Equation, made: dict[Var, Equation], sizes: Sequence[int]
         yield from _placed(eqn, made, k)
     elif eqn.op is scatter_p:
         yield from _update(eqn, made)
-    elif eqn.op.subprograms:
-        params = dict(eqn.params)
-        for name in eqn.op.subprograms:
-            held = params[name]
-            params[name] = (tuple(map(arrange, held)) if isinstance(held, tuple)
-                            else arrange(held))
-        same = all(params[n] is eqn.params[n] for n in eqn.op.subprograms
-                   if not isinstance(params[n], tuple))
-        same = same and all(a is b for n in eqn.op.subprograms if isinstance(params[n], tuple)
-                            for a, b in zip(params[n], eqn.params[n], strict=True))
-        yield eqn if same else eqn.replace(params=params)
     else:
         yield eqn
 

@@ -71,8 +71,14 @@ class _Inliner:
                 self.env[var] = same
 
     def body(self, program: Program, rename: bool) -> None:
+        env, eqns = self.env, self.eqns
+        plain = not rename and not self.scope
         for eqn in program.eqns:
-            op, operands = eqn.op, self.atoms(eqn.invars)
+            op = eqn.op
+            if plain and not op.subprograms and (not env or env.keys().isdisjoint(eqn.invars)):
+                eqns.append(eqn)
+                continue
+            operands = self.atoms(eqn.invars)
             if op.subprograms:
                 called = INLINED.get(op.name)
                 if called is not None:

@@ -15,7 +15,6 @@ Bodies of loops and branches are rewritten likewise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..ir.ops.collective import (
     all_gather_invariant_p,
@@ -33,6 +32,7 @@ from .combine import combine
 from .delay import joined_reasons
 from .hoist import hoist
 from .moves import group_size
+from .regions import inside
 from .shared_rows import share_rows
 
 
@@ -58,32 +58,6 @@ def _simplified(program: Program) -> Program:
 
 def _combined(program: Program) -> Program:
     return in_phase("combine", combine, inside(program, _combined))
-
-
-def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
-    """The program with `rewrite` applied to the programs in it."""
-    if not program.holds_programs:
-        return program
-
-    def apply(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(apply, value))
-        return rewrite(value) if isinstance(value, Program) else value
-
-    changed, eqns = False, list(program.eqns)
-    for k, eqn in enumerate(program.eqns):
-        new = {name: held for name in eqn.op.subprograms
-               if not _same(held := apply(eqn.params[name]), eqn.params[name])}
-        if new:
-            changed, eqns[k] = True, eqn.replace(params={**eqn.params, **new})
-    return program.replace(eqns=eqns) if changed else program
-
-
-def _same(new: Any, old: Any) -> bool:
-    """Is a param with programs what it was?"""
-    if isinstance(new, tuple):
-        return all(map(_same, new, old))
-    return new is old
 
 
 class _Rewriting:
