@@ -56,6 +56,10 @@ def _groups(program: Program) -> dict[Equation, _Group]:
     Members of a group are as many small exchanges away from the parameters, so that none waits for
     another; they are not far apart, and nothing that the host sees lies between them.
     """
+    keys = {eqn: key for eqn in program.eqns
+            if eqn.op in _COMBINED and (key := _key(eqn)) is not None}
+    if len({*keys.values()}) == len(keys):
+        return {}
     depth: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
     found: dict[Equation, _Group] = {}
@@ -66,7 +70,7 @@ def _groups(program: Program) -> dict[Equation, _Group]:
         level = 0
         if depth and not depth.keys().isdisjoint(eqn.invars):
             level = max([depth[a] for a in eqn.invars if a in depth])
-        key = _key(eqn) if eqn.op in _COMBINED else None
+        key = keys.get(eqn)
         if key is not None:
             group = open_.get((key, level))
             if group is None or k - group.first > WINDOW or group.size == _MOST:

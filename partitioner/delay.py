@@ -80,6 +80,7 @@ class Delay:
     def _find_forms(self, ready: frozenset[Atom]) -> None:
         """The earlier forms of values."""
         earlier, touched = self.earlier, self.touched
+        untouched = earlier.keys().isdisjoint
         for k, eqn in enumerate(self.program.eqns):
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
@@ -94,13 +95,11 @@ class Delay:
                     if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
                         earlier[y] = form
                 continue
-            for a in eqn.invars:
-                if a in earlier:
-                    break
-            else:
+            invars = eqn.invars
+            if untouched(invars):
                 continue
-            found = passed(eqn, tuple([earlier[a] if a in earlier else None for a in eqn.invars]))
-            if found is not None and (len(found.used) == len(eqn.invars) or _apart(eqn, found)):
+            found = passed(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
+            if found is not None and (len(found.used) == len(invars) or _apart(eqn, found)):
                 earlier[eqn.outvars[0]] = found.result
             else:
                 found = None
