@@ -1,13 +1,12 @@
 """The driver: the only code that sees tracer, partitioner and runtime together.
 
 `jit` and its stages (jit.py, stages.py), what makes a program run (executable.py), and the default
-interpreter, which runs an op outside of any trace (eager.py). Importing it declares every op
-and gives arrays their operators and methods.
+interpreter, which runs an op outside of any trace (eager.py). Importing it gives arrays their
+operators and methods.
 """
 from ..ir.collector import collector_paused
 
 with collector_paused():             # what modules are made of stays
-    from ..ir import dialect
     from ..tracer import advisers, array_methods
     from . import eager, fix_prices, progress_bars
     from .jit import eval_shape, jit, make_jaxpr
@@ -19,5 +18,5 @@ fix_prices.install()
 progress_bars.install()
 
 __all__ = [
-    "Compiled", "Lowered", "Traced", "array_methods", "dialect", "eval_shape", "jit", "make_jaxpr",
+    "Compiled", "Lowered", "Traced", "array_methods", "eval_shape", "jit", "make_jaxpr",
 ]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter, is_not, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.context import config, usual_context
 from ..ir.mesh import entered_mesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.process import process_identity
 from ..ir.typeof import type_of_constant
 from ..runtime.array import ArrayImpl

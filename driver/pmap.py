@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.mesh import Mesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.array import ArrayImpl

@@ -11,11 +11,12 @@ process alone may print `100 * loss`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..ir.lazy import lazy_import
 from ..ir.location import capture
 from ..ir.mesh import Mesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.process import process_identity
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec

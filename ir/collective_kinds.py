@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from .named_tuple import NamedTuple
 from .ops import exchange
 from .ops.retile import retile_kind, retile_p
 from .program import Atom, Equation, Literal, Program, Var

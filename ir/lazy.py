@@ -2,17 +2,20 @@
 
 The package has no import inside a function, with one exception: this helper. `lazy_import` gives
 an object that looks like the module and imports it at the first attribute access, so that
-`import shardtrace` stays quick although parts of it need scipy, lark or networkx.
+`import shardtrace` stays quick although parts of it need scipy, lark or networkx. `late_names` does
+the same for the names that a package gathers from its modules.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["LazyModule", "lazy_import"]
+__all__ = ["LazyModule", "late_names", "lazy_import"]
 
 
 class LazyModule(ModuleType):
@@ -58,3 +61,26 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     if not name or (name.startswith(".") and not package):
         raise ValueError(f"lazy_import needs an absolute module name, got {name!r}")
     return LazyModule(importlib.util.resolve_name(name, package))
+
+
+def late_names(package: str, modules: Mapping[str, Iterable[str]]
+               ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package, some modules of which load when first asked for.
+
+    modules: by the names of these modules, the names in them that the package has too.
+    """
+    owners = {name: module for module, names in modules.items() for name in names}
+
+    def __getattr__(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f".{name}", package)
+        if name not in owners:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f".{owners[name]}", package), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules, *owners})
+
+    return __getattr__, __dir__

@@ -32,8 +32,11 @@ import numpy as np
 
 from .context import STATE
 from .immutable import immutable
+from .lazy import lazy_import
 from .rule import FactorRule, Pattern, rule_of_text
 from .types import ArrayType, Shape
+
+_dialect = lazy_import(".dialect", __package__)
 
 
 class Interpreter(Protocol):
@@ -99,7 +102,14 @@ class LocalizeContext(Protocol):
         ...
 
 
-OPS: dict[str, Op] = {}
+class _Ops(dict[str, "Op"]):
+    """Ops by name. All are there once one is asked for that nobody has declared yet."""
+
+    def __missing__(self, name: str) -> Op:
+        return dict(_dialect.OPS)[name]
+
+
+OPS: dict[str, Op] = _Ops()
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 

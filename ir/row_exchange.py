@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
+
+from .named_tuple import NamedTuple
 
 
 class Piece(NamedTuple):

@@ -14,10 +14,10 @@ import cmath
 import functools
 import math
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.indexing import GatherScatterMode
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal

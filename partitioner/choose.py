@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..ir.mesh import AbstractMesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.types import Entries, Shape
 from .factors import Axes, RuleInfo, tensor_entries
 from .prices import EXCHANGE, block_elements, inside, parts_of, possible

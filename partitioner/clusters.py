@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
 
+from ..ir.named_tuple import NamedTuple
 from .layouts import Expected, Goal, Held, Layouts
 from .options import Option
 from .outcomes import outcomes

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.diagnostic import Diagnostic
 from ..ir.location import UNKNOWN, Location, warn
 from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.program import Atom, Equation, Program, Var

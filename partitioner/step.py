@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.types import Entries, Shape
 from .factors import Axes, AxisSize, RuleInfo, dim_axes, project
 

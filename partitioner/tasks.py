@@ -8,8 +8,9 @@ has them, and no reader would like a result elsewhere, nothing needs to be looke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.rule import PASS, FactorRule

@@ -11,8 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.rule import PASS, REDUCE
 from .choose import Pending
 from .factors import Axes, RuleInfo, project

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from .recording import CALL, VIEWS, WHERE
 
 Shape = tuple[int, ...]

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.program import Equation
 from .recording import Kernel
 

@@ -18,12 +18,13 @@ from __future__ import annotations
 import abc
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.mesh import AbstractMesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.process import ProcessIdentity
 from ..ir.program import Program
 from ..ir.sharding import Sharding

@@ -6,9 +6,10 @@ values or names; so equal equations (layers of a network, an op called again and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.keys import storage_dtype
+from ..ir.named_tuple import NamedTuple
 from ..ir.op import Op
 from ..ir.rule import REDUCE, FactorRule, RuleError
 from ..ir.types import ArrayType

@@ -12,8 +12,8 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.program import Equation, Var
 from ..ir.types import ArrayType
 

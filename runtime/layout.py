@@ -20,9 +20,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+
+from ..ir.named_tuple import NamedTuple
 
 Atoms = tuple[str, ...]
 Shape = tuple[int, ...]

@@ -7,7 +7,9 @@ rows from their old places instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..ir.named_tuple import NamedTuple
 
 Function = Callable[[Any], Any]
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.program import Equation
 from .blocked import Blocked
 from .calls import Call, Function, new_call

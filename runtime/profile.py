@@ -273,8 +273,8 @@ class Profile:
         if modelled is None and self._explain is not None:
             modelled = self._explain(hardware)
         events = _events.process_events(1, f"measured: {self.executor} executor on this machine", (
-            ("communication" if _kinds.equation_kind(s.equation) else "computation", s.equation, s.start,
-             s.seconds) for s in self.spans))
+            ("communication" if _kinds.equation_kind(s.equation) else "computation", s.equation,
+             s.start, s.seconds) for s in self.spans))
         if modelled is not None:
             events += _events.process_events(2, f"modelled: {modelled.topology}", (
                 (e.stream, e.equation, e.start, e.seconds) for e in modelled.timeline()))

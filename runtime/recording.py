@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+
+from ..ir.named_tuple import NamedTuple
 
 Shape = tuple[int, ...]
 Function = Callable[..., Any]

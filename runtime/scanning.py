@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.pool import empty
 from . import plan as plans
 from .loop_source import scan_function, while_function

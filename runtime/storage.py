@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from ..ir.device import Device
 from ..ir.gspmd import GSPMDSharding
 from ..ir.keys import storage_dtype
 from ..ir.mesh import Mesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.sharding import NamedSharding, Sharding, tile_index
 from .axes import MeshAtoms
 

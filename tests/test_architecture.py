@@ -121,6 +121,21 @@ def test_imports_point_down(path: pathlib.Path) -> None:
         assert floor in allowed, f"{path}:{line} imports {'.'.join(target) or 'shardtrace'}"
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=ids)
+def test_what_loads_late_lies_below_too(path: pathlib.Path) -> None:
+    allowed = BELOW[_level(path)]
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_import":
+            name = ast.literal_eval(node.args[0])
+            if not name.startswith("."):
+                assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
+                continue
+            up = len(name) - len(name.lstrip("."))
+            target = (*MODULES[path][:len(MODULES[path]) - up], *name[up:].split("."))
+            assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
+            assert _level(BY_NAME[target]) in allowed, f"{path}:{node.lineno}"
+
+
 def test_no_import_cycles() -> None:
     graph = networkx.DiGraph()
     for path in SOURCES:
@@ -166,7 +181,8 @@ def test_api_only_imports_and_names() -> None:
             continue
         for node in ast.parse(path.read_text()).body:
             lazy = isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
-            assert isinstance(node, allowed) or lazy, f"{path}:{node.lineno}"
+            assert isinstance(node, allowed) or lazy or _is_type_checking(node), (
+                f"{path}:{node.lineno}")
 
 
 def _run(program: str) -> str:

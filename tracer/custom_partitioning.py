@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
 from ..ir.rule import RuleError, make_rule

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.array import Array
 from ..ir.diagnostic import fail
 from ..ir.dtypes import issubdtype
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.dynamic_slicing import dynamic_slice_p
 from ..ir.ops.shape import rev_p, squeeze_p
 from ..ir.ops.slicing import slice_p

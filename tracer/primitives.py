@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.op import OPS, Op
+from ..ir.lazy import lazy_import
+from ..ir.op import Op
+
+_dialect = lazy_import("..ir.dialect", __package__)
 
 _OTHER_NAMES = {"linear_solve_p": "custom_linear_solve"}
 
@@ -17,8 +20,8 @@ def primitives_of(module: str) -> Callable[[str], Op]:
         if name.endswith("_p") and not name.startswith("_"):
             stem = name[:-2]
             for candidate in (_OTHER_NAMES.get(name, stem), stem, stem.replace("_", "-", 1)):
-                if candidate in OPS:
-                    return OPS[candidate]
+                if candidate in _dialect.OPS:
+                    return _dialect.OPS[candidate]
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__

@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.diagnostic import fail
 from ..ir.infer import spec_entry
 from ..ir.mesh import AbstractMesh, AxisType
+from ..ir.named_tuple import NamedTuple
 from ..ir.op import OPS
 from ..ir.ops.manual import entering_type
 from ..ir.sharding import NamedSharding, named_sharding_abstract

@@ -15,11 +15,12 @@ import linecache
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..ir.array import Array
 from ..ir.immutable import immutable
 from ..ir.location import PACKAGE, is_between
+from ..ir.named_tuple import NamedTuple
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
 _PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,

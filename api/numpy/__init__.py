@@ -1,13 +1,19 @@
 """The numpy functions over traced and sharded arrays, as in `jax.numpy`."""
 import sys as _sys
+import typing as _typing
 
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.lazy import late_names as _late_names
 from shardtrace.runtime.exchange import numpy_from_dlpack as from_dlpack
 from shardtrace.tracer import array_methods as _array_methods
 from shardtrace.tracer import jnp as _jnp
 from shardtrace.tracer.jnp import *  # noqa: F403
 
-_array_methods.NAMESPACE[0] = _sys.modules[__name__]
+if _typing.TYPE_CHECKING:
+    from shardtrace.numpy import fft, linalg
 
-__all__: list[str] = []
+_array_methods.NAMESPACE[0] = _sys.modules[__name__]
+__getattr__, __dir__ = _late_names(__name__, {"fft": (), "linalg": ()})
+
+__all__ = ["fft", "linalg"]
 __all__ += [*_jnp.__all__, "from_dlpack"]

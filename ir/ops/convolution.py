@@ -10,7 +10,7 @@ the evaluator forms the windows and contracts (conv_products.py, gemm.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
 from ..infer import is_pending, refuse_pending, short_list
+from ..named_tuple import NamedTuple
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
 from ..rule import REDUCE, FactorRule, make_rule

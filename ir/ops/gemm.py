@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
+from ..named_tuple import NamedTuple
 from ..pool import SMALLEST, empty
 from .lead import mergeable
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import issubdtype
+from ..named_tuple import NamedTuple
 from ..param_types import register_param_type
 from ..types import ArrayType, Shape
 from .rules import reject

@@ -6,8 +6,9 @@ them one by one. Executors on a CPU compute exactly whatever it says; cost model
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..named_tuple import NamedTuple
 from ..param_types import register_param_type
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..infer import short_list
+from ..named_tuple import NamedTuple
 from ..op import LinearOperand, Op, Sample, defop
 from ..param_types import register_param_type
 from ..types import ArrayType, Shape

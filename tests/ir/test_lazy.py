@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shardtrace.ir.lazy import lazy_import
+from shardtrace.ir.lazy import late_names, lazy_import
 
 
 @pytest.fixture
@@ -46,3 +46,28 @@ def test_a_missing_module_is_reported_at_its_use():
 def test_names_must_be_absolute(name):
     with pytest.raises(ValueError, match="absolute module name"):
         lazy_import(name)
+
+
+def test_modules_of_ones_own_package_are_named_as_in_imports(module_file, tmp_path):
+    (tmp_path / "late_package").mkdir()
+    (tmp_path / "late_package" / "__init__.py").write_text("")
+    (tmp_path / "late_package" / "part.py").write_text("answer = 43\n")
+    assert lazy_import(".part", "late_package").answer == 43
+
+
+def test_names_of_a_package_that_load_late(tmp_path, monkeypatch):
+    (tmp_path / "gathering").mkdir()
+    (tmp_path / "gathering" / "__init__.py").write_text(
+        "from shardtrace.ir.lazy import late_names\nearly = 1\n"
+        "__getattr__, __dir__ = late_names(__name__, {'part': ('late', 'later'), 'whole': ()})\n")
+    (tmp_path / "gathering" / "part.py").write_text("late, later = 2, 3\n")
+    (tmp_path / "gathering" / "whole.py").write_text("found = 4\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = __import__("gathering")
+    assert {"early", "late", "later", "part", "whole"} <= set(dir(package))
+    assert "gathering.part" not in sys.modules
+    assert (package.late, package.later, package.whole.found) == (2, 3, 4)
+    assert "late" in vars(package) and "gathering.part" in sys.modules
+    with pytest.raises(AttributeError, match="module 'gathering' has no attribute 'latest'"):
+        _ = package.latest
+    assert late_names("gathering", {})[1]() == sorted(vars(package))

@@ -5,11 +5,13 @@ are gathered here.
 """
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as _np
 
 from ...ir.array import Array as ndarray
+from ...ir.lazy import late_names
 from ..dtype_promotion import ComplexWarning
-from . import fft, linalg
 from .arrays import (
     array,
     array_repr,
@@ -401,6 +403,12 @@ from .vectorize import vectorize
 from .windows import bartlett, blackman, hamming, hanning, kaiser
 
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
+if TYPE_CHECKING:
+    from . import fft as fft
+    from . import linalg as linalg
+
+__getattr__, __dir__ = late_names(__name__, {"fft": (), "linalg": ()})
+
 newaxis = None
 printoptions = _np.printoptions
 get_printoptions = _np.get_printoptions
@@ -423,7 +431,7 @@ __all__ = [
     "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "diff", "digitize",
     "divide", "divmod", "dot", "double", "dsplit", "dstack", "dtype", "e", "ediff1d", "einsum",
     "einsum_path", "empty", "empty_like", "equal", "euler_gamma", "exp", "exp2", "expand_dims",
-    "expm1", "extract", "eye", "fabs", "fft", "fill_diagonal", "finfo", "flatnonzero", "flexible",
+    "expm1", "extract", "eye", "fabs", "fill_diagonal", "finfo", "flatnonzero", "flexible",
     "flip", "fliplr", "flipud", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4",
     "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
     "float8_e5m2fnuz", "float8_e8m0fnu", "float16", "float32", "float64", "float_", "float_power",
@@ -437,7 +445,7 @@ __all__ = [
     "int16", "int32", "int64", "int_", "integer", "interp", "intersect1d", "invert", "isclose",
     "iscomplex", "iscomplexobj", "isdtype", "isfinite", "isin", "isinf", "isnan", "isneginf",
     "isposinf", "isreal", "isrealobj", "isscalar", "issubdtype", "iterable", "ix_", "kaiser",
-    "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linalg", "linspace",
+    "kron", "lcm", "ldexp", "left_shift", "less", "less_equal", "lexsort", "linspace",
     "load", "log", "log1p", "log2", "log10", "logaddexp", "logaddexp2", "logical_and",
     "logical_not", "logical_or", "logical_xor", "logspace", "mask_indices", "matmul",
     "matrix_transpose", "matvec", "max", "maximum", "mean", "median", "meshgrid", "mgrid", "min",

@@ -4,11 +4,12 @@ Everything rests on the ops of lax.linalg (qr, eigh, svd, cholesky, eig).
 """
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import mul_p, neg_p
 from ...ir.ops.linalg import geqrf_p
 from .. import lax

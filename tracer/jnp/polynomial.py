@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import issubdtype
+from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from .. import lax
 from ..constants import as_array
@@ -20,7 +21,6 @@ from ..indexed_update import IndexUpdateRef
 from ..lax.bodies import vary
 from ..lax.creation import filled_as
 from ..tracer import Tracer
-from . import linalg
 from .contraction import dot, outer
 from .creation import ones, vander, zeros
 from .diagonals import diag
@@ -30,6 +30,8 @@ from .rearrange import trim_zeros
 from .reductions import sum as sum_of
 from .shaping import atleast_1d
 from .signal import convolve
+
+linalg = lazy_import(".linalg", __package__)
 
 
 def poly(seq_of_zeros):

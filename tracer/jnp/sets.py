@@ -4,11 +4,12 @@ Results whose size depends on values need `size=` while tracing: they are cut, o
 """
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import sub_p
 from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p

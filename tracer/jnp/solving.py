@@ -1,7 +1,7 @@
 """Linear systems: solve, inverse, least squares, determinants, ranks, condition numbers."""
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +9,7 @@ from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.dtypes import finfo
 from ...ir.infer import spec_entry
+from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.comparison import lt_p
 from .. import lax

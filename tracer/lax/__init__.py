@@ -5,8 +5,10 @@ Nothing is promoted or broadcast here but scalars; jnp does that. Control flow i
 """
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ...ir.lazy import late_names
 from ...ir.ops.indexing import ScatterDimensionNumbers
-from . import linalg
 from .branches import cond, switch
 from .contraction import (
     DotAlgorithm,
@@ -123,7 +125,6 @@ from .elementwise import (
     tanh,
 )
 from .fft import FftType, fft
-from .generators import RandomAlgorithm, rng_bit_generator
 from .hooks import composite, platform_dependent, scaled_dot, stage
 from .indexed import (
     GatherDimensionNumbers,
@@ -194,8 +195,20 @@ from .slicing import (
     slice,
     slice_in_dim,
 )
-from .special import betainc, igamma, igamma_grad_a, igammac, polygamma, random_gamma_grad, zeta
-from .window_reductions import reduce_window, reduce_window_shape_tuple
+
+if TYPE_CHECKING:
+    from . import linalg
+    from .generators import RandomAlgorithm, rng_bit_generator
+    from .special import betainc, igamma, igamma_grad_a, igammac, polygamma, random_gamma_grad, zeta
+    from .window_reductions import reduce_window, reduce_window_shape_tuple
+
+__getattr__, __dir__ = late_names(__name__, {
+    "generators": ("RandomAlgorithm", "rng_bit_generator"),
+    "linalg": (),
+    "special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma", "random_gamma_grad",
+                "zeta"),
+    "window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
+})
 
 __all__ = [
     "AccuracyMode",

@@ -7,8 +7,9 @@ that is a parameter) need not go through it, so such results can be taken out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...ir.named_tuple import NamedTuple
 from ...ir.op import OPS
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
