@@ -19,7 +19,7 @@ else:
         def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
             if not bases:
                 return super().__new__(cls, name, bases, body)
-            fields = body["__annotations__"]
+            fields = body.get("__annotations__", {})
             made = collections.namedtuple(
                 name, fields, defaults=[body[f] for f in fields if f in body],
                 module=body["__module__"])

@@ -8,10 +8,11 @@ iteration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.collective import ppermute_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType

@@ -7,10 +7,11 @@ where every device, or every block, occurs once, the terms are those of one coll
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.op import Op
 from ..ir.ops.arithmetic import add_p
 from ..ir.ops.collective import all_gather_p, ppermute_p, psum_p, reduce_scatter_p

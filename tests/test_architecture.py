@@ -34,6 +34,11 @@ BELOW = {
                  "__init__"},
 }
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
+SELDOM = (
+    "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.dialect",
+    "shardtrace.ir.hlo_sharding", "shardtrace.ir.ops.linalg", "shardtrace.ir.ops.random",
+    "shardtrace.ir.print", "shardtrace.runtime.callbacks", "shardtrace.runtime.perdevice",
+    "shardtrace.tracer.advice", "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
 LAZY_LOADERS = {"ir/lazy.py", "__init__.py"}
 
 
@@ -212,3 +217,30 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         f"print(*[name for name in {HEAVY!r} if name in sys.modules])"
     )
     assert loaded == ""
+
+
+def test_importing_numpy_names_loads_nothing_seldom_needed() -> None:
+    """Neither does a first result."""
+    loaded = _run(
+        "import sys, numpy\n"
+        "before = set(sys.modules)\n"
+        "import shardtrace.numpy\n"
+        "shardtrace.jit(lambda x: x + 1)(1.0)\n"
+        f"print(*[name for name in {SELDOM!r} if name in sys.modules and name not in before])"
+    )
+    assert loaded == ""
+
+
+def test_importing_numpy_names_compiles_no_dataclass() -> None:
+    """Each would compile the source of six methods."""
+    made = _run(
+        "import dataclasses\n"
+        "made, make = [], dataclasses._process_class\n"
+        "def made_of(cls, *args):\n"
+        "    made.append(cls)\n"
+        "    return make(cls, *args)\n"
+        "dataclasses._process_class = made_of\n"
+        "import shardtrace.numpy\n"
+        "print(*[c for c in made if c.__module__.startswith('shardtrace')])"
+    )
+    assert made == ""
