@@ -67,7 +67,8 @@ def late_names(package: str, modules: Mapping[str, Iterable[str]]
                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, some modules of which load when first asked for.
 
-    modules: by the names of these modules, the names in them that the package has too.
+    modules: by the names of these modules (in the package, or with dots where they are elsewhere),
+    the names in them that the package has too.
     """
     owners = {name: module for module, names in modules.items() for name in names}
 
@@ -76,11 +77,13 @@ def late_names(package: str, modules: Mapping[str, Iterable[str]]
             return importlib.import_module(f".{name}", package)
         if name not in owners:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f".{owners[name]}", package), name)
+        owner = owners[name]
+        value = getattr(importlib.import_module(owner if "." in owner else f".{owner}", package),
+                        name)
         setattr(sys.modules[package], name, value)
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *modules, *owners})
+        return sorted({*vars(sys.modules[package]), *(m for m in modules if "." not in m), *owners})
 
     return __getattr__, __dir__

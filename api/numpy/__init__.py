@@ -13,7 +13,8 @@ if _typing.TYPE_CHECKING:
     from shardtrace.numpy import fft, linalg
 
 _array_methods.NAMESPACE[0] = _sys.modules[__name__]
-__getattr__, __dir__ = _late_names(__name__, {"fft": (), "linalg": ()})
+__getattr__, __dir__ = _late_names(__name__, {
+    "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LATE_NAMES})
 
 __all__ = ["fft", "linalg"]
-__all__ += [*_jnp.__all__, "from_dlpack"]
+__all__ += [*_jnp.__all__, *_jnp.LATE_NAMES, "from_dlpack"]

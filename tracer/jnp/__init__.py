@@ -211,18 +211,6 @@ from .elementwise import (
     tanh,
     true_divide,
 )
-from .grids import (
-    apply_along_axis,
-    apply_over_axes,
-    c_,
-    frompyfunc,
-    index_exp,
-    mgrid,
-    ogrid,
-    r_,
-    s_,
-)
-from .histograms import bincount, histogram, histogram2d, histogram_bin_edges, histogramdd
 from .indexing import (
     fromfunction,
     indices,
@@ -276,33 +264,7 @@ from .logic import (
     not_equal,
 )
 from .moments import average, mean, std, var
-from .nan_reductions import (
-    nanargmax,
-    nanargmin,
-    nanmax,
-    nanmean,
-    nanmin,
-    nanprod,
-    nanstd,
-    nansum,
-    nanvar,
-)
-from .number_theory import gcd, lcm
-from .padding import pad
-from .polynomial import (
-    poly,
-    polyadd,
-    polyder,
-    polydiv,
-    polyfit,
-    polyint,
-    polymul,
-    polysub,
-    polyval,
-    roots,
-)
 from .powers import float_power, hypot, log2, log10, pow, power, reciprocal
-from .quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
 from .ranges import arange, geomspace, linspace, logspace
 from .rearrange import (
     delete,
@@ -343,18 +305,6 @@ from .searching import (
     select,
     where,
 )
-from .sets import (
-    intersect1d,
-    isin,
-    setdiff1d,
-    setxor1d,
-    union1d,
-    unique,
-    unique_all,
-    unique_counts,
-    unique_inverse,
-    unique_values,
-)
 from .shaping import (
     atleast_1d,
     atleast_2d,
@@ -376,10 +326,8 @@ from .shaping import (
     swapaxes,
     transpose,
 )
-from .signal import convolve, correlate, gradient, interp, unwrap
 from .sorted_search import digitize, searchsorted
 from .sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
-from .statistics import corrcoef, cov
 from .ufunc import ufunc
 from .ufuncs import (
     add,
@@ -400,14 +348,92 @@ from .ufuncs import (
     subtract,
 )
 from .vectorize import vectorize
-from .windows import bartlett, blackman, hamming, hanning, kaiser
 
 e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 if TYPE_CHECKING:
     from . import fft as fft
     from . import linalg as linalg
+    from .grids import (
+        apply_along_axis,
+        apply_over_axes,
+        c_,
+        frompyfunc,
+        index_exp,
+        mgrid,
+        ogrid,
+        r_,
+        s_,
+    )
+    from .histograms import bincount, histogram, histogram2d, histogram_bin_edges, histogramdd
+    from .nan_reductions import (
+        nanargmax,
+        nanargmin,
+        nanmax,
+        nanmean,
+        nanmin,
+        nanprod,
+        nanstd,
+        nansum,
+        nanvar,
+    )
+    from .number_theory import gcd, lcm
+    from .padding import pad
+    from .polynomial import (
+        poly,
+        polyadd,
+        polyder,
+        polydiv,
+        polyfit,
+        polyint,
+        polymul,
+        polysub,
+        polyval,
+        roots,
+    )
+    from .quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
+    from .sets import (
+        intersect1d,
+        isin,
+        setdiff1d,
+        setxor1d,
+        union1d,
+        unique,
+        unique_all,
+        unique_counts,
+        unique_inverse,
+        unique_values,
+    )
+    from .signal import convolve, correlate, gradient, interp, unwrap
+    from .statistics import corrcoef, cov
+    from .windows import bartlett, blackman, hamming, hanning, kaiser
 
-__getattr__, __dir__ = late_names(__name__, {"fft": (), "linalg": ()})
+LATE: dict[str, tuple[str, ...]] = {
+    "fft": (),
+    "grids": (
+        "apply_along_axis", "apply_over_axes", "c_", "frompyfunc", "index_exp", "mgrid", "ogrid",
+        "r_", "s_"),
+    "histograms": ("bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"),
+    "linalg": (),
+    "nan_reductions": (
+        "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
+        "nanvar"),
+    "number_theory": ("gcd", "lcm"),
+    "padding": ("pad",),
+    "polynomial": (
+        "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
+        "polyval", "roots"),
+    "quantiles": ("median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
+    "sets": (
+        "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+        "unique_counts", "unique_inverse", "unique_values"),
+    "signal": ("convolve", "correlate", "gradient", "interp", "unwrap"),
+    "statistics": ("corrcoef", "cov"),
+    "windows": ("bartlett", "blackman", "hamming", "hanning", "kaiser"),
+}
+"""Modules that load when one of these names of theirs is asked for."""
+LATE_NAMES = tuple(name for names in LATE.values() for name in names)
+
+__getattr__, __dir__ = late_names(__name__, LATE)
 
 newaxis = None
 printoptions = _np.printoptions
@@ -471,3 +497,5 @@ __all__ = [
     "unsignedinteger", "unstack", "unwrap", "vander", "var", "vdot", "vecdot", "vecmat",
     "vectorize", "vsplit", "vstack", "where", "zeros", "zeros_like",
 ]
+# What `import *` asks for: what is here.
+globals()["__all__"] = sorted({*__all__}.difference(LATE_NAMES))
