@@ -137,6 +137,8 @@ class _Chooser:
         held = self.forms(v)
         if need in held:
             return held[need]
+        if len(held) == 1:
+            return next(iter(held.values()))
         named = self.layouts.named
         numbers = {named(*f): var for f, var in held.items()}
         _, best = self.layouts.nearest(self.layouts.kinds_of[v.aval], tuple(numbers),
@@ -205,18 +207,21 @@ class _Chooser:
                 result = Var(self.laid_out(aval, made, pending), var.name)
                 env[var] = results[k] = result
                 same = False
-                self.produced[result] = _Made(eqn, info, choice, k, operands)
+                made_by = _Made(eqn, info, choice, k, operands)
                 if pinned[k]:
+                    self.produced[result] = self.cause(*made_by)
                     after.append((var, result))
+                else:
+                    self.produced[result] = made_by
         self.eqns.append(eqn if same else eqn.on(operands, results))
         for var, result in after:
-            self.loose = True
-            location, reason = self.why(result)
-            self.forms(var)
-            move = reshard_equation(result, var.aval, location, reason, var.name)
-            self.eqns.append(move.replace(outvars=(var,)))
+            sharding = var.aval.sharding
+            self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
+                                      *self.why(result)))
+            self.loose = self.loose or var not in self.planner.last
+            self.moved.add(var)
             self.held[var] = {form(var.aval): var}
-            self.env[var] = var
+            env[var] = var
 
     def why(self, var: Var) -> tuple[Location, str]:
         """Where and why a variable was not produced as its type said."""
@@ -291,7 +296,7 @@ class _Chooser:
                 or operand.aval.sharding.spec.reduced:
             self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
             return
-        self.loose = True
+        self.loose = self.loose or result not in self.planner.last
         self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
                                       result.name)
 
