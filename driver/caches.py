@@ -16,6 +16,7 @@ from ..runtime.workspace import kind_of
 from ..tracer.autodiff.recurring import forget_recurring
 from ..tracer.composed import REMEMBERED
 from .eager import EagerInterpreter
+from .executable import array_aval, found_sharding
 from .jit import JITTED
 from .recent import forget_recent
 
@@ -47,8 +48,8 @@ def clear_caches() -> None:
     for table in REMEMBERED:
         table.clear()
     forget_steps()
-    for cache in (common_devices_indices_map, canonical_tiling, spec_on, kind_of,
-                  alternatives.between):
+    for cache in (common_devices_indices_map, canonical_tiling, spec_on, found_sharding, array_aval,
+                  kind_of, alternatives.between):
         cache.cache_clear()
     POOL.clear()
     forget_layouts()

@@ -161,7 +161,7 @@ class Executable:
         self.shardings = self._result_shardings(out_shardings, program, model)
         if refined is not None:
             self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
-        self.avals = [_array_aval(v.aval, s)
+        self.avals = [array_aval(v.aval, s)
                       for v, s in zip(program.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
         self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
@@ -190,37 +190,13 @@ class Executable:
 
     def _result_shardings(self, asked: Sequence[Any], program: Program, model: Placed | None
                           ) -> list[Any]:
-        """What was asked for, else as found; once for all results that are alike."""
+        """What was asked for, else as found. model: the first argument that lies on a mesh."""
         wanted = [(v.aval, spec) for v, spec in zip(
             program.outvars, self.partitioned.out_specs, strict=True)]
-        found = {key: self._found_sharding(*key, model) for key in dict.fromkeys(
-            [key for key, s in zip(wanted, asked, strict=True) if s is None])}
-        return [found[key] if s is None else s for key, s in zip(wanted, asked, strict=True)]
-
-    def _found_sharding(self, aval: ArrayType, spec: PartitionSpec, model: Placed | None) -> Any:
-        """model: the first argument that lies on a mesh; a result laid out alike says it alike."""
-        placement = self.placement
-        host = aval.memory_space is MemorySpace.Host
-        kind = "pinned_host" if host else None
-        if not placement.abstract_mesh.axis_names:
-            device = placement.device
-            return SingleDeviceSharding(device, memory_kind=kind) if device else None
-        mesh = placement.mesh or placement.abstract_mesh
-        types = mesh.axis_types
-        if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
-            types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
-        entries = spec.entries
-        by_type = aval.mesh.axis_names and set(spec.axes()) <= set(aval.mesh.explicit_axes)
-        if not by_type or AxisType.Explicit not in types:   # as found, but for empty last entries
-            while entries and not entries[-1]:
-                entries = entries[:-1]
-        spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
-        found = placement.sharding(spec, aval.ndim, types, kind)
-        if (not by_type and model is not None and kind is None and aval.ndim == model.aval.ndim
-                and model.sharding.mesh is found.mesh  # type: ignore[union-attr]
-                and model.sharding.is_equivalent_to(found, aval.ndim)):  # type: ignore[union-attr]
-            return model.sharding
-        return found
+        like = None if model is None else model.sharding
+        ndim = -1 if model is None else model.aval.ndim
+        return [found_sharding(self.placement, aval, spec, like if ndim == aval.ndim else None)
+                if s is None else s for (aval, spec), s in zip(wanted, asked, strict=True)]
 
     def on_devices(self, devices: tuple[Device, ...]) -> Executable:
         """The same computation, lowered on an AbstractMesh, bound to devices.
@@ -257,7 +233,7 @@ class Executable:
         found.placement = placement._replace(mesh=mesh)
         found.given = tuple(map(concrete, self.given))
         found.shardings = list(map(concrete, self.shardings))
-        found.avals = [_array_aval(t, s)
+        found.avals = [array_aval(t, s)
                        for t, s in zip(self.avals, found.shardings, strict=True)]
         found.committed, found.agreements, found._run = True, {}, None
         found._described = None
@@ -424,7 +400,35 @@ def _check_has_mesh(program: Program) -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
+def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
+                    like: NamedSharding | None) -> Any:
+    """The sharding of a result for which none was asked.
+
+    like: that of the first argument on a mesh; a result that is laid out alike says it alike.
+    """
+    kind = "pinned_host" if aval.memory_space is MemorySpace.Host else None
+    if not placement.abstract_mesh.axis_names:
+        device = placement.device
+        return SingleDeviceSharding(device, memory_kind=kind) if device else None
+    mesh = placement.mesh or placement.abstract_mesh
+    types = mesh.axis_types
+    if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
+        types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
+    entries = spec.entries
+    by_type = aval.mesh.axis_names and set(spec.axes()) <= set(aval.mesh.explicit_axes)
+    if not by_type or AxisType.Explicit not in types:   # as found, but for empty last entries
+        while entries and not entries[-1]:
+            entries = entries[:-1]
+    spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
+    found = placement.sharding(spec, aval.ndim, types, kind)
+    if (not by_type and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
+            and like.is_equivalent_to(found, aval.ndim)):
+        return like
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
     """The type of an array that a value of type `aval` became, under its concrete sharding."""
     space = aval.memory_space if sharding is None else space_of_kind(sharding.memory_kind)
     if isinstance(sharding, NamedSharding):

@@ -46,16 +46,11 @@ class Placement(NamedTuple):
     def sharding(self, spec: PartitionSpec, ndim: int, axis_types: tuple[AxisType, ...] = (),
                  memory_kind: str | None = None) -> NamedSharding | GSPMDSharding:
         """How a value of `ndim` dimensions with this spec lies on the devices, as users see it."""
-        named = _named_sharding(self.mesh or self.abstract_mesh, spec, axis_types, memory_kind)
+        mesh = self.mesh or self.abstract_mesh
+        if axis_types and axis_types != mesh.axis_types:
+            mesh = mesh.update(axis_types=axis_types)
+        named = NamedSharding(mesh, spec, memory_kind=memory_kind)
         return from_named(named, ndim, self.unnamed) if self.unnamed else named
-
-
-@functools.lru_cache(maxsize=4096)
-def _named_sharding(mesh: Mesh | AbstractMesh, spec: PartitionSpec,
-                    axis_types: tuple[AxisType, ...], memory_kind: str | None) -> NamedSharding:
-    if axis_types and axis_types != mesh.axis_types:
-        mesh = mesh.update(axis_types=axis_types)
-    return NamedSharding(mesh, spec, memory_kind=memory_kind)
 
 
 def device_ids(sharding: Sharding) -> list[int]:
