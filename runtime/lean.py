@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from ..ir.lazy import lazy_import
+from ..ir.ops.collective import ppermute_p
+from ..ir.ops.control import scan_p
+from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ..ir.program import Atom, Program, Var
 from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
 from .late import late, without
 from .lean_scans import lean_scans
-from .part_updates import choose_parts
-from .rings import raise_rings
+
+_part_updates = lazy_import(".part_updates", __package__)
+_rings = lazy_import(".rings", __package__)
 
 
 def lean_program(program: Program) -> FlatProgram:
@@ -22,11 +27,19 @@ def lean_program(program: Program) -> FlatProgram:
     found = program.memo.get("flat")
     if found is None:
         found = program.memo["flat"] = FlatProgram(program)
-        raise_rings(found, lean_program)
-        choose_parts(found)
+        if _exchanges_neighbours(found):
+            _rings.raise_rings(found, lean_program)
+        if dynamic_update_slice_p in found.ops:
+            _part_updates.choose_parts(found)
         lean_scans(found)
         _lean_peak(found)
     return found
+
+
+def _exchanges_neighbours(flat: FlatProgram) -> bool:
+    """Does the program, or a loop in it, have a `ppermute`?"""
+    return ppermute_p in flat.ops or scan_p in flat.ops and any([
+        ppermute_p in lean_program(e.params["jaxpr"]).ops for e in flat.eqns if e.op is scan_p])
 
 
 def _lean_peak(flat: FlatProgram) -> None:

@@ -13,8 +13,6 @@ from .flatten import FlatProgram, needed
 
 def choose_parts(flat: FlatProgram) -> None:
     """Choose, in the program, between parts of arrays where it chooses between the arrays."""
-    if dynamic_update_slice_p not in flat.ops:
-        return
     made = makers([e for e in flat.eqns if e.op is dynamic_update_slice_p])
     found: list[Equation] = []
     for eqn in flat.eqns:

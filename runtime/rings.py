@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..ir.ops.collective import ppermute_p
-from ..ir.ops.control import scan_p
 from ..ir.program import Equation, Program, Var
 from .flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values
@@ -33,10 +32,6 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
 
     inside: gives the programs of loops without calls.
     """
-    if ppermute_p not in flat.ops and (scan_p not in flat.ops or not any([
-            ppermute_p in inside(e.params["jaxpr"]).ops for e in flat.eqns
-            if e.op is scan_p])):
-        return
     group = _group(flat)
     if group is None:
         return
@@ -69,9 +64,10 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
 
 def _group(flat: FlatProgram) -> tuple[tuple[str, ...], int] | None:
     """The axes along which the first ring goes, and the number of devices along them."""
-    axes = next(e.params["axis_name"] for e in every_equation(flat.eqns) if e.op is ppermute_p)
+    axes = next((e.params["axis_name"] for e in every_equation(flat.eqns)
+                 if e.op is ppermute_p), ())
     sizes = flat.program.mesh.shape
-    if not all([a in sizes for a in axes]):
+    if not axes or not all([a in sizes for a in axes]):
         return None
     count = 1
     for a in axes:

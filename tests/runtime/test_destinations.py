@@ -5,7 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime import lean
+from shardtrace.runtime import part_updates
 from shardtrace.runtime.blocked import Blocked
 from shardtrace.runtime.calls import Call
 from shardtrace.runtime.destinations import into_memory, over_operands
@@ -218,8 +218,8 @@ def test_devices_that_write_a_part_or_not(mine_first):
 
     flats = []
     with pytest.MonkeyPatch.context() as patch:
-        choose = lean.choose_parts
-        patch.setattr(lean, "choose_parts", lambda flat: (choose(flat), flats.append(flat)))
+        choose = part_updates.choose_parts
+        patch.setattr(part_updates, "choose_parts", lambda flat: (choose(flat), flats.append(flat)))
         mapped = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         got = np.asarray(st.jit(mapped)(x))
     want = 2 * x

@@ -11,7 +11,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.recent import forget_recent
 from shardtrace.ir.context import config
-from shardtrace.runtime import lean
+from shardtrace.runtime import rings
 from shardtrace.sharding import PartitionSpec as P
 
 N = 4
@@ -32,8 +32,8 @@ def run(monkeypatch, f, specs, out, *args):
     flats = []
     forget_recent()
     with monkeypatch.context() as patch:
-        raise_rings = lean.raise_rings
-        patch.setattr(lean, "raise_rings", lambda flat, inside: (
+        raise_rings = rings.raise_rings
+        patch.setattr(rings, "raise_rings", lambda flat, inside: (
             raise_rings(flat, inside), flats.append(flat)))
         mapped = st.shard_map(f, mesh=MESH, in_specs=specs, out_specs=out)
         got = [np.asarray(r) for r in st.tree.leaves(st.jit(lambda *xs: mapped(*xs))(*args))]
@@ -164,8 +164,8 @@ def test_its_gradient_is_two_products(monkeypatch, f):
     x, w, c = normal(16, 24), normal(24, 32), normal(16, 32)
     mapped = st.shard_map(f, mesh=MESH, in_specs=specs, out_specs=out)
     flats = []
-    raise_rings = lean.raise_rings
-    monkeypatch.setattr(lean, "raise_rings", lambda flat, inside: (
+    raise_rings = rings.raise_rings
+    monkeypatch.setattr(rings, "raise_rings", lambda flat, inside: (
         raise_rings(flat, inside), flats.append(flat)))
     dx, dw = st.jit(st.grad(lambda x, w: (mapped(x, w) * c).sum(), argnums=(0, 1)))(x, w)
     np.testing.assert_allclose(dx, c @ w.T, rtol=2e-5, atol=2e-5)
