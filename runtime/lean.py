@@ -12,6 +12,8 @@ from ..ir.lazy import lazy_import
 from ..ir.ops.collective import ppermute_p
 from ..ir.ops.control import scan_p
 from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
+from ..ir.ops.padding import pad_p
+from ..ir.ops.placing import place_p
 from ..ir.program import Atom, Program, Var
 from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
@@ -19,6 +21,7 @@ from .late import late, without
 from .lean_scans import lean_scans
 
 _part_updates = lazy_import(".part_updates", __package__)
+_pieces = lazy_import(".pieces", __package__)
 _rings = lazy_import(".rings", __package__)
 
 
@@ -31,6 +34,8 @@ def lean_program(program: Program) -> FlatProgram:
             _rings.raise_rings(found, lean_program)
         if dynamic_update_slice_p in found.ops:
             _part_updates.choose_parts(found)
+        if pad_p in found.ops or place_p in found.ops:
+            _pieces.join_pieces(found)
         lean_scans(found)
         _lean_peak(found)
     return found

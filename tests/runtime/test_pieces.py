@@ -1,0 +1,122 @@
+"""What is put together piece by piece is concatenated once, and is what it was."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as draw
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir.context import config
+from shardtrace.runtime import pieces
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((4,), ("x",), axis_types=(st.sharding.AxisType.Auto,))
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def run(f, *args):
+    """What both executors give, and the ops of programs after their pieces were joined."""
+    flats = []
+    join = pieces.join_pieces
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces, "join_pieces", lambda flat: (join(flat), flats.append(flat)))
+        st.clear_caches()
+        got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
+    before = config.shardtrace_executor
+    config.update("shardtrace_executor", "per_device")
+    try:
+        other = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
+    finally:
+        config.update("shardtrace_executor", before)
+    np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-6)
+    return got, [e.op.name for flat in flats for e in flat.eqns]
+
+
+def layers(w, x):
+    for i in range(5):
+        x = jnp.tanh(x @ w[i])
+    return x.sum()
+
+
+def test_the_gradient_of_rows_is_one_concatenation():
+    w, x = normal(5, 4, 4), normal(8, 4)
+    got, ops = run(st.grad(layers), w, x)
+    assert ops.count("concatenate") == 1 and "pad" not in ops
+    eps = np.zeros_like(w)
+    eps[3, 1, 2] = 1e-2
+    slope = (np.asarray(layers(w + eps, x)) - np.asarray(layers(w - eps, x))) / 2e-2
+    np.testing.assert_allclose(got[3, 1, 2], slope, rtol=1e-2)
+
+
+def test_rows_that_nobody_reads_are_zero():
+    got, ops = run(st.grad(lambda w: (w[1] * w[4]).sum()), w := normal(6, 3))
+    want = np.zeros_like(w)
+    want[1], want[4] = w[4], w[1]
+    np.testing.assert_array_equal(got, want)
+    assert ops.count("concatenate") == 1
+
+
+def test_rows_that_are_read_twice_are_added():
+    got, _ = run(st.grad(lambda w: (w[1] * w[1]).sum() + w[1:3].sum()), w := normal(6, 3))
+    want = np.zeros_like(w)
+    want[1], want[2] = 2 * w[1] + 1, 1
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_a_concatenation_of_slices_is_one():
+    x = st.device_put(normal(8, 12), st.NamedSharding(MESH, P("x")))
+    got, ops = run(lambda x: jnp.concatenate([x[:, 6:] * 2, x[:, :6]], 1), x)
+    x = np.asarray(x)
+    np.testing.assert_array_equal(got, np.concatenate([x[:, 6:] * 2, x[:, :6]], 1))
+    assert ops.count("concatenate") == 1 and "place" not in ops
+
+
+def test_a_sum_that_is_given_too():
+    """What is read elsewhere is not lost among the pieces of another array."""
+    def f(x):
+        a = lax.pad(x, 0., [(1, 2, 0), (0, 0, 0)])
+        b = a + lax.pad(x[:1] * 3, 0., [(0, 4, 0), (0, 0, 0)])
+        c = b + lax.pad(x[:2], 0., [(3, 0, 0), (0, 0, 0)])
+        return jnp.stack([b, c])
+    x = normal(2, 3)
+    got, _ = run(f, x)
+    b = np.pad(x, ((1, 2), (0, 0))) + np.pad(x[:1] * 3, ((0, 4), (0, 0)))
+    np.testing.assert_array_equal(got, np.stack([b, b + np.pad(x, ((3, 0), (0, 0)))]))
+
+
+@given(draw.data())
+def test_any_pieces(data):
+    """Random chains of padded, written and added rows, split over devices or not."""
+    n, dim = 8, data.draw(draw.integers(0, 1))
+    steps = data.draw(draw.lists(draw.tuples(
+        draw.sampled_from(["add", "join", "pad"]), draw.integers(0, n - 1), draw.integers(1, n),
+        draw.booleans()), min_size=1, max_size=5))
+    split = data.draw(draw.sampled_from([(), ("x",), (None, "x")]))
+
+    def f(x, np_=jnp):
+        out = x
+        for kind, low, size, own in steps:
+            high = min(low + size, n)
+            rows = (slice(None),) * dim + (slice(low, high),)
+            widths = [(0, 0)] * 2
+            widths[dim] = (low, n - high)
+            source = (x if own else out)[rows] * 2
+            if kind == "add":
+                out = np_.pad(source, widths) + np_.pad((x + 1)[rows], widths)
+            elif kind == "pad":
+                out = out + np_.pad(source, widths)
+            else:
+                front = (slice(None),) * dim
+                out = np_.concatenate([out[(*front, slice(0, low))], source,
+                                       out[(*front, slice(high, n))]], dim)
+        return out
+    x = normal(n, n)
+    got, _ = run(f, st.device_put(x, st.NamedSharding(MESH, P(*split))))
+    np.testing.assert_allclose(got, f(x, np), rtol=1e-5)
