@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.location import UNKNOWN, Location
-from ..ir.mesh import AbstractMesh, empty_abstract_mesh
+from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
@@ -32,6 +32,7 @@ from .resolve import (
     layout_reason,
     slices_reason,
     typed,
+    typed_literals,
     without_sharding,
 )
 
@@ -108,7 +109,7 @@ Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
 
 
 class _Writer:
-    """now: what to read instead of a variable; gone: those that are variables no more. types: what
+    """now: what to read instead of an atom; gone: those that are variables no more. types: what
     types are on a mesh that is frozen. plain: whether every value has become of the type that its
     own is there, none another one.
     """
@@ -117,7 +118,7 @@ class _Writer:
         self.mesh = mesh
         self.types: dict[tuple[ArrayType, AbstractMesh], ArrayType] = {}
         self.ends: dict[tuple[ArrayType, PartitionSpec | None], ArrayType] = {}     # see `end`
-        self.now: dict[Var, Atom] = {}
+        self.now: dict[Atom, Atom] = {}
         self.gone: set[Var] = set()
         self.plain = True
 
@@ -224,13 +225,12 @@ class _Writer:
         now = self.now
         types = {t: new for t in old.result_types if (new := self.type_on(t, mesh)) is not t}
         pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
+        for literal in typed_literals(old):
+            now[literal] = self.atom(literal)
         for eqn in old.eqns:
             op, operands, outvars = eqn.op, eqn.invars, eqn.outvars
-            for a in operands:
-                if a in now or (a.__class__ is Literal and a.aval.mesh is not empty_abstract_mesh):
-                    operands = tuple([now[a] if a in now else self.atom(a)  # type: ignore[index]
-                                      if a.__class__ is Literal else a for a in operands])
-                    break
+            if now:
+                operands = tuple(map(now.get, operands, operands))      # type: ignore[arg-type]
             if op is reshard_p:
                 self.reshard(eqn, operands[0], types, out)
                 continue
@@ -244,14 +244,15 @@ class _Writer:
                     (var,) = outvars
                     aval = types[var.aval]
                     new = now[var] = Var(aval, var.name)
-                    key = eqn.types if self.plain else tuple([a.aval for a in operands]), aval
-                    if key not in pairs:
-                        pairs[key] = tuple([a.aval for a in operands]), (aval,)
+                    key = eqn.types if self.plain else (tuple([a.aval for a in operands]), aval)
+                    pair = pairs.get(key)
+                    if pair is None:
+                        pair = pairs[key] = tuple([a.aval for a in operands]), (aval,)
                     eqn = eqn.on(operands, (new,), use)
-                    eqn.known_types = pairs[key]
+                    eqn.known_types = pair
                 else:
                     eqn = eqn.on(operands, self.bound(outvars, types), use)
-            elif use is not None or operands is not eqn.invars:
+            elif use is not None or operands != eqn.invars:
                 eqn = eqn.on(operands, outvars, use)
             out.append(eqn)
         return consts, out

@@ -60,6 +60,13 @@ def bare_literal(literal: Literal) -> Literal:
     return Literal(literal.val, array_type((), aval.dtype, aval.weak_type))
 
 
+def typed_literals(program: Program) -> list[Literal]:
+    """The scalar constants that equations of a program read, and that are typed over a mesh."""
+    literals = [a for e in program.eqns for a in e.invars if a.__class__ is Literal]
+    over = {t for t in {a.aval for a in literals} if t.mesh is not empty_abstract_mesh}
+    return [a for a in literals if a.aval in over] if over else []      # type: ignore[misc]
+
+
 def without_sharding(use: Use) -> Use:
     """The use without the sharding in its params, where it has one: the result's type says it."""
     known = use.table(without_sharding)
@@ -126,7 +133,7 @@ class _Resolver:
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         self.graph = solution.graph
-        self.env: dict[Var, Atom] = {}
+        self.env: dict[Atom, Atom] = {}
         self.tensors: dict[Var, int] = {}
         self.pinned: set[Var] = set()
         self.types: dict[tuple, ArrayType] = {}
@@ -227,6 +234,8 @@ class _Resolver:
 
     def equations(self, program: Program, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         env = self.env
+        for literal in typed_literals(program):
+            env[literal] = bare_literal(literal)
         pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
         for eqn in program.eqns:
             op = eqn.op
@@ -240,9 +249,7 @@ class _Resolver:
                 if has_region(eqn):
                     self.region(eqn, mesh, eqns)
                     continue
-            operands = tuple([
-                env[a] if a in env else a if a.aval.mesh is empty_abstract_mesh  # type: ignore
-                else bare_literal(a) for a in eqn.invars])  # type: ignore[arg-type]
+            operands = tuple(map(env.get, eqn.invars, eqn.invars))      # type: ignore[arg-type]
             use, name = None, op.sharding_param
             if name is not None and eqn.params.get(name) is not None:
                 use = without_sharding(eqn.use)
