@@ -71,8 +71,11 @@ SOURCES = """\
 - **Little is held at a time.** What a derivative reads late, and is soon computed from what is held
   anyway, is computed there; groups of elementwise steps write over operands that end with them.
 - **The garbage collector rests** while programs, which are graphs of small objects that stay
-  alive, are traced, differentiated, partitioned and parsed.
-- **What is seldom needed loads when first used**: the parser, reports, scipy, rich.
+  alive, are traced, differentiated, partitioned and parsed, and while the package loads.
+- **What is seldom needed loads when first used**: the text of programs and its parser, reports and
+  advice on errors, linear algebra, transforms, sets, the per-device executor, scipy, rich.
+- **Classes compile no source as they load**: immutable records share their methods, and the
+  annotations of named tuples stay text.
 """
 
 PROFILE = """\
