@@ -75,7 +75,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
         return calls, used
     out = list(calls)
     reads = read_counts(calls)
-    given = read_counts((), outputs)
+    given = set(outputs)
     makers = {s: call for call in calls for s in call[2]}
 
     def is_own(s: int) -> bool:
@@ -110,7 +110,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
         changed = _changed(call)
         if changed is not None:
             function, x, inputs = changed
-            mine = owned.get(x) == call.outputs[0] and given[call.outputs[0]] == 1 and all(
+            mine = owned.get(x) == call.outputs[0] and outputs.count(call.outputs[0]) == 1 and all(
                 _fresh(c) for c in calls if call.outputs[0] in c.inputs)
             if x not in given and (mine and is_last(i, x) or hasattr(
                     call.function, "over") and is_own(x)):

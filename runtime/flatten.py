@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 
 # Ops that mean "do what this program says", whatever they mean to derivatives and batching.
@@ -14,12 +15,14 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 class FlatProgram:
     """invars and results of the program, all its equations in order, and all its constants.
 
-    ops: of its equations. combines: whether any is a collective. (Programs that equations hold are
-    not looked into.) exchanges: the collectives that the program was written with, if others
-    are executed for them.
+    ops: of its equations. combines: whether any is a collective. telling: the ops whose equations
+    may tell devices apart, or bring together what they have. (Programs that equations hold are not
+    looked into.) exchanges: the collectives that the program was written with, if others are
+    executed for them.
     """
 
-    __slots__ = ("combines", "consts", "eqns", "exchanges", "invars", "ops", "outvars", "program")
+    __slots__ = ("combines", "consts", "eqns", "exchanges", "invars", "ops", "outvars", "program",
+                 "telling")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -27,15 +30,26 @@ class FlatProgram:
         self.consts: list[tuple[Var, Any]] = []
         self.eqns: list[Equation] = []
         self.exchanges: list[Equation] | None = None
-        self.ops = program.ops
-        if any([op.name in CALLS for op in program.ops]):
+        ops = program.ops
+        if any([op.name in CALLS for op in ops]):
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
-            self.ops = frozenset([eqn.op for eqn in self.eqns])
+            ops = frozenset([eqn.op for eqn in self.eqns])
         else:
             self.consts.extend(program.consts)
             self.eqns.extend(program.eqns)
             self.outvars = program.outvars
-        self.combines = any([op.collective is not None for op in self.ops])
+        self._of(ops)
+
+    def rewrite(self, eqns: list[Equation]) -> None:
+        """Replace the equations by others that give the same results."""
+        self.eqns = eqns
+        self._of(frozenset([eqn.op for eqn in eqns]))
+
+    def _of(self, ops: frozenset[Op]) -> None:
+        self.ops = ops
+        self.combines = any([op.collective is not None for op in ops])
+        self.telling = frozenset([op for op in ops if op.collective is not None or op.effect
+                                  or op.subprograms or op.name == "axis_index"])
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` on these arguments; its results."""

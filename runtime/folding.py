@@ -22,7 +22,7 @@ from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, collective_atoms
-from .flatten import every_equation
+from .flatten import FlatProgram, every_equation
 from .lean import lean_program
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
@@ -36,17 +36,21 @@ Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to 
 _NO_FOLDS: Folds = {}
 
 
-def variation(eqns: Sequence[Equation], known: dict[Var, frozenset[str]], atoms: MeshAtoms
+def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
     """Over which atoms each value differs, given those of parameters and constants."""
-    at = known
-    for eqn in eqns:
+    at, telling = known, flat.telling
+    for eqn in flat.eqns:
         found = NONE
         for v in eqn.invars:
             if v in at:
                 more = at[v]  # type: ignore[index]
                 if more is not found:
                     found = found | more if found else more
+        if eqn.op not in telling:
+            for v in eqn.outvars:
+                at[v] = found
+            continue
         name = eqn.op.name
         if name == "axis_index" or eqn.op.collective is not None:
             group = frozenset(collective_atoms(eqn, atoms))
@@ -182,7 +186,7 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
             known[v] = varies[x] if isinstance(x, Var) else NONE
             if nc <= i < nc + nk:
                 known[v] |= varies[eqn.outvars[i - nc]]
-        inside = variation(flat.eqns, known, atoms)
+        inside = variation(flat, known, atoms)
         carried = flat.invars[nc:nc + nk]
         while True:
             inner = folds(flat.eqns, flat.outvars, inside, atoms, sums)

@@ -334,12 +334,12 @@ class _Fusion:
         last = self.last
         for g in list(self.open):
             outputs = g.outputs
-            size = {s: n for _, call in g.calls for s, n in zip(
-                (*call.inputs, *call.outputs), call.kernel.sizes,  # type: ignore[union-attr]
-                strict=True)}
-            held = sum([n for s, n in size.items()
-                        if s not in outputs and s in last and last[s] <= place])
-            if held and held > sum([size[s] for s in g.needed]):
+            held = {s: n for _, (_, inputs, _, _, _, kernel, _) in g.calls
+                    for s, n in zip(inputs, kernel.sizes, strict=False)   # type: ignore[union-attr]
+                    if s in last and last[s] <= place and s not in outputs}
+            if held and sum(held.values()) > sum([
+                    c.kernel.sizes[-1] for _, c in g.calls       # type: ignore[union-attr]
+                    if outputs[c.outputs[0]]]):
                 self._close_all([g])
 
     def _close_all(self, groups: Sequence[_Group]) -> None:

@@ -68,7 +68,9 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     into, dear = _region(wanted, made, price)
     kept: set[Var] = set()
     again: set[Var] = set()
-    for part in _parts(into) if not dear.issuperset(wanted) else ():
+    if dear.issuperset(wanted):
+        return Choice(kept, again)
+    for part in _parts(into) if len(wanted) > 1 else (set(into),):
         mine = [v for v in wanted if v in part]
         if dear.issuperset(mine):
             continue

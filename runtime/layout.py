@@ -60,6 +60,7 @@ class Layout(NamedTuple):
                       self.folded)
 
 
+@functools.lru_cache(maxsize=64)
 def whole(ndim: int) -> Layout:
     """The layout of a value that is the same on all devices."""
     return Layout((), ((),) * ndim)

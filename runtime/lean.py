@@ -7,6 +7,7 @@ results would be stacked for another scan to read, are in runtime/lean_scans.py.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from itertools import accumulate
 
 from ..ir.lazy import lazy_import
 from ..ir.ops.collective import ppermute_p
@@ -79,11 +80,11 @@ def _lean_peak(flat: FlatProgram) -> None:
     def root(v: Var) -> Var:
         return roots[v] if v in roots else v
 
+    prices = {v: size[v] for v in made if v not in stay}
+    prices.update({v: MUCH if r in made and r not in stay else 0 for v, r in roots.items()})
+
     def price(v: Var) -> int:
-        r = roots[v] if v in roots else v
-        if r not in made or r in stay:
-            return 0
-        return size[v] if r is v else MUCH
+        return prices[v] if v in prices else 0
 
     choice = choose([v for v in made if v in last and last[v] > peak], made, price, LEAST // 16,
                     root)
@@ -99,20 +100,17 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
 
     stay: results, which do not count.
     """
-    ends: dict[Var, int] = {}
-    for v, i in born.items():
-        r = roots[v] if v in roots else v
-        end = last[v] if v in last else i
-        if r not in ends or ends[r] < end:
-            ends[r] = end
+    ends = dict(last)
+    for v, r in roots.items():          # a view is held with what it is a view of
+        if v in born:
+            end = ends.pop(v, born[v])
+            if r not in ends or ends[r] < end:
+                ends[r] = end
     change = [0] * (count + 1)
     for v, end in ends.items():
         if v in born and end > born[v] and v not in stay:
             change[born[v]] += size[v]
             change[end] -= size[v]
-    now = most = peak = 0
-    for i, more in enumerate(change):
-        now += more
-        if now > most:
-            most, peak = now, i
-    return peak, most
+    held = list(accumulate(change))
+    most = max(held)
+    return held.index(most), most

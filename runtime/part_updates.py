@@ -38,5 +38,4 @@ def choose_parts(flat: FlatProgram) -> None:
         else:
             found.append(eqn)
     if len(found) != len(flat.eqns):
-        flat.eqns = needed(found, flat.outvars)
-        flat.ops |= {dynamic_slice_p}
+        flat.rewrite(needed(found, flat.outvars))

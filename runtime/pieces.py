@@ -82,8 +82,7 @@ def join_pieces(flat: FlatProgram) -> None:
                 _concatenate(eqns, eqn, known[out])                   # type: ignore[index]
             else:
                 eqns.append(eqn)
-        flat.eqns = needed(eqns, flat.outvars)
-        flat.ops = frozenset([eqn.op for eqn in flat.eqns])
+        flat.rewrite(needed(eqns, flat.outvars))
 
 
 def _padded(eqn: Equation) -> Pieces | None:

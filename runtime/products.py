@@ -20,13 +20,19 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
                 if c.kernel is not None and c.kernel.permutes}
     if not products:
         return calls
+    found = [i for i, c in enumerate(calls) if len(c[1]) == 1 and c[1][0] in products
+             and c.kernel is not None]
+    if not found:
+        return calls
     reads = read_counts(calls, outputs)
     out: list[Call | None] = list(calls)
-    for i, call in enumerate(calls):
-        at = products.get(call.inputs[0]) if len(call.inputs) == 1 else None
-        if at is None or call.kernel is None or reads[call.inputs[0]] != 1:
+    for i in found:
+        call = calls[i]
+        if reads[call.inputs[0]] != 1:
             continue
+        assert call.kernel is not None
         recording = call.kernel.recording
+        at = products[call.inputs[0]]
         product = out[at]
         if (recording is None or product is None or len(recording.steps) != 1
                 or recording.steps[0].kind != TRANSPOSE):

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..ir.ops.collective import ppermute_p
-from ..ir.program import Equation, Program, Var
+from ..ir.program import Atom, Equation, Program, Var
 from .flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values
 from .raised import Raised
@@ -46,20 +46,19 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
             raised[out] = new.eqns
     if not raised:
         return
-    written, work = flat.eqns, _work(flat.eqns)
-    for part in (raised, *[{v: e} for v, e in raised.items()]):
-        eqns = _replaced(flat, part)
-        less = _work(eqns)
+    eqns, work = flat.eqns, _work(flat.eqns)
+    for part in (raised, *[{v: e} for v, e in raised.items()]):     # all of them, or those that pay
+        changed = _replaced(eqns, part, flat.outvars)
+        less = _work(changed)
         if less < work:
-            flat.eqns, work = eqns, less
+            eqns, work = changed, less
             if part is raised:
                 break
-    if flat.eqns is not written:
-        gone = [e for e in set(written).difference(flat.eqns) if e.op.subprograms]
-        flat.exchanges = [e for e in (*written, *every_equation(gone))
+    if eqns is not flat.eqns:
+        gone = [e for e in set(flat.eqns).difference(eqns) if e.op.subprograms]
+        flat.exchanges = [e for e in (*flat.eqns, *every_equation(gone))
                           if e.op.collective is not None]
-        flat.ops = frozenset([eqn.op for eqn in flat.eqns])
-        flat.combines = any([op.collective is not None for op in flat.ops])
+        flat.rewrite(eqns)
 
 
 def _group(flat: FlatProgram) -> tuple[tuple[str, ...], int] | None:
@@ -86,19 +85,20 @@ def _ends(flat: FlatProgram, at: Values) -> list[tuple[Equation, Var]]:
     return found
 
 
-def _replaced(flat: FlatProgram, raised: Mapping[Var, Sequence[Equation]]) -> list[Equation]:
-    """The equations of the program with these values computed otherwise, and what that needs."""
-    eqns: list[Equation] = []
-    for eqn in flat.eqns:
+def _replaced(eqns: Sequence[Equation], raised: Mapping[Var, Sequence[Equation]],
+              outvars: Sequence[Atom]) -> list[Equation]:
+    """The equations with these values computed otherwise, and what is needed then."""
+    found: list[Equation] = []
+    for eqn in eqns:
         new = [v for v in eqn.outvars if v in raised]
         if new:
-            eqns.append(eqn.on(eqn.invars, [Var(v.aval) if v in raised else v
-                                            for v in eqn.outvars]))
+            found.append(eqn.on(eqn.invars, [Var(v.aval) if v in raised else v
+                                             for v in eqn.outvars]))
             for v in new:
-                eqns += raised[v]
+                found += raised[v]
         else:
-            eqns.append(eqn)
-    return needed(eqns, flat.outvars)
+            found.append(eqn)
+    return needed(found, outvars)
 
 
 def _work(eqns: Iterable[Equation]) -> int:

@@ -90,11 +90,10 @@ def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
         spec = t.sharding.spec
         used.update(spec.axes())
         used.update(spec.unreduced)
-    asking = {op for op in flat.ops if op.collective is not None or op.effect or op.subprograms
-              or op.name == "axis_index"}
-    if not asking:
+    telling = flat.telling
+    if not telling:
         return used
-    for eqn in every_equation([eqn for eqn in flat.eqns if eqn.op in asking]):
+    for eqn in every_equation([eqn for eqn in flat.eqns if eqn.op in telling]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -177,7 +176,7 @@ class Planner(Workspace):
             self.at[var] = self.constant(value, var.aval)
         if any(sums) or flat.combines:
             known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
-            varies = variation(flat.eqns, known, self.atoms)
+            varies = variation(flat, known, self.atoms)
             self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
                                self.mask is None)
         planned: dict[Any, Callable[[Equation], None]] = {}
