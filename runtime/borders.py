@@ -96,8 +96,10 @@ def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, t
     found = known.get(key)
     if found is None:
         found = known[key] = _wanted(p.atoms, value, t)
-    slot = p.view(value, found.stack, found.split)
-    index = found.index
+    layout, index = value.layout, found.index
+    slot = value.slot
+    if found.split != layout.split or found.stack != layout.stack:
+        slot = p.view(value, found.stack, found.split)
     if index is not None:
         slot = p.call(lambda x: x[index], slot)
     return slot, found.stack

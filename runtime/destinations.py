@@ -139,11 +139,16 @@ def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
 
 def _fresh(call: Call) -> bool:
     """Are the results arrays of their own, of which no other value is a view?"""
-    if call.changes or isinstance(call.function, Blocked) or hasattr(
-            call.function, "over") or hasattr(call.function, "into"):
+    function, kernel = call.function, call.kernel
+    if call.changes:
         return True
-    recording = None if call.kernel is None else call.kernel.recording
-    return recording is not None and _computes(recording)
+    if kernel is None:
+        return type(function) is Blocked or hasattr(function, "over") or hasattr(function, "into")
+    if kernel.fresh is None:
+        recording = kernel.recording
+        kernel.fresh = hasattr(function, "over") or hasattr(function, "into") or (
+            recording is not None and _computes(recording))
+    return kernel.fresh
 
 
 def _computes(recording: Recording) -> bool:

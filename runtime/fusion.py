@@ -358,7 +358,7 @@ class _Fusion:
         needed = set(g.needed)
         views: list[Call] = []
         for call in reversed(calls):
-            if call.outputs[0] in needed and _known(call).is_view:
+            if call[2][0] in needed and _known(call).is_view:
                 views.append(call)
                 needed.update(call.inputs)
         inside = calls

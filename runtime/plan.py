@@ -57,7 +57,8 @@ class PlanBuilder:
         return self.slots - 1
 
     def input(self) -> int:
-        slot = self.new_slot()
+        slot = self.slots
+        self.slots = slot + 1
         self.inputs.append(slot)
         return slot
 

@@ -73,11 +73,12 @@ class Kernel:
     function: of the operand arrays. shapes, dtypes: of the operands, then of the result. elements:
     of the largest. sizes: in bytes. cut: what runtime/fusion.py knows of it, once it has asked.
     orders: the same with the result's dimensions in other orders, as runtime/products.py made them.
-    permutes: whether there are such. changes: whether it can write over its first operand.
+    permutes: whether there are such. changes: whether it can write over its first operand. fresh:
+    whether results are views of nothing, once runtime/destinations.py has asked.
     """
 
-    __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "function",
-                 "orders", "permutes", "shapes", "sizes")
+    __slots__ = ("_known", "_recording", "changes", "cut", "dtypes", "elements", "fresh",
+                 "function", "orders", "permutes", "shapes", "sizes")
 
     def __init__(self, function: Function, shapes: Sequence[Shape], dtypes: Sequence[np.dtype]
                  ) -> None:
@@ -99,6 +100,7 @@ class Kernel:
             self.changes = hasattr(function, "over")
             self.permutes = hasattr(function, "permuted")
         self.cut: Any = NOT_ASKED
+        self.fresh: bool | None = None
         self.orders: dict[tuple[int, ...], Kernel | None] = {}
         self._known = False
         self._recording: Recording | None = None

@@ -152,12 +152,12 @@ class Planner(Workspace):
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
-        flat, at = self.flat, self.at
+        flat, at, known = self.flat, self.at, self.atoms.borders
         program = flat.program
         self.expected = []
         for var, t, lead in zip(flat.invars, global_types(program.global_in, flat.invars), leads,
                                 strict=True):
-            found = given(self, var.aval, t, lead)
+            found = known.get((var.aval, t, lead)) or given(self, var.aval, t, lead)
             self.expected.append(found)
             at[var] = argument(self, var.aval, found)
         self.follow()
@@ -175,7 +175,7 @@ class Planner(Workspace):
         for var, value in flat.consts:
             self.at[var] = self.constant(value, var.aval)
         if any(sums) or flat.combines:
-            known = {v: frozenset(x.layout.atoms) for v, x in self.at.items()}
+            known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = variation(flat, known, self.atoms)
             self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
                                self.mask is None)
@@ -209,10 +209,10 @@ class Planner(Workspace):
         if not isinstance(value, np.generic):
             value = np.asarray(value, storage_dtype(aval.dtype))
         key = aval, type(value), value.tobytes()
-        if key in self.literals:
-            return self.literals[key]
-        data = np.asarray(value, storage_dtype(aval.dtype))
-        found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
+        found = self.literals.get(key)
+        if found is None:
+            data = np.asarray(value, storage_dtype(aval.dtype))
+            found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
         return found
 
     # -- equations -----------------------------------------------------------------------------
@@ -293,7 +293,11 @@ class Planner(Workspace):
             slots = [x.slot for x in operands]
             made = decide(eqn.use, operands, types, self.atoms, allowed, done)
         else:
-            made = decided(eqn.use, (*kinds, *types), operands, types, self.atoms)
+            use, owner = eqn.use, self.atoms.owner
+            key = (*kinds, *types)
+            made = use.tables[owner].get(key) if owner in use.tables else None
+            if made is None:
+                made = decided(use, key, operands, types, self.atoms)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]

@@ -27,21 +27,22 @@ Function = Callable[..., Any]
 class Kind:
     """What decisions ask of a value; one object per aval, layout and uniform dimensions.
 
-    dtype: of its arrays. steps: to other forms, the functions that lead there. folds: by what is
-    folded, the function that does it, and the layout then.
+    dtype: of its arrays. atoms: over which it differs. steps: to other forms, the functions that
+    lead there. folds: by what is folded, the function that does it, and the layout then.
     """
 
-    __slots__ = ("dtype", "folds", "steps")
+    __slots__ = ("atoms", "dtype", "folds", "steps")
 
-    def __init__(self, dtype: np.dtype) -> None:
+    def __init__(self, dtype: np.dtype, atoms: frozenset[str]) -> None:
         self.dtype = dtype
+        self.atoms = atoms
         self.steps: dict[tuple, tuple[Function, ...]] = {}
         self.folds: dict[tuple, tuple[Function | None, Layout]] = {}
 
 
 @functools.lru_cache(maxsize=65536)
 def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
-    return Kind(storage_dtype(aval.dtype))
+    return Kind(storage_dtype(aval.dtype), frozenset(layout.atoms))
 
 
 class Value:
