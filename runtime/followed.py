@@ -135,12 +135,16 @@ class Follower:
         consts, carry, items = given[:nc], given[nc:nc + nk], given[nc + nk:]
         wanted = [i for i, v in enumerate(eqn.outvars) if v in self.reads]
         stacks: dict[int, list[Any]] = {i: [None] * length for i in wanted if i >= nk}
+        steady: Values = {v: x for v, x in zip(flat.invars, consts, strict=False) if x is not None}
+        fixed, rest = _apart(flat.eqns, flat.invars[nc:])
+        self.follow(fixed, steady, True)
         order = range(length - 1, -1, -1) if params["reverse"] else range(length)
         for i in order:
             here = [x.values[i] if type(x) is Items else None for x in items]
-            values: Values = {v: x for v, x in zip(flat.invars, [*consts, *carry, *here],
-                                                   strict=True) if x is not None}
-            self.follow(flat.eqns, values, True)
+            values = steady.copy()
+            values.update({v: x for v, x in zip(flat.invars[nc:], (*carry, *here), strict=True)
+                           if x is not None})
+            self.follow(rest, values, True)
             results = [self.value(a, values, True) for a in flat.outvars]
             if any([results[k] is None for k in wanted]):
                 return
@@ -149,6 +153,22 @@ class Follower:
                 stack[i] = results[k]
         for k in wanted:
             at[eqn.outvars[k]] = carry[k] if k < nk else Items(stacks[k])
+
+
+def _apart(eqns: Sequence[Equation], changing: Sequence[Var]
+           ) -> tuple[list[Equation], list[Equation]]:
+    """The equations that do not read what changes from iteration to iteration, and those that do.
+    """
+    seen: set[Any] = set(changing)
+    fixed: list[Equation] = []
+    rest: list[Equation] = []
+    for eqn in eqns:
+        if seen.isdisjoint(eqn.invars):
+            fixed.append(eqn)
+        else:
+            rest.append(eqn)
+            seen.update(eqn.outvars)
+    return fixed, rest
 
 
 def number(value: Any) -> np.ndarray | None:
