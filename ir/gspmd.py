@@ -41,7 +41,7 @@ class GSPMDSharding(Sharding):
     Equal shardings put the same tiles on the same devices, whichever way they are written.
 
     >>> import shardtrace as st
-    >>> tiles = HloSharding.from_string("{devices=[2,2]0,3,1,2}")
+    >>> tiles = st.sharding.HloSharding.from_string("{devices=[2,2]0,3,1,2}")
     >>> s = GSPMDSharding(st.devices()[:4], tiles)
     >>> s
     GSPMDSharding({devices=[2,2]0,3,1,2}, memory_kind=device)
@@ -200,7 +200,7 @@ class GSPMDSharding(Sharding):
 
         >>> import shardtrace as st
         >>> mesh = st.make_mesh((2, 2), ("x", "y"))
-        >>> tiles = HloSharding.from_string("{devices=[2,2]<=[2,2]T(1,0)}")
+        >>> tiles = st.sharding.HloSharding.from_string("{devices=[2,2]<=[2,2]T(1,0)}")
         >>> GSPMDSharding(st.devices()[:4], tiles).to_named(mesh).spec
         P('y', 'x')
         """

@@ -104,7 +104,7 @@ def hlo_to_spec(sharding: HloSharding | OpSharding, mesh: Mesh | AbstractMesh) -
 
     >>> from shardtrace.sharding import AbstractMesh
     >>> mesh = AbstractMesh((4, 2), ("x", "y"))
-    >>> hlo_to_spec(HloSharding.from_string("{devices=[2,4]<=[4,2]T(1,0)}"), mesh)
+    >>> hlo_to_spec(st.sharding.HloSharding.from_string("{devices=[2,4]<=[4,2]T(1,0)}"), mesh)
     P('y', 'x')
     """
     if isinstance(sharding, _hlo.OpSharding):
