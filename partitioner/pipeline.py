@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ..ir.collector import collector_paused
 from ..ir.context import config
@@ -22,6 +22,7 @@ from ..ir.errors import VerificationError
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.phases import in_phase
 from ..ir.program import Level, Program
 from ..ir.progress import counted

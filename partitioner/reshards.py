@@ -9,9 +9,9 @@ and the reshard that follows it says where the sum goes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ..ir.location import UNKNOWN, Location
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.sharding import reshard_p
 from ..ir.phases import phase
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var

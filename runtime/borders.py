@@ -5,12 +5,13 @@ What is to be done to them hangs on their types alone, and is kept beside the at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
+from ..ir.named_tuple import NamedTuple
 from ..ir.program import Atom, Literal
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, mesh_atoms
