@@ -54,7 +54,8 @@ def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
     if mesh.empty:
         return mesh
     return AbstractMesh(mesh.axis_sizes, mesh.axis_names,
-                        (AxisType.Manual,) * len(mesh.axis_names))
+                        (AxisType.Manual,) * len(mesh.axis_names),
+                        abstract_device=mesh.abstract_device)
 
 
 def local_type(aval: ArrayType, mesh: AbstractMesh,

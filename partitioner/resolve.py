@@ -31,7 +31,8 @@ from .step import Layout
 def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
     """The mesh with every axis Explicit, but for those that are Manual here."""
     kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)
-    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds,
+                        abstract_device=mesh.abstract_device)
 
 
 def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
