@@ -155,18 +155,17 @@ class Profile:
             written = {id(e): e for e in every_equation(program.eqns) if id(e) in equations}
             equations = {**written, **equations}
         self.rows = tuple(self._row(eqn, recorder, uses.get(key),
-                                    "" if program and key not in uses else None)
+                                    not program or key in uses)
                           for key, eqn in equations.items())
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
-    def _row(self, eqn: Equation, recorder: Recorder, use: Any, kind: str | None) -> Row:
-        """kind: of an equation that is no exchange of the program, though its op may be one."""
+    def _row(self, eqn: Equation, recorder: Recorder, use: Any, exchanges: bool) -> Row:
+        """exchanges: whether the equation is an exchange of the program, if its op is one."""
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if use is not None and not use.conditional:
             runs = max(runs, use.count)
-        if kind is None:
-            kind = _kinds.equation_kind(eqn) or ""
+        kind: str = exchanges and _kinds.equation_kind(eqn) or ""
         aval = eqn.outvars[0].aval if eqn.outvars else None
         name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
         by_device = self._devices.get(key)
