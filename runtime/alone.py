@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.program import Atom, Equation, Literal, Var
 from .axes import MeshAtoms, collective_atoms
+from .equations import is_zeros
 
 
 def axes_of_one(eqn: Equation, maker: Callable[[Atom], Equation | None], atoms: MeshAtoms
@@ -20,11 +21,8 @@ def axes_of_one(eqn: Equation, maker: Callable[[Atom], Equation | None], atoms: 
     The others get zeros there. maker: what computes a value, if that is known.
     """
     which, zeros, _ = eqn.invars
-    test, filled = maker(which), maker(zeros)
-    if filled is not None and filled.op.name == "broadcast_in_dim":
-        zeros = filled.invars[0]
-    if (test is None or test.op.name != "eq" or not isinstance(zeros, Literal)
-            or zeros.aval.shape or zeros.val != 0):
+    test = maker(which)
+    if test is None or test.op.name != "eq" or not is_zeros(zeros, maker):
         return frozenset()
     index, place = test.invars
     source = maker(index)

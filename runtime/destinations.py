@@ -92,9 +92,11 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
         for k, call in enumerate(calls):
             if k == i or left.isdisjoint(call.inputs):
                 continue
-            if k > i or not given.isdisjoint(call.outputs) and not _fresh(call):
+            if k > i:
                 return False
             if not _fresh(call):
+                if not given.isdisjoint(call.outputs):
+                    return False
                 left.update(call.outputs)
         return True
 

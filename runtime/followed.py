@@ -16,6 +16,7 @@ from ..ir.named_tuple import NamedTuple
 from ..ir.ops.collective import ppermute_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
+from .equations import makes_zeros
 from .flatten import FlatProgram
 
 # Ops that are evaluated where their operands are known integers.
@@ -224,8 +225,7 @@ def _one_number(f: Follower, eqn: Equation, values: list[Any]) -> Any:
 
 
 def _broadcast(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    (x,) = values
-    if type(x) is Literal and not x.aval.shape and x.val == 0 and eqn.outvars[0].aval.shape:
+    if makes_zeros(eqn) and eqn.outvars[0].aval.shape:
         return ZEROS
     return _one_number(f, eqn, values)
 
@@ -262,11 +262,10 @@ def _sliced(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     shape, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
     if x is ZEROS or shape == sizes:
         return x
-    found = _one_place(shape, sizes, starts) if type(x) in (Var, Put) else None
+    found = _one_place(f, shape, sizes, starts) if type(x) in (Var, Put) else None
     if found is None:
         return None
     d, start = found
-    start = np.broadcast_to(start, f.count)
     for _ in range(FURTHEST):
         if type(x) is not Put:
             break
@@ -286,17 +285,18 @@ def _updated(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     part = term(written, eqn.invars[1].aval)
     if part is None or type(before) not in (Var, Put, Zeros):
         return None
-    found = _one_place(eqn.outvars[0].aval.shape, part.aval.shape, starts)
+    found = _one_place(f, eqn.outvars[0].aval.shape, part.aval.shape, starts)
     if found is None:
         return None
     d, start = found
-    return Put(before, part, d, np.broadcast_to(start, f.count), before is ZEROS or (
+    return Put(before, part, d, start, before is ZEROS or (
         type(before) is Put and before.blank))
 
 
-def _one_place(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Any]
+def _one_place(f: Follower, shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Any]
                ) -> tuple[int, np.ndarray] | None:
-    """The one dimension that a block is a part of, and where in it the block begins."""
+    """The one dimension that a block is a part of, and where in it the block of each device begins.
+    """
     dims = [d for d, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
     if len(dims) != 1:
         return None
@@ -304,7 +304,7 @@ def _one_place(shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Any]
     start = number(starts[d])
     if start is None:
         return None
-    return d, np.clip(start.astype(np.int64), 0, shape[d] - sizes[d])
+    return d, np.broadcast_to(np.clip(start.astype(np.int64), 0, shape[d] - sizes[d]), f.count)
 
 
 def _multiplied(f: Follower, eqn: Equation, values: list[Any]) -> Any:

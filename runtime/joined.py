@@ -14,6 +14,7 @@ from ..ir.ops.joining import concatenate_p
 from ..ir.program import Atom, Equation, Literal
 from ..ir.row_exchange import joined, plain
 from .axes import MeshAtoms, collective_atoms
+from .equations import is_zeros
 from .workspace import Workspace
 
 Atoms = tuple[str, ...]
@@ -47,10 +48,7 @@ def placed(eqn: Equation, maker: Maker, atoms: MeshAtoms) -> tuple[int, Atoms] |
     """The dimension and the axes along which a `dynamic_update_slice` places each device's block
     among zeros, blocks of all devices side by side."""
     zeros, block, *starts = eqn.invars
-    filled = maker(zeros)
-    if filled is not None and filled.op.name == "broadcast_in_dim":
-        zeros = filled.invars[0]
-    if not isinstance(zeros, Literal) or zeros.aval.shape or zeros.val != 0:
+    if not is_zeros(zeros, maker):
         return None
     (out,) = eqn.outvars
     dims = [d for d, (m, n) in enumerate(zip(block.aval.shape, out.aval.shape, strict=True))

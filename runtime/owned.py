@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.indexing import GatherScatterMode
-from ..ir.program import Atom, Equation, Literal
+from ..ir.program import Atom, Equation
 from .axes import MeshAtoms
+from .equations import is_zeros
 from .layout import Layout, array_shape
 from .workspace import Value, Workspace
 
@@ -24,12 +25,10 @@ def lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
     """Of a `select_n` between zeros and what a gather found: the gather, and for each of its
     queries whether its result is taken. maker: what computes a value, if that is known."""
     which, zeros, found = eqn.invars
-    gather, test, filled = maker(found), maker(which), maker(zeros)
+    gather, test = maker(found), maker(which)
     if gather is None or gather.op.name != "gather" or gather.invars[0].aval.ndim == 0:
         return None
-    if filled is not None and filled.op.name == "broadcast_in_dim":
-        zeros = filled.invars[0]
-    if not isinstance(zeros, Literal) or zeros.aval.shape or zeros.val != 0:
+    if not is_zeros(zeros, maker):
         return None
     numbers, params = gather.params["dimension_numbers"], gather.params
     queries = tuple(d for d in range(found.aval.ndim) if d not in numbers.offset_dims)

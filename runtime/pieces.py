@@ -16,7 +16,7 @@ from ..ir.ops.placing import place_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Literal, Var
-from ..ir.types import ArrayType, array_type, unsharded
+from .equations import makes_zeros, of_shape
 from .flatten import FlatProgram, needed
 
 MOST = 1024             # pieces of one array
@@ -65,11 +65,7 @@ def join_pieces(flat: FlatProgram) -> None:
                 found = _added(known[a], known[b])
                 if found is not None:
                     merged |= {a, b}
-        elif name == "broadcast_in_dim":
-            (x,) = eqn.invars
-            if type(x) is Literal and not x.aval.shape and x.val == 0:
-                blank.add(eqn.outvars[0])
-        elif name == "pvary" and eqn.invars[0] in blank:
+        elif makes_zeros(eqn) or name == "pvary" and eqn.invars[0] in blank:
             blank.add(eqn.outvars[0])
         if found is not None and len(found.rows) <= MOST:
             known[eqn.outvars[0]] = found
@@ -142,15 +138,15 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
     for p in pieces.rows:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
-            part = Var(_of_shape(out.aval, shape))
+            part = Var(of_shape(out.aval, shape))
             eqns.append(Equation(broadcast_in_dim_p, (Literal(
-                out.aval.dtype.type(0), _of_shape(out.aval, ())),), (part,),
+                out.aval.dtype.type(0), of_shape(out.aval, ())),), (part,),
                 {"shape": shape, "broadcast_dimensions": (), "sharding": None}, eqn.location))
             parts.append(part)
         elif p.source.aval.shape[d] == p.high - p.low:
             parts.append(p.source)
         else:
-            part = Var(_of_shape(out.aval, shape))
+            part = Var(of_shape(out.aval, shape))
             begin, end = [0] * len(shape), list(shape)
             begin[d], end[d] = p.start, p.start + p.high - p.low
             eqns.append(Equation(slice_p, (p.source,), (part,), {
@@ -162,7 +158,3 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
 
 def _resized(shape: Sequence[int], d: int, n: int) -> tuple[int, ...]:
     return (*shape[:d], n, *shape[d + 1:])
-
-
-def _of_shape(t: ArrayType, shape: tuple[int, ...]) -> ArrayType:
-    return array_type(shape, t.dtype, t.weak_type, unsharded(len(shape), t.mesh), t.manual)

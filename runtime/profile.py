@@ -165,7 +165,7 @@ class Profile:
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if use is not None and not use.conditional:
             runs = max(runs, use.count)
-        kind: str = exchanges and _kinds.equation_kind(eqn) or ""
+        kind: str = (_kinds.equation_kind(eqn) or "") if exchanges else ""
         aval = eqn.outvars[0].aval if eqn.outvars else None
         name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
         by_device = self._devices.get(key)

@@ -20,7 +20,8 @@ from ..ir.ops.reshape import reshape_p
 from ..ir.ops.shape import transpose_p
 from ..ir.ops.slicing import slice_p
 from ..ir.program import Atom, Equation, Var
-from ..ir.types import ArrayType, array_type, unsharded
+from ..ir.types import ArrayType
+from .equations import of_shape
 from .followed import Block, Follower, Moved, Put, Sent, Sum, Term
 
 Table = np.ndarray          # [terms, devices]
@@ -251,7 +252,7 @@ class Raised:
         split = self._reshaped(x.root, apart)
         some = self._emit(slice_p, (split,), {
             "start_indices": tuple(begin), "limit_indices": tuple(end), "strides": None},
-            _of_shape(t, cut))
+            of_shape(t, cut))
         return self._reshaped(some, together)
 
     # -- equations ---------------------------------------------------------------------------------
@@ -263,14 +264,14 @@ class Raised:
 
     def _reshaped(self, x: Atom, shape: tuple[int, ...]) -> Atom:
         return self._emit(reshape_p, (x,), {"new_sizes": shape, "dimensions": None,
-                                            "sharding": None}, _of_shape(x.aval, shape))
+                                            "sharding": None}, of_shape(x.aval, shape))
 
     def _gathered(self, x: Atom, d: int) -> Atom:
         shape = list(x.aval.shape)
         shape[d] *= self.count
         return self._emit(all_gather_p, (x,), {
             "axis_name": self.axes, "axis_size": self.count, "all_gather_dimension": d,
-            "tiled": True, "axis_index_groups": None}, _of_shape(x.aval, tuple(shape)))
+            "tiled": True, "axis_index_groups": None}, of_shape(x.aval, tuple(shape)))
 
     def _moved(self, x: Atom, source: np.ndarray) -> Atom:
         """What device `source[d]` has, on device d."""
@@ -284,15 +285,11 @@ class Raised:
             return x
         shape = x.aval.shape
         return self._emit(transpose_p, (x,), {"permutation": order},
-                          _of_shape(x.aval, tuple([shape[d] for d in order])))
+                          of_shape(x.aval, tuple([shape[d] for d in order])))
 
     def _product(self, product: Equation, operands: Sequence[Atom], shape: tuple[int, ...]) -> Var:
         return self._emit(product.op, operands, product.params,
-                          _of_shape(product.outvars[0].aval, shape))
-
-
-def _of_shape(t: ArrayType, shape: tuple[int, ...]) -> ArrayType:
-    return array_type(shape, t.dtype, t.weak_type, unsharded(len(shape), t.mesh), t.manual)
+                          of_shape(product.outvars[0].aval, shape))
 
 
 def _likeness(t: Term) -> tuple:
