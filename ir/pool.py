@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-SMALLEST = 1 << 18              # bytes; below this malloc keeps its pages by itself
+SMALLEST = 1 << 16              # bytes; below this malloc keeps its pages by itself
 ALIGNED = 1 << 15               # bytes from which it pays to begin where a line does
 _LINE = 64
 _ROUND = 1 << 16

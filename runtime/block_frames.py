@@ -112,7 +112,11 @@ class Frame:
             strides = [tuple(s[d] for d in self.order) for s in strides]
         self.dims = dims = _merged(fine, strides)
         rows = math.prod(dims)
-        self.shares = share_count(rows * group.cost)
+        self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
+                        for o in group.outputs]
+        moved = sum([math.prod(shape) * dtype.itemsize for shape, _, dtype in self.results])
+        moved += sum([x.nbytes for x in given if 0 not in x.strides])
+        self.shares = share_count(rows * group.cost, moved)
         per = max(1, BLOCK // group.widest)
         if group.is_one_pass:               # nothing is kept in the cache from step to step
             per = max(per, -(-rows // self.shares))
@@ -137,8 +141,6 @@ class Frame:
 
         self.operands = [(i, None if v.rows is None else dims + v.rest, v.rows is None)
                          for i, v in enumerate(values[:len(given)])]
-        self.results = [(values[o].shape, dims + values[o].rest, values[o].dtype)
-                        for o in group.outputs]
 
     def run(self, given: Sequence[Any], eqns: Sequence[Equation | None],
             memory: Mapping[int, Any]) -> list[Any]:

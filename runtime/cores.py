@@ -48,12 +48,13 @@ def core_count() -> int:
 CORES = min(core_count(), 8)
 
 
-def share_count(steps: int) -> int:
+def share_count(steps: int, moved: int = 0) -> int:
     """Among how many threads to share work that costs as much as so many cheap steps.
 
-    A cheap step is an addition of two numbers.
+    A cheap step is an addition of two numbers in the cache. moved: bytes that are read from and
+    written to memory; two of them take about as long as such a step.
     """
-    return CORES if steps >= ENOUGH else 1
+    return CORES if steps + moved // 2 >= ENOUGH else 1
 
 
 def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
