@@ -297,7 +297,7 @@ class Executable:
         described: Sequence[Description] = self._described or self._describe()
         if self.forwarded:
             described = self._with_forwarded(described, leaves)
-        arrays, committed = run.usual.arrays, self.committed
+        arrays, committed = run.usual.plan.run, self.committed
         places = [i for i, x in enumerate(leaves) if isinstance(x, np.ndarray)]
         if not places:
             return lambda data: made_arrays(described, arrays(data), committed)

@@ -13,6 +13,7 @@ from typing import Any
 from ..ir.process import ProcessIdentity, process_identity
 from .devices import devices
 
+_reference = weakref.ref
 _Known = dict[int, "weakref.ref[Any]"]
 
 # By process and id: an array that has gone leaves its place to the next of its id.
@@ -37,7 +38,8 @@ def remember_all(arrays: Sequence[Any]) -> None:
     known = _known.get(me)
     if known is None:
         known = _known.setdefault(me, {})
-    known.update(zip(map(id, arrays), map(weakref.ref, arrays), strict=True))
+    for x in arrays:
+        known[id(x)] = _reference(x)
     if len(known) > _Sweep.at:
         _sweep(known)
 

@@ -124,11 +124,7 @@ class Executable:
             if x.shape != wanted.shape or x.dtype != wanted.dtype:
                 raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
                                  f"program was compiled for {wanted.shape} and {wanted.dtype}")
-        return list(map(new_stored, zip(self.arrays(arguments), self.leads, strict=True)))
-
-    def arrays(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The same, for arrays that are known to be what was expected, without leading axes."""
-        return self.plan.run(arguments)
+        return list(map(new_stored, zip(self.plan.run(arguments), self.leads, strict=True)))
 
 
 class Planner(Workspace):

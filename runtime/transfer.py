@@ -270,7 +270,9 @@ def block_until_ready(x: Any) -> Any:
     >>> y
     Array([2., 2., 2.], dtype=float32)
     """
-    leaves = (x,) if type(x) is ArrayImpl else optree.tree_leaves(x, namespace=NAMESPACE)
+    if type(x) is ArrayImpl:
+        return x.block_until_ready()
+    leaves = optree.tree_leaves(x, namespace=NAMESPACE)
     if _ARRAYS.issuperset(map(type, leaves)) and all_held(leaves):
         return x
     for leaf in leaves:
