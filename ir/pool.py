@@ -33,20 +33,22 @@ _PAGE = 1 << 21                 # bytes of a large page
 _HAS_PAGES = hasattr(mmap, "MADV_HUGEPAGE")
 
 
-class _Lease:
+class _Memory(np.ndarray):
+    """Bytes of the pool. (numpy lets views skip a base of their own class: hence a class for it.)"""
+
+    __slots__ = ()
+
+
+class _Lease(np.ndarray):
     """The base of an array of the pool: gives the memory back when it is collected."""
 
-    __slots__ = ("__array_interface__", "memory", "returned")
+    __slots__ = ("returned",)
 
-    def __init__(self, memory: np.ndarray, returned: deque[np.ndarray], count: int) -> None:
-        self.memory = memory
-        self.returned = returned
-        self.__array_interface__ = {"shape": (count,), "typestr": "|u1", "version": 3,
-                                    "data": memory.__array_interface__["data"]}
+    returned: deque[Any]
 
     def __del__(self) -> None:
         # The collector may come here at any point, also while this thread holds the pool's lock.
-        self.returned.append(self.memory)
+        self.returned.append(self.base)
 
 
 class BufferPool:
@@ -58,7 +60,7 @@ class BufferPool:
     def __init__(self, limit: int = 1 << 31) -> None:
         self.limit = limit
         self._lock = threading.RLock()
-        self._returned: deque[np.ndarray] = deque()
+        self._returned: deque[np.ndarray] = deque()  # counted as lent until they are collected
         self._sizes: list[int] = []                  # of the free ones, ascending
         self._free: list[np.ndarray] = []            # beside them; of equal size the newest last
         self._lent = 0
@@ -73,6 +75,22 @@ class BufferPool:
         if count < SMALLEST:
             return _lines(count).view(dtype).reshape(shape)
         size = -(-count // _ROUND) * _ROUND
+        returned = self._returned
+        memory = None
+        try:
+            memory = returned.pop()             # what died last is in the cache
+            if memory.nbytes != size:
+                returned.append(memory)
+                memory = None
+        except IndexError:
+            pass
+        if memory is None:
+            memory = self._lend(size)
+        lease = memory.view(_Lease)
+        lease.returned = returned
+        return np.ndarray(shape, dtype, lease)
+
+    def _lend(self, size: int) -> np.ndarray:
         with self._lock:
             self._collect()
             memory = self._take(size)
@@ -80,10 +98,10 @@ class BufferPool:
                 self._peak = max(self._peak, self._lent + size)
                 self._shrink(self._peak - self._lent - size)
                 memory = _lines(size) if size < _PAGE or not _HAS_PAGES else _pages(size)
+                memory = memory.view(_Memory)
             self._lent += memory.nbytes
             self._peak = max(self._peak, self._lent)
-        lease: Any = _Lease(memory, self._returned, count)
-        return np.asarray(lease).view(dtype).reshape(shape)
+            return memory
 
     def clear(self) -> None:
         """Give all memory that is not in use back to the system."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from .permuted import Moves, source_of, starts
 
 Shape = tuple[int, ...]
 BLOCK = 1 << 19                 # bytes of the largest value in a block
+PIECES = 2                      # a thread's, of what need not be cut into blocks
 
 
 class Group:
@@ -32,10 +33,12 @@ class Group:
     cost: of all steps for one row, in cheap ones. is_one_pass: whether memory is read only once.
     shapes: into which rows come. widest: bytes of a row's largest value. is_flat: whether rows are
     single elements. moved: operands, by number, whose blocks are elsewhere, `count` in each.
+    is_lone: whether it is one step for one thread, of scalars and
+    operands that have the result's shape.
     """
 
-    __slots__ = ("acts", "cost", "count", "in_place", "in_scratch", "is_flat", "is_one_pass",
-                 "moved", "outputs", "scratch", "shapes", "values", "widest")
+    __slots__ = ("acts", "cost", "count", "in_place", "in_scratch", "is_flat", "is_lone",
+                 "is_one_pass", "moved", "outputs", "scratch", "shapes", "values", "widest")
 
     def __init__(self, values: list[Value], outputs: list[int],
                  scratch: list[tuple[Shape, np.dtype]], acts: list[tuple[Act, int | None]],
@@ -67,6 +70,19 @@ class Group:
                 kind, j = x.buffer
                 (self.in_place if kind == "out" else self.in_scratch).append((i, j))
         self.shapes = tuple(shapes)
+        out = values[-1]
+        self.is_lone = (
+            is_one_pass and not scratch and not moved and outputs == [len(values) - 1]
+            and all([not x.shape or x.shape == out.shape and x.actual == x.rest for x in values])
+            and share_count(math.prod(out.shape) * max(cost, 1), sum(
+                [math.prod(x.shape) * x.dtype.itemsize for x in values])) == 1)
+
+    def at_once(self, given: Sequence[Any], eqns: Sequence[Equation | None]) -> list[Any]:
+        """The result of a lone step, for C-contiguous operands."""
+        out = self.values[-1]
+        result = empty(out.shape, out.dtype)
+        self.follow([*given, result], out.shape, eqns)
+        return [result]
 
     def follow(self, at: Values, rows: Shape, eqns: Sequence[Equation | None]) -> None:
         """Do all steps on one block. at: by value the array of the block, then of the results.
@@ -119,7 +135,7 @@ class Frame:
         self.shares = share_count(rows * group.cost, moved)
         per = max(1, BLOCK // group.widest)
         if group.is_one_pass:               # nothing is kept in the cache from step to step
-            per = max(per, -(-rows // self.shares))
+            per = max(per, -(-rows // (1 if self.shares == 1 else PIECES * self.shares)))
         cut = len(dims) - 1
         below = 1
         while cut > 0 and below * dims[cut] < per:
@@ -173,10 +189,9 @@ class Frame:
         elif shares == 1:
             self._several(at, wholes, blocks, self._memory(), eqns)
         else:                               # memory is taken here, or runs would need it by chance
-            bounds = [len(blocks) * i // shares for i in range(shares + 1)]
-            in_parallel([functools.partial(self._several, at, wholes, blocks[a:b], self._memory(),
-                                           eqns)
-                         for a, b in itertools.pairwise(bounds)])
+            source = iter(blocks)
+            in_parallel([functools.partial(self._several, at, wholes, source, self._memory(), eqns)
+                         for _ in range(shares)])
         if order is not None:
             for j, x in memory.items():
                 np.copyto(x, results[j])
@@ -198,9 +213,9 @@ class Frame:
             at[i] = memory[k]
         group.follow(at, self.dims, eqns)
 
-    def _several(self, given: Values, wholes: list[Any], blocks: Sequence[tuple],
+    def _several(self, given: Values, wholes: list[Any], blocks: Iterable[tuple],
                  memory: list[Any], eqns: Sequence[Equation | None]) -> None:
-        """Some of the blocks, one after the other."""
+        """Some of the blocks, one after the other; an iterator may be several threads' source."""
         group, inner, count = self.group, self.inner, len(self.group.values)
         in_place, in_scratch, follow = group.in_place, group.in_scratch, group.follow
         at: Values = [*given, *[None] * (count - len(given)), *wholes]

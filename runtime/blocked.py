@@ -74,6 +74,9 @@ class Blocked:
         group = routine.group
         if group is None:
             group = routine.ready()
+        if group.is_lone and not self._written and not self._dying and all(
+                [x.flags.c_contiguous for x in arrays]):
+            return group.at_once(arrays, self._eqns)
         given: Sequence[Any] = arrays
         memory = NOTHING
         if self._written:

@@ -3,6 +3,9 @@
 numpy lets other threads run while a call works on more than some thousand elements. Handing work
 over costs 0.1 ms, so it pays for several million cheap steps and more. Matrix products have their
 own threads (those of BLAS).
+
+Threads take their work from one source, a piece at a time: where another program has the other
+core, the thread that asked does nearly all of it, and nobody waits for a thread that never began.
 """
 from __future__ import annotations
 
@@ -22,13 +25,16 @@ CHEAP = frozenset({
     np.logical_or, np.maximum, np.minimum, np.multiply, np.negative, np.not_equal, np.positive,
     np.square, np.subtract})
 
-class _Job:
-    """A task for another thread. done: held until it is."""
 
-    __slots__ = ("done", "error", "task")
+class _Job:
+    """A task for another thread. taken: held once it begins, or is dropped. done: held until it is.
+    """
+
+    __slots__ = ("done", "error", "taken", "task")
 
     def __init__(self, task: Callable[[], None]) -> None:
         self.task: Callable[[], None] | None = task
+        self.taken = threading.Lock()
         self.done = threading.Lock()
         self.done.acquire()
         self.error: BaseException | None = None
@@ -52,13 +58,18 @@ def share_count(steps: int, moved: int = 0) -> int:
     """Among how many threads to share work that costs as much as so many cheap steps.
 
     A cheap step is an addition of two numbers in the cache. moved: bytes that are read from and
-    written to memory; two of them take about as long as such a step.
+    written to memory; eight of them count as a step, though they take longer: where another
+    program has the other core, nothing is won.
     """
-    return CORES if steps + moved // 2 >= ENOUGH else 1
+    return CORES if steps + moved // 8 >= ENOUGH else 1
 
 
 def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
-    """Do all tasks, one of them here, and raise what one of them raised."""
+    """Do all tasks, one of them here, and raise what one of them raised.
+
+    Each does what there is to do until nothing is left of it. So those that no thread has begun
+    when the one here is done are dropped.
+    """
     jobs = [_Job(task) for task in tasks[1:]]
     for job in jobs:
         _queue().put(job)
@@ -66,7 +77,10 @@ def in_parallel(tasks: Sequence[Callable[[], None]]) -> None:
         tasks[0]()
     finally:
         for job in jobs:
-            job.done.acquire()
+            if job.taken.acquire(False):
+                job.task = None             # its arrays are not to wait for a thread
+            else:
+                job.done.acquire()
     for job in jobs:
         if job.error is not None:
             raise job.error
@@ -88,13 +102,14 @@ def _work(queue: SimpleQueue[_Job]) -> None:
     with np.errstate(all="ignore"):         # is per thread
         while True:
             job = queue.get()
-            task, job.task = job.task, None
-            try:
-                task()  # type: ignore[misc]
-            except BaseException as error:  # raised where the task came from
-                job.error = error
-            task = None                     # who waits for the job is to hold its arrays alone
-            job.done.release()
+            if job.taken.acquire(False):
+                task, job.task = job.task, None
+                try:
+                    task()  # type: ignore[misc]
+                except BaseException as error:  # raised where the task came from
+                    job.error = error
+                task = None                 # who waits for the job is to hold its arrays alone
+                job.done.release()
             del job
 
 
