@@ -314,6 +314,8 @@ def _position(function: Callable[..., Any]) -> Callable[..., Any]:
         if x.nbytes <= PIECE or x.ndim == 1:
             return np.asarray(function(x, axis=axis)).astype(index_dtype)
         # numpy copies an operand that is read-only, or whose last dimension is another one.
+        if axis == x.ndim - 1 and x.flags.c_contiguous and x.dtype.isbuiltin == 1:
+            return function(_writable(x), axis=axis).astype(index_dtype)
         out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
         cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
         step = max(1, x.shape[cut] * PIECE // x.nbytes)
@@ -324,6 +326,23 @@ def _position(function: Callable[..., Any]) -> Callable[..., Any]:
                 x[whole * cut + (some,)], axis=axis)
         return out
     return evaluate
+
+
+class _Data:
+    """What an array consists of, for another one on the same memory."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: np.ndarray, interface: dict[str, Any]) -> None:
+        self.array, self.__array_interface__ = array, interface
+
+
+def _writable(x: np.ndarray) -> np.ndarray:
+    """x itself, also where it is read-only, for who does not write to it."""
+    if x.flags.writeable:
+        return x
+    interface = x.__array_interface__
+    return np.asarray(_Data(x, {**interface, "data": (interface["data"][0], False)}))
 
 
 def _position_localize(op: Callable[[], Op], extreme: str
