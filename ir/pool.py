@@ -34,7 +34,7 @@ _HAS_PAGES = hasattr(mmap, "MADV_HUGEPAGE")
 
 
 class _Memory(np.ndarray):
-    """Bytes of the pool. (numpy lets views skip a base of their own class: hence a class for it.)"""
+    """Bytes of the pool. (numpy lets views skip bases of their own class: hence a class.)"""
 
     __slots__ = ()
 

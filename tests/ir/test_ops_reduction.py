@@ -94,6 +94,19 @@ def test_maxima_propagate_nan_and_positions_find_it() -> None:
     assert evaluate("argmax", np.array([-0.0, 0.0], F32), axes=(0,), index_dtype=I32) == 0
 
 
+@pytest.mark.parametrize("dtype", [F32, F64, np.dtype(np.int8), np.dtype(ml_dtypes.bfloat16)])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_positions_are_found_however_a_large_operand_lies(
+        dtype: np.dtype, axis: int, order: tuple[int, ...]) -> None:
+    x = (np.random.default_rng(0).random((16, 40, 120)) * 100).astype(dtype).transpose(order)
+    expected = x.copy().argmax(axis)
+    x.setflags(write=False)
+    found = evaluate("argmax", x, axes=(axis,), index_dtype=I32)
+    assert found.dtype == I32 and not x.flags.writeable
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("name,params,spec,expected", [
     ("reduce_sum", SUM, X, "f32[8]"), ("reduce_sum", SUM, P(None, "x"), "f32[8@x]"),
     ("reduce_max", {"axes": (1,)}, P("x", "y"), "f32[8@x]"),

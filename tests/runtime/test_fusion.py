@@ -308,3 +308,39 @@ def test_both_executors_agree_on_groups(tiny):
         other = st.jit(lambda x: f(x))(x)
     for a, b in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+# -- a lone step -----------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("f", [
+    lambda x: x + 1, lambda x: x * x, lambda x: -x, lambda x: 2 - x, lambda x: x > 0.5,
+    lambda x: x[::2] * 2, lambda x: x.T + 1, lambda x: x + x.T, lambda x: x[:1] * x,
+    lambda x: x[:, :1] + 1])
+def test_a_lone_step_gives_what_numpy_gives_however_operands_lie(f):
+    x = data(1024, 1024)
+    run = st.jit(f)
+    for operand in (x, x.T, np.asfortranarray(x)):
+        for _ in range(4):
+            np.testing.assert_array_equal(run(operand), f(operand))
+
+
+def test_a_lone_step_of_a_dying_operand_is_written_over_it():
+    x = data(512, 1024)
+    run = st.jit(lambda x: jnp.maximum(x @ x.T, 0.5))
+    for _ in range(4):
+        np.testing.assert_array_equal(run(x), np.maximum(x @ x.T, np.float32(0.5)))
+
+
+def test_an_error_in_a_lone_step_names_its_equation(monkeypatch):
+    def broken(*args):
+        def act(at, rows):
+            raise FloatingPointError("broken")
+        return act
+    monkeypatch.setattr(block_steps, "_ufunc", broken)
+    st.clear_caches()
+    try:
+        with pytest.raises(FloatingPointError, match="broken") as info:
+            st.jit(lambda x: x + 1)(data(512, 1024))
+    finally:
+        st.clear_caches()
+    assert any("while running `add`" in note for note in info.value.__notes__)
