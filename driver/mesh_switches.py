@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostic import fail
+from ..ir.manual_state import NOT_MANUAL, ManualState
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.refinement import Refinement, common_refinement
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from ..ir.types import NOT_MANUAL, ArrayType, ManualState
+from ..ir.types import ArrayType
 
 _NAMED = ("axes", "axis_name", "axis_names", "manual_axes")     # params that are names of axes
 

@@ -9,23 +9,23 @@ live on. Text and classes of errors are JAX's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from .conflicts import add_factors
 from .context import STATE
 from .diagnostic import fail
 from .errors import ShardingTypeError
+from .explicit import POLICIES, WHOLE_OF_WHOLE, padded
+from .manual_state import NOT_MANUAL, ManualState
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, inference_key
 from .phases import rule_evaluated
 from .sharding import NamedSharding, named_sharding_abstract
 from .spec import spec_from_entries
-from .types import NOT_MANUAL, ArrayType, Entries, ManualState, Shape, array_type, unsharded
+from .types import ArrayType, Shape, array_type, short_list, unsharded
+from .unreduced import explicit_pending_axes, is_pending, pending_axes, refuse_pending
 from .use import use_of
-
-_EMPTY: frozenset[str] = frozenset()
-_ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
 
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
@@ -152,7 +152,7 @@ def _whole_mesh(op: Op, types: Sequence[ArrayType], params: dict[str, Any], cont
             mesh = of_type
     if mesh is empty_abstract_mesh or not mesh.explicit_axes:
         return mesh
-    if op.explicit not in _WHOLE_OF_WHOLE:
+    if op.explicit not in WHOLE_OF_WHOLE:
         return None
     for t in types:
         spec = t.sharding.spec
@@ -202,14 +202,14 @@ def result_shardings(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shap
     if callable(op.explicit):
         entries = op.explicit(op, types, shapes, params)
     elif wanted is not None:
-        entries = [_pad(wanted.spec.entries, len(shapes[0]))]
+        entries = [padded(wanted.spec.entries, len(shapes[0]))]
     else:
         entries = POLICIES[op.explicit](op, types, shapes, params)
     for shape, dims in zip(shapes, entries, strict=True):
         # a policy may decide unreduced axes as well
         if type(dims) is not NamedSharding and sum(map(len, dims)) > 1:
             _check_no_duplicates(op, types, shape, dims, mesh)
-    unreduced, reduced = _pending_axes(op, types, params)
+    unreduced, reduced = explicit_pending_axes(op, types, params)
     if wanted is not None and not callable(op.explicit):
         unreduced, reduced = wanted.spec.unreduced, wanted.spec.reduced
     return [dims if isinstance(dims, NamedSharding) else
@@ -249,14 +249,6 @@ def _around(outer: AbstractMesh, inner: AbstractMesh) -> bool:
         outer.shape_tuple == inner.shape_tuple)
 
 
-def _pad(entries: Entries, ndim: int) -> Entries:
-    return entries + ((),) * (ndim - len(entries))
-
-
-def short_list(types: Sequence[ArrayType]) -> str:
-    return ", ".join(t.str_short(True) for t in types)
-
-
 def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
     seen: dict[str, int] = {}
     for d, axes in enumerate(dims):
@@ -276,181 +268,6 @@ def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
                           f"`reshard(x, P({', '.join(['None'] * len(shape))}))`")
             seen[a] = d
 
-
-# -- explicit policies ----------------------------------------------------------------------------
-
-def join_policy(op: Op, types, shapes, params) -> list[Entries]:
-    """Operands that carry a factor agree on its axes, or are whole along it."""
-    if op.rule == "... -> ...":
-        return [_join_elementwise(op, types, shapes[0])] * len(shapes)
-    rule = op.factor_rule(tuple([t.shape for t in types]), tuple(shapes), params)
-    axes_of: dict[int, tuple[str, ...]] = {}
-    for t, dims in zip(types, rule.operands, strict=True):
-        for factors, axes in zip(dims, t.entries, strict=True):
-            if axes and factors:
-                f = factors[0]
-                if axes_of.setdefault(f, axes) != axes:
-                    _conflict(op, types)
-    return [tuple([axes_of.get(d[0], ()) if d else () for d in dims]) for dims in rule.results]
-
-
-def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
-    ranked = [t for t in types if t.shape]
-    if not ranked:
-        return ()
-    first, size = ranked[0].entries, ranked[0].shape
-    if all([t.entries == first and t.shape == size for t in ranked]):
-        return first
-    out = []
-    for d in range(len(shape)):
-        entries = [(t.entries[d], t.shape[d]) for t in ranked]
-        kept = {e for e, n in entries if e or n != 1} or {()}
-        if len(kept) > 1:
-            kept = {e for e in kept if e}
-            if len(kept) > 1:
-                _conflict(op, ranked)
-        out.append(next(iter(kept)))
-    return tuple(out)
-
-
-def _conflict(op: Op, types: Sequence[ArrayType]) -> None:
-    specs = ", ".join(str(tuple(spec_entry(e) for e in t.entries)) for t in types)
-    a = types[0]
-    target = "P(" + ", ".join(repr(spec_entry(e)) for e in a.entries) + ")"
-    fail(ShardingTypeError,
-         f"{op.name} got incompatible shardings for broadcasting: {specs}.",
-         code="sharding-conflict", label=f"operands are {short_list(types)}",
-         notes=("operands of an elementwise op must be split over the same axes in each dimension, "
-                "or be whole there",),
-         help=f"bring the other operand to the spec of the first: `reshard(..., {target})`")
-
-
-def spec_entry(axes: tuple[str, ...]) -> Any:
-    """A dimension's axes as a user writes them: None, 'X', or ('X', 'Y')."""
-    return None if not axes else axes[0] if len(axes) == 1 else axes
-
-
-def equal_policy(op: Op, types, shapes, params) -> list[Entries]:
-    """All operands that live on a mesh have the same spec; so have the results."""
-    on_mesh = [t for t in types if t.sharding.mesh is not empty_abstract_mesh] or list(types)
-    if len({t.sharding for t in on_mesh}) > 1:
-        listed = ", ".join(str(t.sharding) for t in on_mesh)
-        fail(ShardingTypeError,
-             f"All operands should have the same sharding. Got shardings {listed}",
-             code="sharding-conflict", label=f"operands are {short_list(types)}",
-             help="bring all operands to one spec with `reshard`")
-    return [_pad(on_mesh[0].entries, len(s)) for s in shapes]
-
-
-def follow_policy(op: Op, types, shapes, params) -> list[Entries]:
-    """Operand 0's axes, carried to the results by the factor rule."""
-    rule = op.factor_rule(tuple(t.shape for t in types), tuple(shapes), params)
-    axes_of = {d[0]: e for d, e in zip(rule.operands[0], types[0].entries, strict=True) if d and e}
-    return [tuple(axes_of.get(d[0], ()) if d else () for d in dims) for dims in rule.results]
-
-
-def unsharded_policy(op: Op, types, shapes, params) -> list[Entries]:
-    """Results are whole, whatever the operands are."""
-    return [((),) * len(s) for s in shapes]
-
-
-_WHOLE_OF_WHOLE = ("join", "follow", "unsharded")
-"""Policies that split no result where no operand is split, and have nothing to refuse then."""
-
-POLICIES = {"join": join_policy, "equal": equal_policy, "follow": follow_policy,
-            "unsharded": unsharded_policy}
-
-
-# -- unreduced and reduced ------------------------------------------------------------------------
-
-def is_pending(t: ArrayType) -> bool:
-    """Is the value a sum that waits over Explicit axes (U), or the dual of one (R)?"""
-    spec = t.sharding.spec
-    return bool(spec.unreduced or spec.reduced)
-
-
-def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False) -> NoReturn:
-    """The error of operations that JAX types by looking into a spec, which a set forbids.
-
-    iterated: JAX's text tells apart the two ways to look, by position and in order.
-    """
-    how, instead = (("*pspec", "*spec.partitions") if iterated else
-                    ("pspec[...]", "spec.partitions[...]"))
-    fail(ValueError, f"Using {how} is dangerous when PartitionSpec has non-empty "
-         f"unreduced/reduced set. Please use {instead}", code="pending-operand",
-         label=f"operands are {short_list(types)}",
-         notes=(f"`{what}` has no rule for a value that is unreduced or reduced",),
-         help="bring the operand to a plain spec first: `reshard(x, P(...))`")
-
-
-def _pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
-    for t in types:
-        if t.sharding.spec.unreduced or t.sharding.spec.reduced:
-            break
-    else:
-        return _EMPTY, _EMPTY
-    waiting = [t for t in types if t.sharding.spec.unreduced or t.sharding.spec.reduced]
-    anywhere = getattr(op.pending, "on_any_mesh", "")     # a function may say where it applies
-    if (op.pending != "carry" and anywhere != "all" and not waiting[0].mesh.are_all_axes_explicit
-            and not (anywhere == "reduced" and not any(t.unreduced for t in waiting))):
-        fail(AssertionError, "unreduced and reduced values need a mesh whose axes are all "
-             f"Explicit. `{op.name}` is on the mesh {waiting[0].mesh}", code="pending-mixed-mesh",
-             label=f"operands are {short_list(types)}",
-             help="bring the operand to a plain spec first: `reshard(x, P(...))`")
-    unreduced = [t.sharding.spec.unreduced for t in types]
-    reduced = [t.sharding.spec.reduced for t in types]
-    return pending_axes(op, types, params, unreduced, reduced)
-
-
-def pending_axes(op: Op, types, params, unreduced, reduced
-                 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Unreduced and reduced axes of the results, by the op's `pending` rule."""
-    if callable(op.pending):
-        return op.pending(op, types, params, unreduced, reduced)
-    if op.pending in ("keep", "carry") and len(types) == 1:
-        return unreduced[0], reduced[0]
-    if any(unreduced):
-        kind = "unreduced"
-        fail(NotImplementedError, f"{kind} rule for {op.name} is not implemented. {_ISSUES}",
-             code="unreduced-operand", label=f"operands are {short_list(types)}",
-             notes=(f"`{op.name}` is not linear in an operand that is a pending sum",),
-             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
-    return _EMPTY, join_reduced(op, types, reduced)
-
-
-def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Reduced axes of an n-ary op: over these, no operand may be whole or split.
-
-    A pending sum over the same axes is the business of the op's own rule.
-    """
-    sets = sorted({r for r in reduced if r}, key=sorted)
-    if not sets:
-        return _EMPTY
-    if len(sets) > 1:
-        listed = ", ".join("{" + ", ".join(map(repr, sorted(r))) + "}" for r in sets)
-        fail(ShardingTypeError, "All inputs should be reduced across the same mesh axes. Got "
-             f"specs: {listed}", code="reduced-operand", label=f"operands are {short_list(types)}",
-             help="bring the operands to one spec: `reshard(x, P(..., reduced={...}))`")
-    (some,) = sets
-    for t in types:
-        split = frozenset(a for e in t.entries for a in e) | t.varying
-        if some - split - t.unreduced - t.reduced:
-            fail(ShardingTypeError,
-                 "Inputs cannot be replicated on the same axes that another input is reduced on. "
-                 f"Got input type: {t} and reduced spec: {some}",
-                 code="reduced-operand", label=f"operands are {short_list(types)}",
-                 help="`reshard` the other operand to `P(..., reduced={...})` too: no data moves")
-        if split & some:
-            fail(ShardingTypeError,
-                 "Inputs cannot be sharded/varying on the same axes that another input is "
-                 "reduced on. Reshard the input which is reduced to be sharded on the mesh "
-                 "axes it is reduced on via `jax.sharding.reshard(inp, jax.P(...))`. "
-                 f"Got input type: {t} and reduced spec: {some}",
-                 code="reduced-operand", label=f"operands are {short_list(types)}")
-    return some
-
-
-# -- manual axes ----------------------------------------------------------------------------------
 
 def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
     if op.manual is not None:

@@ -10,15 +10,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from .factor_axes import Fragments, canonical_axes, factor_axes
-from .infer import infer, pending_axes
+from .infer import infer
 from .lazy import lazy_import
+from .manual_state import ManualState
 from .memory import DEVICE
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .program import Level
 from .rule import ELEMENTWISE, PASS
 from .spec import parse_axis
-from .types import ArrayType, ManualState
+from .types import ArrayType
+from .unreduced import pending_axes
 from .use import Use
 
 _text = lazy_import(".print", __package__)

@@ -12,11 +12,12 @@ from .base_sharding import Sharding
 from .context import STATE, x64_enabled
 from .dtypes import ExtendedDType, canonicalize_dtype
 from .formats import AutoLayout, Format
+from .manual_state import NOT_MANUAL, ManualAxisType
 from .mesh import AbstractMesh, Mesh
 from .sharding import NamedSharding
 from .spec import PartitionSpec
 from .typeof import typeof
-from .types import NOT_MANUAL, ArrayType, ManualAxisType, array_type
+from .types import ArrayType, array_type
 
 _set = object.__setattr__
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from .device import Device
 from .dtypes import ExtendedDType, short_name
+from .manual_state import ManualState
 from .memory import DEVICE
 from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from .op import Op
@@ -33,7 +34,7 @@ from .program import Level, Program
 from .scalars import hex_text, scalar_text
 from .sharding import NamedSharding, SingleDeviceSharding
 from .spec import UNCONSTRAINED, PartitionSpec
-from .types import ArrayType, ManualState
+from .types import ArrayType
 
 _AXIS = re.compile(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -14,6 +14,7 @@ import numpy as np
 
 from .device import AbstractDevice, Device
 from .dtypes import parse_short
+from .manual_state import NOT_MANUAL, ManualState
 from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from .op import OPS
 from .param_types import PARAM_TYPES
@@ -23,7 +24,7 @@ from .sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstra
 from .spec import UNCONSTRAINED, PartitionSpec, parse_axis, spec_from_entries
 from .syntax import Mistake, close_match
 from .text import unquote
-from .types import NOT_MANUAL, ArrayType, ManualState, array_type
+from .types import ArrayType, array_type
 
 ABSENT = object()          # a param that `op.infer` names but the equation does not have
 HOLE = object()            # a program, which follows as a block

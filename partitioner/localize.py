@@ -18,6 +18,7 @@ from ..ir.factor_axes import axes_without
 from ..ir.infer import infer
 from ..ir.levels import together
 from ..ir.location import UNKNOWN, Location
+from ..ir.manual_state import ManualState
 from ..ir.memory import DEVICE
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import Op
@@ -27,7 +28,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import ELEMENTWISE, PASS, FactorRule
-from ..ir.types import ArrayType, Entries, ManualState, Shape, array_type, unsharded
+from ..ir.types import ArrayType, Entries, Shape, array_type, unsharded
 from ..ir.use import MOST, Use, use_of
 from .callbacks import localize_callback
 from .factors import Axes, RuleInfo, project, rule_info

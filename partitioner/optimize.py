@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..ir.manual_state import ManualState
 from ..ir.ops.collective import (
     all_gather_invariant_p,
     all_slice_p,
@@ -27,7 +28,6 @@ from ..ir.ops.collective import (
 from ..ir.ops.rows_exchange import exchange_rows_p
 from ..ir.phases import in_phase
 from ..ir.program import Atom, Equation, Program, Var
-from ..ir.types import ManualState
 from .combine import combine
 from .delay import joined_reasons
 from .hoist import hoist

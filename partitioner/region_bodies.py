@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.factor_axes import axes_without
+from ..ir.manual_state import ManualState
 from ..ir.op import Op
 from ..ir.ops.collective import (
     all_gather_invariant_p,
@@ -20,7 +21,7 @@ from ..ir.ops.collective import (
 )
 from ..ir.ops.sharding import assume_invarying_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.types import ArrayType, ManualState
+from ..ir.types import ArrayType
 from .moves import varying
 from .regions import Region, region_of, with_programs
 

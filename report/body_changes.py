@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..ir.location import UNKNOWN, Location
+from ..ir.manual_state import ManualState
 from ..ir.op import OPS
 from ..ir.program import Equation, Literal, Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
-from ..ir.types import ManualState, array_type
+from ..ir.types import array_type
 from .places import Place, substituted
 
 _GATHERS = ("all_gather", "all_gather_invariant")

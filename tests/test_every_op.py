@@ -25,13 +25,14 @@ from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.infer import infer
 from shardtrace.ir.keys import storage_dtype
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.rule import PASS, Factor, FactorRule
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import P
-from shardtrace.ir.types import ArrayType, ManualState, array_type
+from shardtrace.ir.types import ArrayType, array_type
 
 ELEMENTWISE = "... -> ..."
 Arrays = Sequence[np.ndarray]

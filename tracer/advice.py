@@ -20,8 +20,8 @@ from ..ir.array import Array
 from ..ir.context import STATE
 from ..ir.diagnostic import Diagnostic, Fix
 from ..ir.errors import ShardingTypeError
+from ..ir.explicit import spec_entry
 from ..ir.immutable import immutable, replace
-from ..ir.infer import spec_entry
 from ..ir.location import PACKAGE
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType, Entries

@@ -18,11 +18,12 @@ import numpy as np
 
 from ..ir.builder import ProgramBuilder
 from ..ir.context import STATE
+from ..ir.manual_state import NOT_MANUAL
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.spec import PartitionSpec
-from ..ir.types import NOT_MANUAL, ArrayType
+from ..ir.types import ArrayType
 from .staging import Builder
 from .tracer import Tracer, typeof
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.diagnostic import fail
-from ..ir.infer import spec_entry
+from ..ir.explicit import spec_entry
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.named_tuple import NamedTuple
 from ..ir.op import OPS

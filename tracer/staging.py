@@ -24,11 +24,12 @@ from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import UnexpectedTracerError
 from ..ir.infer import infer, infer_anew
 from ..ir.location import Location, capture
+from ..ir.manual_state import NOT_MANUAL
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.typeof import NUMPY_SCALARS
-from ..ir.types import NOT_MANUAL, ArrayType
+from ..ir.types import ArrayType
 from . import leaks
 from .tracer import Tracer, type_of_constant, typeof
 

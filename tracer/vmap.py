@@ -16,7 +16,7 @@ from typing import Any
 
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
-from ..ir.infer import is_pending, refuse_pending
+from ..ir.unreduced import is_pending, refuse_pending
 from . import (
     batching_callbacks,
     batching_collectives,

@@ -2,6 +2,7 @@
 from shardtrace.ir.device import AbstractDevice
 from shardtrace.ir.gspmd import GSPMDSharding
 from shardtrace.ir.hlo_sharding import HloSharding, OpSharding
+from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
 from shardtrace.ir.sharding import (
     NamedSharding,
@@ -10,7 +11,6 @@ from shardtrace.ir.sharding import (
     make_single_device_sharding,
 )
 from shardtrace.ir.spec import PartitionSpec
-from shardtrace.ir.types import ManualAxisType
 from shardtrace.tracer.mesh_context import (
     get_abstract_mesh,
     get_mesh,

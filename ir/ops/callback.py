@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..manual_state import NOT_MANUAL, ManualState
 from ..op import Op, defop
 from ..pytree import unflatten
 from ..rule import PASS, REPLICATE, Factor, FactorRule
-from ..types import NOT_MANUAL, ArrayType, ManualState
+from ..types import ArrayType
 
 Params = dict[str, Any]
 

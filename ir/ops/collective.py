@@ -17,10 +17,11 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..factor_axes import axes_without, axis_set, canonical_axes, covered
+from ..manual_state import NOT_MANUAL, ManualState
 from ..op import Collective, Op, defop
-from ..rule import FactorRule, make_rule
 from ..spec import parse_axis
-from ..types import NOT_MANUAL, ArrayType, ManualState
+from ..types import ArrayType
+from . import collective_shapes as shapes
 from . import exchange
 from .derivatives import move_first
 
@@ -76,131 +77,6 @@ def _axis_name(params: Params) -> Axes:
     return name if isinstance(name, tuple) else (name,)
 
 
-# -- shapes ---------------------------------------------------------------------------------------
-
-def _same(t: ArrayType, **_: Any) -> tuple:
-    return t.shape, t.dtype
-
-
-def _gathered(t: ArrayType, *, all_gather_dimension: int, axis_size: int, tiled: bool, **_: Any
-              ) -> tuple:
-    d, shape = all_gather_dimension, t.shape
-    if tiled:
-        if not 0 <= d < len(shape):
-            raise ValueError(f"axis {d} is out of bounds for array of dimension {len(shape)}")
-        return (*shape[:d], shape[d] * axis_size, *shape[d + 1:]), t.dtype
-    return (*shape[:d], axis_size, *shape[d:]), t.dtype
-
-
-def _scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any
-               ) -> tuple:
-    d, shape = scatter_dimension, t.shape
-    if not 0 <= d < len(shape):
-        raise ValueError(f"axis {d} is out of bounds for array of dimension {len(shape)}")
-    if tiled:
-        if shape[d] % axis_size:
-            fail(ValueError, f"tiled reduce_scatter operand scatter dimension size {shape[d]} must "
-                 f"be divisible by shard_count {axis_size}", code="indivisible",
-                 label=f"the operand is {t.str_short(True)}")
-        return (*shape[:d], shape[d] // axis_size, *shape[d + 1:]), t.dtype
-    if shape[d] != axis_size:
-        fail(ValueError, f"reduce_scatter operand scatter dimension size {shape[d]} must match "
-             f"shard count {axis_size}", code="indivisible",
-             label=f"the operand is {t.str_short(True)}",
-             help="use `tiled=True` to keep the dimension and divide its size")
-    return shape[:d] + shape[d + 1:], t.dtype
-
-
-def _exchanged(t: ArrayType, *, split_axis: int, concat_axis: int, axis_size: int, tiled: bool,
-               **_: Any) -> tuple:
-    shape = list(t.shape)
-    if tiled:
-        if shape[split_axis] % axis_size:
-            fail(ValueError, f"The size of all_to_all split_axis ({shape[split_axis]}) has to be "
-                 f"divisible by the size of the named axis ({axis_size})", code="indivisible",
-                 label=f"the operand is {t.str_short(True)}")
-        shape[split_axis] //= axis_size
-        shape[concat_axis] *= axis_size
-        return tuple(shape), t.dtype
-    if shape[split_axis] != axis_size:
-        fail(ValueError, "all_to_all requires the size of the mapped axis axis_name to equal "
-             f"x.shape[split_axis], but they are {axis_size} and {shape[split_axis]} respectively.",
-             code="indivisible", label=f"the operand is {t.str_short(True)}",
-             help="use `tiled=True` to keep the dimension and divide its size")
-    del shape[split_axis]
-    shape.insert(concat_axis, axis_size)
-    return tuple(shape), t.dtype
-
-
-def _sliced(t: ArrayType, *, axes: Axes, dimension: int, axis_size: int) -> tuple:
-    n = t.shape[dimension]
-    if n % axis_size:
-        fail(ValueError, f"all_slice cannot cut dimension {dimension} of size {n} into {axis_size} "
-             "blocks", code="indivisible")
-    return (*t.shape[:dimension], n // axis_size, *t.shape[dimension + 1:]), t.dtype
-
-
-# -- factor rules, for the axes of the mesh that are not Manual -----------------------------------
-
-def _names(n: int) -> list[str]:
-    return [f"d{i}" for i in range(n)]
-
-
-def _rule_text(left: list[str], right: list[str], private: Sequence[str]) -> str:
-    kinds = " ".join(f"{p}!:replicate" for p in private)
-    return f"{' '.join(left)} -> {' '.join(right)}" + (f" | {kinds}" if kinds else "")
-
-
-def _gather_rule(ops: tuple, results: tuple, *, all_gather_dimension: int, tiled: bool, **_: Any
-                 ) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), ["g"]
-    if tiled:
-        right[all_gather_dimension] = "g"
-        private.append(left[all_gather_dimension])
-    else:
-        right.insert(all_gather_dimension, "g")
-    return make_rule(_rule_text(left, right, private), ops, results)
-
-
-def _scatter_rule(ops: tuple, results: tuple, *, scatter_dimension: int, tiled: bool, **_: Any
-                  ) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), [left[scatter_dimension]]
-    if tiled:
-        right[scatter_dimension] = "s"
-        private.append("s")
-    else:
-        del right[scatter_dimension]
-    return make_rule(_rule_text(left, right, private), ops, results)
-
-
-def _exchange_rule(ops: tuple, results: tuple, *, split_axis: int, concat_axis: int, tiled: bool,
-                   **_: Any) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), [left[split_axis]]
-    if tiled:
-        right[split_axis] = "s"
-        private.append("s")
-        if concat_axis != split_axis:
-            private.append(left[concat_axis])
-        right[concat_axis] = "c"
-        private.append("c")
-        private = [p for p in private if p in left or p in right]
-    else:
-        del right[split_axis]
-        right.insert(concat_axis, "c")
-        private.append("c")
-    return make_rule(_rule_text(left, right, private), ops, results)
-
-
-def _slice_rule(ops: tuple, results: tuple, *, dimension: int, **_: Any) -> FactorRule:
-    left = _names(len(ops[0]))
-    right = list(left)
-    right[dimension] = "s"
-    return make_rule(_rule_text(left, right, [left[dimension], "s"]), ops, results)
-
-
 # -- batching -------------------------------------------------------------------------------------
 
 def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
@@ -219,7 +95,7 @@ def _reduction(name: str, doc: str, evaluate: Callable[..., np.ndarray], *, grou
                manual: Any = None, jvp: Any = None, transpose: Any = None,
                linear: Sequence[Sequence[int]] = (), pending: str = "none") -> Op:
     return defop(
-        name, doc=doc, infer=_same, rule="... -> ...", evaluate=None, pending=pending,
+        name, doc=doc, infer=shapes.same, rule="... -> ...", evaluate=None, pending=pending,
         manual=manual or _drop_state(_named), jvp=jvp, transpose=transpose, linear=linear,
         collective=Collective(_named, exchange.grouped(evaluate) if groups else evaluate,
                               exchange.wire_reduce, invariant=True))
@@ -261,7 +137,7 @@ unreduced_psum_p = _reduction(
 
 def _cast(name: str, doc: str, manual: Any, transpose: Any) -> Op:
     """A change of state without a change of data."""
-    return defop(name, doc=doc, infer=_same, rule="... -> ...", pending="keep",
+    return defop(name, doc=doc, infer=shapes.same, rule="... -> ...", pending="keep",
                  evaluate=lambda lead, x, **_: x, manual=manual, jvp="linear", linear=((0,),),
                  transpose=transpose, arithmetic=False)
 
@@ -310,7 +186,8 @@ def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: A
 
 all_gather_p = defop(
     "all_gather", doc="Every member gets the blocks of all, concatenated or stacked.",
-    infer=_gathered, rule=_gather_rule, explicit="follow", evaluate=None, arithmetic=False,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    arithmetic=False,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_gather_transpose,
     batch=_batch_shift(lambda: all_gather_p, "all_gather_dimension"),
     collective=Collective(_axis_name, exchange.grouped(exchange.gather), exchange.wire_gather))
@@ -329,7 +206,8 @@ def _squeeze(x: Any, dim: int) -> Any:
 
 all_gather_invariant_p = defop(
     "all_gather_invariant", doc="As all_gather; the result counts as the same on all members.",
-    infer=_gathered, rule=_gather_rule, explicit="follow", evaluate=None, arithmetic=False,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    arithmetic=False,
     manual=_drop_state(_axis_name), jvp="linear", linear=((0,),),
     transpose=_gather_invariant_transpose,
     batch=_batch_shift(lambda: all_gather_invariant_p, "all_gather_dimension"),
@@ -346,7 +224,8 @@ def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
 all_gather_reduced_p = defop(
     "all_gather_reduced", doc="As all_gather; the result is reduced over the axes, so that its "
     "cotangent is a pending sum.",
-    infer=_gathered, rule=_gather_rule, explicit="follow", evaluate=None, arithmetic=False,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    arithmetic=False,
     manual=_gather_reduced_state, jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, all_gather_dimension, **params: (
         unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),),
@@ -355,7 +234,7 @@ all_gather_reduced_p = defop(
 
 reduce_scatter_p = defop(
     "reduce_scatter", doc="Sum over the group, each member keeping one block of a dimension.",
-    infer=_scattered, rule=_scatter_rule, explicit="follow", evaluate=None,
+    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_scatter_transpose,
     batch=_batch_shift(lambda: reduce_scatter_p, "scatter_dimension"),
     collective=Collective(_axis_name, exchange.grouped(exchange.scatter), exchange.wire_exchange))
@@ -373,7 +252,8 @@ def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
 
 unreduced_reduce_scatter_p = defop(
     "unreduced_reduce_scatter", doc="Finish a pending sum, each member keeping one block.",
-    infer=_scattered, rule=_scatter_rule, explicit="follow", evaluate=None, pending="keep",
+    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
+    pending="keep",
     manual=_unreduced_scatter_state, jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, scatter_dimension, **params: (
         all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),),
@@ -383,7 +263,8 @@ unreduced_reduce_scatter_p = defop(
 
 all_to_all_p = defop(
     "all_to_all", doc="Member j gets block j of the split dimension of every member.",
-    infer=_exchanged, rule=_exchange_rule, explicit="follow", evaluate=None, arithmetic=False,
+    infer=shapes.exchanged, rule=shapes.exchange_rule, explicit="follow", evaluate=None,
+    arithmetic=False,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
@@ -453,7 +334,7 @@ def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[Man
 all_slice_p = defop(
     "all_slice", doc="Each member takes its own block of a dimension: no communication. After "
     "Shardy's all_slice.",
-    infer=_sliced, rule=_slice_rule, explicit="follow", evaluate=None, arithmetic=False,
+    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", evaluate=None, arithmetic=False,
     manual=_slice_state, jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, axes, dimension, axis_size: (
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,

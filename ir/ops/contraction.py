@@ -17,13 +17,12 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..location import warn
 from ..op import LinearOperand, Op, Sample, defop
 from ..rule import SUMMED, Pattern
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import convert, move_first, type_of
 from .gemm import contract, prepared
 from .lead import lead_sizes, without_common

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from ..manual_state import ManualState
 from ..op import Op, defop
 from ..program import Program
 from ..rule import FactorRule
 from ..sharding import named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, ManualState, same_type
+from ..types import ArrayType, same_type
 
 Types = Sequence[ArrayType]
 

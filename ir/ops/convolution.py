@@ -17,13 +17,13 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import is_pending, refuse_pending, short_list
 from ..named_tuple import NamedTuple
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
 from ..rule import REDUCE, FactorRule, make_rule
 from ..sharding import NamedSharding
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
+from ..unreduced import is_pending, refuse_pending
 from .contraction import compute_dtype, dot_pending
 from .conv_products import by_products
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand

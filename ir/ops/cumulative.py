@@ -17,9 +17,8 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype, long_name
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..op import LocalizeContext, Op, Sample, defop
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import add, const, convert, eq, exp, max_, mul, shift, sub, type_of, whole_along
 from .elementwise import values
 from .emitting import Emitting

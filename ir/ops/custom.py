@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from ..manual_state import ManualState
 from ..op import Sample, defop
 from ..rule import FactorRule
-from ..types import ArrayType, ManualState
+from ..types import ArrayType
 from .elementwise import values
 
 

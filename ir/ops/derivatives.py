@@ -16,10 +16,11 @@ import numpy as np
 from ..context import x64_enabled
 from ..diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
+from ..manual_state import ManualState
 from ..op import OPS, Op
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, ManualState, array_type
+from ..types import ArrayType, array_type
 
 
 def _op(name: str) -> Callable[..., Any]:

@@ -16,10 +16,9 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..rule import INDEXED
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .emitting import INT32, Emitting, literal
 from .gather import gather_p

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
-from ..infer import POLICIES, short_list
+from ..explicit import POLICIES
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..row_exchange import joined, plain
-from ..types import ArrayType, Entries, Shape, array_type
+from ..types import ArrayType, Entries, Shape, array_type, short_list
 from .derivatives import batch_first, cotangent_type, move_first, type_of
 from .elementwise import check_same_dtypes
 from .emitting import Emitting

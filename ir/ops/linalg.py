@@ -13,9 +13,8 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..op import Op, Sample, defop
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import batch_first
 from .elementwise import INEXACT, check_accepted, check_same_dtypes
 from .linalg_derivatives import (

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ..manual_state import NOT_MANUAL, ManualState
 from ..mesh import AbstractMesh, AxisType
 from ..op import Op, defop
 from ..rule import FactorRule
 from ..sharding import named_sharding_abstract
 from ..spec import PartitionSpec, spec_from_entries
-from ..types import NOT_MANUAL, ArrayType, ManualState, Shape, array_type
+from ..types import ArrayType, Shape, array_type
 
 
 @functools.lru_cache(maxsize=256)

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
-from ..infer import join_reduced, short_list
-from ..types import ArrayType
+from ..types import ArrayType, short_list
+from ..unreduced import join_reduced
 
 Axes = frozenset[str]
 _NO_AXES: Axes = frozenset()

@@ -17,11 +17,10 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..dtypes import issubdtype
-from ..infer import short_list
 from ..named_tuple import NamedTuple
 from ..op import LinearOperand, Op, Sample, defop
 from ..param_types import register_param_type
-from ..types import ArrayType, Shape
+from ..types import ArrayType, Shape, short_list
 from .contraction import check_dot, compute_dtype, dot_dtype, dot_labels, dot_pending, free_dims
 from .derivatives import batch_first, convert, type_of
 from .gemm import contract

@@ -15,12 +15,12 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype, long_name
 from ..errors import ShardingTypeError
-from ..infer import is_pending, refuse_pending, short_list
 from ..op import LocalizeContext, Op, Sample, defop
 from ..rule import REDUCE, Pattern
 from ..sharding import named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
+from ..unreduced import is_pending, refuse_pending
 from .cumulative import product_of_others
 from .derivatives import (
     broadcast,

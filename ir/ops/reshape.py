@@ -18,11 +18,11 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
-from ..infer import is_pending, refuse_pending
 from ..op import Op, Sample, defop
 from ..rule import REPLICATE, FactorRule, Kind, Pattern, Split
 from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
+from ..unreduced import is_pending, refuse_pending
 from .derivatives import move_first
 from .rules import (
     batch_axes,

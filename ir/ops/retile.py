@@ -17,10 +17,11 @@ import numpy as np
 from ..axes import axes_overlap
 from ..diagnostic import fail
 from ..factor_axes import axes_without, axis_set
+from ..manual_state import ManualState
 from ..op import Collective, Op, defop
 from ..retiling import Tiling, kept, nested, received, retiled_shape
 from ..rule import FactorRule, make_rule
-from ..types import ArrayType, ManualState
+from ..types import ArrayType
 from . import exchange
 
 Params = dict[str, Any]

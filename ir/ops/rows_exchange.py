@@ -17,11 +17,12 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..factor_axes import axis_set
+from ..manual_state import ManualState
 from ..op import Collective, Op, defop
 from ..pool import empty
 from ..row_exchange import lacking, sources
 from ..rule import FactorRule, make_rule
-from ..types import ArrayType, ManualState
+from ..types import ArrayType
 from . import exchange
 
 Params = dict[str, Any]

@@ -16,11 +16,10 @@ import numpy as np
 
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..lazy import lazy_import
 from ..op import OPS, LocalizeContext, Op, Sample, defop
 from ..rule import REDUCE
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import batch_first
 from .elementwise import check_same_dtypes
 from .emitting import INT32, Emitting, literal

@@ -14,13 +14,12 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..location import warn
 from ..mesh import empty_abstract_mesh
 from ..op import LinearOperand, Sample, defop
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
-from ..types import ArrayType, Shape
+from ..types import ArrayType, Shape, short_list
 from . import pending
 from .derivatives import (
     and_,

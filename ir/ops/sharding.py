@@ -13,13 +13,14 @@ from typing import Any
 
 from ..context import STATE
 from ..diagnostic import fail
-from ..infer import is_pending, refuse_pending
 from ..location import capture
+from ..manual_state import ManualState
 from ..mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..op import Collective, Op, Sample, defop
 from ..sharding import NamedSharding, named_sharding_abstract
 from ..spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
-from ..types import ArrayType, ManualState
+from ..types import ArrayType
+from ..unreduced import is_pending, refuse_pending
 
 # -- what users pass ------------------------------------------------------------------------------
 

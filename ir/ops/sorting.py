@@ -18,10 +18,9 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
-from ..infer import short_list
 from ..mesh import empty_abstract_mesh
 from ..op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
-from ..types import ArrayType, Entries, Shape
+from ..types import ArrayType, Entries, Shape, short_list
 from .column_sort import column_sort
 from .comparison import total_order_key
 from .derivatives import batch_first, iota_like, type_of

@@ -13,10 +13,11 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.distributed import run_processes
 from shardtrace.ir.context import STATE, config
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.sharding import named_sharding_abstract
 from shardtrace.ir.spec import spec_from_entries
-from shardtrace.ir.types import ManualState, array_type
+from shardtrace.ir.types import array_type
 from shardtrace.sharding import AxisType, Mesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -11,12 +11,13 @@ from shardtrace.ir.context import interpreter_context
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.errors import ShardingTypeError
 from shardtrace.ir.infer import infer
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.derivatives import push_forward, unbroadcast
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import P
-from shardtrace.ir.types import ArrayType, ManualState, array_type
+from shardtrace.ir.types import ArrayType, array_type
 
 EXPLICIT = AbstractMesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 F32 = np.dtype(np.float32)

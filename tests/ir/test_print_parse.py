@@ -18,6 +18,7 @@ from shardtrace.ir import dialect
 from shardtrace.ir.device import Device
 from shardtrace.ir.infer import infer
 from shardtrace.ir.location import UNKNOWN, Location
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.parse import load_program, parse_program
@@ -25,7 +26,7 @@ from shardtrace.ir.print import print_program
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var, programs_equal
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.ir.types import ManualState, array_type
+from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual

@@ -9,6 +9,7 @@ import pytest
 
 from shardtrace.ir.errors import VerificationError
 from shardtrace.ir.factor_axes import axes_without, axis_set
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.retile import retile_kind
@@ -23,7 +24,7 @@ from shardtrace.ir.retiling import (
     received,
     retiled_shape,
 )
-from shardtrace.ir.types import ManualState, array_type, unsharded
+from shardtrace.ir.types import array_type, unsharded
 from shardtrace.ir.verify import verify
 
 SIZE = {"x": 4, "y": 2, "z": 3}

@@ -11,6 +11,7 @@ import pytest
 from shardtrace.ir.constants import MissingConstant, SeededArray, seeded_array
 from shardtrace.ir.device import AbstractDevice, Device
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
@@ -22,7 +23,7 @@ from shardtrace.ir.scalars import parse_scalar, scalar_text
 from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text import Notation, mesh_text
-from shardtrace.ir.types import ManualState, array_type
+from shardtrace.ir.types import array_type
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
 MESH = AbstractMesh((2, 4), ("X", "Y"), (E, E))

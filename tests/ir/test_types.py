@@ -5,10 +5,11 @@ import pickle
 import numpy as np
 import pytest
 
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.ir.types import ManualState, array_type, same_type
+from shardtrace.ir.types import array_type, same_type
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual
 F32 = np.dtype(np.float32)

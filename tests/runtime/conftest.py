@@ -11,12 +11,13 @@ import pytest
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.dtypes import is_extended
+from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
-from shardtrace.ir.types import ManualState, array_type, unsharded
+from shardtrace.ir.types import array_type, unsharded
 from shardtrace.runtime.perdevice import compile_per_device
 from shardtrace.runtime.simulated import compile_simulated
 from shardtrace.runtime.storage import Stored

@@ -8,7 +8,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.dtypes import finfo
-from ...ir.infer import spec_entry
+from ...ir.explicit import spec_entry
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.comparison import lt_p

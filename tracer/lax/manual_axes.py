@@ -15,10 +15,10 @@ import numpy as np
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
+from ...ir.manual_state import ManualState
 from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
 from ...ir.ops.arithmetic import add_p, mul_p
-from ...ir.types import ManualState
 from .. import tree
 from ..tracer import typeof
 
