@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..ir.context import config, usual_context
-from ..ir.mesh import entered_mesh
+from ..ir.mesh import ENTERED
 from ..ir.named_tuple import NamedTuple
-from ..ir.process import process_identity
+from ..ir.process import THREAD
 from ..ir.typeof import type_of_constant
+from ..runtime import coordinator
 from ..runtime.array import ArrayImpl
-from ..runtime.coordinator import current_coordinator
 from ..tracer import tree
 from ..tracer.signature import Arguments
 from ..tracer.staging import canonical_value
@@ -71,7 +71,7 @@ class QuickCalls:
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call; MISS where nothing is known of it, and nothing was done."""
         state = usual_context()
-        if state is None or current_coordinator() is not None:
+        if state is None or coordinator.THREAD.coordinator is not None:
             return MISS
         try:
             if self._static_nums or kwargs:
@@ -83,8 +83,8 @@ class QuickCalls:
                 except AttributeError:
                     leaves = []
                     keys = tuple([_look_at(x, leaves) for x in args])
-            found = self._known.get((keys, state["mesh"], state["abstract_mesh"], entered_mesh(),
-                                     config._call_key, process_identity()))
+            found = self._known.get((keys, state["mesh"], state["abstract_mesh"], ENTERED.meshes,
+                                     config._call_key, THREAD.identity))
             if found is None:
                 return MISS
             order, to_data, run, gone, rebuild = found
@@ -121,7 +121,7 @@ class QuickCalls:
             keys = self._look_at(args, kwargs, found)
         except _Unusual:
             return
-        if state is None or current_coordinator() is not None or len(found) != len(leaves):
+        if state is None or coordinator.THREAD.coordinator is not None or len(found) != len(leaves):
             return
         order = None
         if any(map(is_not, found, leaves)) or len({*map(id, found)}) < len(found):
@@ -131,8 +131,8 @@ class QuickCalls:
             if any(map(is_not, leaves, order(found) if order else found)):
                 return
         to_data = [_to_data(x) for x in leaves]
-        self._known[keys, state["mesh"], state["abstract_mesh"], entered_mesh(), config._call_key,
-                    process_identity()] = _Call(
+        self._known[keys, state["mesh"], state["abstract_mesh"], ENTERED.meshes, config._call_key,
+                    THREAD.identity] = _Call(
             order, None if all(f is WHOLE for f in to_data) else to_data, run, gone, rebuild)
 
 

@@ -107,11 +107,11 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
             "`with mesh:` context manager has been deprecated. Please use "
             "`with jax.set_mesh(mesh):` instead.",
             DeprecationWarning)
-        _ENTERED.meshes = (*_ENTERED.meshes, self)
+        ENTERED.meshes = (*ENTERED.meshes, self)
         return self
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> bool:
-        _ENTERED.meshes = _ENTERED.meshes[:-1]
+        ENTERED.meshes = ENTERED.meshes[:-1]
         return False
 
     # -- devices
@@ -345,7 +345,8 @@ class _Entered(threading.local):
     meshes: tuple[Mesh, ...] = ()
 
 
-_ENTERED = _Entered()
+ENTERED = _Entered()
+"""What `entered_mesh` looks at, for those who ask at every call."""
 
 
 def entered_mesh() -> Mesh:
@@ -353,4 +354,4 @@ def entered_mesh() -> Mesh:
 
     The old way of naming a mesh: only jit's shardings and with_sharding_constraint look at it.
     """
-    return _ENTERED.meshes[-1] if _ENTERED.meshes else empty_mesh
+    return ENTERED.meshes[-1] if ENTERED.meshes else empty_mesh

@@ -60,17 +60,18 @@ class _Thread(threading.local):
     identity = ProcessIdentity()   # of every thread that did not enter a `process_scope`
 
 
-_thread = _Thread()
+THREAD = _Thread()
+"""Who the calling thread is, as `THREAD.identity`: for those who ask at every call."""
 
 
 def process_identity() -> ProcessIdentity:
     """Who the calling thread is; compared by identity."""
-    return _thread.identity
+    return THREAD.identity
 
 
 def process_index() -> int:
     """Index of the process that the calling thread belongs to (0 with a single process)."""
-    return _thread.identity.index
+    return THREAD.identity.index
 
 
 @contextlib.contextmanager
@@ -79,16 +80,16 @@ def process_scope(index: int, owners: tuple[int, ...] | None = None) -> Iterator
 
     owners: the process that owns the device of each id; as before if None.
     """
-    before = _thread.__dict__.get("identity")
-    known = _thread.identity.owners if owners is None else owners
-    identity = _thread.identity = ProcessIdentity(index, known)
+    before = THREAD.__dict__.get("identity")
+    known = THREAD.identity.owners if owners is None else owners
+    identity = THREAD.identity = ProcessIdentity(index, known)
     try:
         yield identity
     finally:
         if before is None:
-            del _thread.identity
+            del THREAD.identity
         else:
-            _thread.identity = before
+            THREAD.identity = before
 
 
 def set_default_process_index(index: int, owners: tuple[int, ...] = ()) -> None:

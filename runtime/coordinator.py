@@ -115,12 +115,13 @@ class _Thread(threading.local):
     coordinator: Coordinator | None = None     # there is one process, which asks nobody
 
 
-_thread = _Thread()
+THREAD = _Thread()
+"""What `current_coordinator` looks at, for those who ask at every call."""
 
 
 def current_coordinator() -> Coordinator | None:
     """How the calling thread reaches the other processes; None where it is the only one."""
-    return _thread.coordinator
+    return THREAD.coordinator
 
 
 class coordinator_scope:
@@ -132,11 +133,11 @@ class coordinator_scope:
         self.coordinator = coordinator
 
     def __enter__(self) -> None:
-        self.before = _thread.coordinator
-        _thread.coordinator = self.coordinator
+        self.before = THREAD.coordinator
+        THREAD.coordinator = self.coordinator
 
     def __exit__(self, *exc: Any) -> None:
-        _thread.coordinator = self.before
+        THREAD.coordinator = self.before
 
 
 def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:

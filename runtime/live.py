@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.process import ProcessIdentity, process_identity
+from ..ir.process import THREAD, ProcessIdentity
 from .devices import devices
 
 _reference = weakref.ref
@@ -34,7 +34,7 @@ def remember(x: Any) -> None:
 
 def remember_all(arrays: Sequence[Any]) -> None:
     """List these arrays from now on."""
-    me = process_identity()
+    me = THREAD.identity
     known = _known.get(me)
     if known is None:
         known = _known.setdefault(me, {})
@@ -56,7 +56,7 @@ def _sweep(known: _Known) -> None:
 
 def remembered() -> list[Any]:
     """All arrays that the calling process has made."""
-    me = process_identity()
+    me = THREAD.identity
     lists = list(_known.items()) if me.count == 1 else [(me, _known.get(me, {}))]
     found = [reference() for _, known in lists for reference in list(known.values())]
     return [x for x in found if x is not None]

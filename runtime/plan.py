@@ -169,7 +169,7 @@ class Plan:
     made a list of steps if it is long.
     """
 
-    __slots__ = ("_function", "_left", "calls", "constants", "dead", "inputs", "kept", "outputs",
+    __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "kept", "outputs",
                  "template")
 
     def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
@@ -184,7 +184,7 @@ class Plan:
         self.template: list[Any] = [None] * slots
         for slot, value in constants.items():
             self.template[slot] = value
-        self._function: Run | None = None
+        self.function: Run | None = None       # once it is written out
         self._left = FEW
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
@@ -195,15 +195,15 @@ class Plan:
         """`run` inside of another run, or where errors of floats are ignored already."""
         if TIMED.recorder is not None:
             return timed_run(self, arguments, TIMED.recorder)
-        function = self._function
+        function = self.function
         if function is not None:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
             write = generate if len(self.calls) < LONG else stepwise
-            self._function = write(self.calls, self.dead, self.inputs, self.outputs,
+            self.function = write(self.calls, self.dead, self.inputs, self.outputs,
                                    self.constants, self.kept)
-            return self._function(arguments)
+            return self.function(arguments)
         return self._follow(arguments)
 
     def follow(self, arguments: Sequence[Any]) -> list[Any]:
