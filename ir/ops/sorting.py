@@ -27,6 +27,7 @@ from .derivatives import batch_first, iota_like, type_of
 from .elementwise import values
 from .emitting import Emitting
 from .indexing import GatherDimensionNumbers, GatherScatterMode
+from .stable_order import stable_order, taken
 
 F32, I32 = np.float32, np.int32
 INT32 = np.dtype(I32)
@@ -94,12 +95,14 @@ def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_k
     axis = lead + dimension
     if len(arrays) == 1 and arrays[0].dtype.kind != "c":
         x = arrays[0]
-        return [np.sort(x, axis=axis, kind="stable" if _told_apart(x) else None)]
+        if not _told_apart(x):
+            return [np.sort(x, axis=axis)]
+        return [taken(x, stable_order(x, axis), axis)]
     arrays = np.broadcast_arrays(*arrays)
     keys = [key for x in arrays[:num_keys] for key in _keys(x)]
-    order = (np.argsort(keys[0], axis=axis, kind="stable") if len(keys) == 1
+    order = (stable_order(keys[0], axis) if len(keys) == 1
              else np.lexsort(keys[::-1], axis=axis))
-    return [np.take_along_axis(x, order, axis=axis) for x in arrays]
+    return [taken(x, order, axis) for x in arrays]
 
 
 def _told_apart(x: np.ndarray) -> bool:
@@ -111,7 +114,10 @@ def _told_apart(x: np.ndarray) -> bool:
         return True                         # ml_dtypes: sorted by comparison in any case
     if x.dtype.kind != "f":
         return False
-    zeros = np.signbit(x[x == 0])
+    zero = x == 0
+    if not zero.any():
+        return False
+    zeros = np.signbit(x[zero])
     return bool(zeros.any() and not zeros.all())
 
 
