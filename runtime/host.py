@@ -15,6 +15,7 @@ from ..ir.context import x64_enabled
 from ..ir.dtypes import canonicalize_dtype, check_valid_dtype
 from ..ir.errors import InvalidInputException
 from ..ir.memory import space_of_kind
+from ..ir.pool import empty
 from ..ir.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType, array_type, normalized_sharding
 
@@ -57,7 +58,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
         check_valid_dtype(dtype)
         if dtype != x.dtype:
             return x.astype(dtype), False
-        return (np.array(x, order="K") if copy and _may_change(x) else np.asarray(x)), False
+        return (_copy(x) if copy and _may_change(x) else np.asarray(x)), False
     if isinstance(x, np.generic):
         dtype = canonicalize_dtype(x.dtype, x64)
         check_valid_dtype(dtype)
@@ -72,6 +73,15 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if hasattr(x, "__array__") and not isinstance(x, type):
         return host_array(np.asarray(x), copy=copy)
     raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type.")
+
+
+def _copy(x: np.ndarray) -> np.ndarray:
+    """x in memory of its own, in the same order, and from the start of a cache line on."""
+    if not x.flags.c_contiguous:
+        return np.array(x, order="K")
+    out = empty(x.shape, x.dtype)
+    np.copyto(out, x)
+    return out
 
 
 def _may_change(x: np.ndarray) -> bool:

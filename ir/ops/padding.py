@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..op import OPS, LinearOperand, LocalizeContext, Sample, defop
+from ..pool import empty
 from ..program import Literal
 from ..rule import FactorRule, make_rule
 from ..types import ArrayType, Shape, array_type
@@ -82,14 +83,22 @@ def pad_evaluate(lead: int, x: np.ndarray, value: np.ndarray, *,
         source.append(slice(first, last))
         start = lo + first * step
         target.append(slice(start, start + (last - first - 1) * step + 1, step) if last > first
-                      else slice(0, 0))
+                      else slice(0, 0, 1))
         shape.append(size)
     kept = x[(slice(None),) * lead + tuple(source)]
     if kept.shape[lead:] == tuple(shape):
         return kept if lead == 0 else with_lead(kept, lead, lead_sizes(lead, (x, value)))
     sizes = lead_sizes(lead, (x, value))
-    out = np.empty(sizes + tuple(shape), x.dtype)
-    out[...] = value.reshape(value.shape[:lead] + (1,) * len(shape))
+    out = empty(sizes + tuple(shape), x.dtype)
+    fill = value.reshape(value.shape[:lead] + (1,) * len(shape))
+    where = [slice(None)] * out.ndim
+    for d, part in enumerate(target, lead):
+        if part.step > 1:
+            out[tuple(where)] = fill
+            break
+        for beside in (slice(0, part.start), slice(part.stop, None)):
+            out[(*where[:d], beside, *where[d + 1:])] = fill
+        where[d] = part                         # what is beside it is filled
     out[(slice(None),) * lead + tuple(target)] = kept
     return out
 
