@@ -125,7 +125,8 @@ class Executable:
     def __init__(self, program: Program, args: Sequence[Placed], out_shardings: Sequence[Any],
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
                  is_operation: bool = False, who: str = "") -> None:
-        check_closure([value for _, value in program.consts])
+        if program.consts:
+            check_closure([value for _, value in program.consts])
         if config.read("jax_log_compiles"):
             logging.getLogger("shardtrace.driver").warning(
                 "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
@@ -135,9 +136,9 @@ class Executable:
         self.agreements: dict[Any, Any] = {}
         self.asked = any([s is not None for s in out_shardings])
         context = STATE.mesh
-        default = devices.default_device()
         self.placement = placement = resolve(
-            who or program.name, args, program.memo.get("meshes", ()), others, context, default,
+            who or program.name, args, program.memo.get("meshes", ()), others, context,
+            devices.default_device,
             functools.partial(_who_named, program))
         refined = refinement_of(program, placement.abstract_mesh)
         as_traced = program

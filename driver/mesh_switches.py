@@ -50,7 +50,10 @@ def refinement_of(program: Program, mesh: AbstractMesh) -> Refinement | None:
 
 def _foreign_meshes(program: Program, mesh: AbstractMesh) -> list[AbstractMesh]:
     """Meshes of the same size, but of other axes, that values inside of the program are on."""
-    found = [other for other in (*[v.aval.mesh for v, _ in program.consts], *program.result_meshes)
+    others = program.result_meshes
+    if program.consts:
+        others = (*[v.aval.mesh for v, _ in program.consts], *others)
+    found = [other for other in others
              if other is not mesh and other.axis_names and other.size == mesh.size
              and other.shape_tuple != mesh.shape_tuple]
     if program.holds_programs:

@@ -49,17 +49,20 @@ class ArrayType:
     ('f32[8@x,2]', True, ShapedArray(float32[4@x,3]))
 
     shape: global shape (local to the manual axes inside shard_map).
-    sharding: a NamedSharding over an AbstractMesh, its spec padded to full rank.
+    sharding: a NamedSharding over an AbstractMesh, its spec padded to full rank; mesh: that mesh,
+    which is empty where there is none.
     manual: varying, unreduced and reduced Manual axes.
     entries: the spec with every dimension as a tuple of axis names, () where it is whole.
     """
 
     __slots__ = ("__weakref__", "_text", "dtype", "entries", "manual", "memo", "memory_space",
-                 "shape", "sharding", "weak_type")
+                 "mesh", "ndim", "shape", "sharding", "weak_type")
     shape: Shape
+    ndim: int
     dtype: np.dtype
     weak_type: bool
     sharding: NamedSharding
+    mesh: AbstractMesh
     manual: ManualState
     memory_space: MemorySpace
     entries: Entries
@@ -72,11 +75,6 @@ class ArrayType:
 
     # -- parts -------------------------------------------------------------------------------
     @property
-    def ndim(self) -> int:
-        """Number of dimensions."""
-        return len(self.shape)
-
-    @property
     def size(self) -> int:
         """Number of elements."""
         n = 1
@@ -88,11 +86,6 @@ class ArrayType:
     def nbytes(self) -> int:
         """Bytes of the whole (global) value."""
         return self.size * self.dtype.itemsize
-
-    @property
-    def mesh(self) -> AbstractMesh:
-        """The mesh of the sharding; empty where there is none."""
-        return self.sharding.mesh  # type: ignore[return-value]
 
     @property
     def spec(self) -> PartitionSpec:
@@ -243,8 +236,9 @@ _slots: Any = ArrayType
 _set_shape, _set_dtype, _set_weak_type, _set_sharding, _set_manual, _set_memory_space = (
     _slots.shape.__set__, _slots.dtype.__set__, _slots.weak_type.__set__,
     _slots.sharding.__set__, _slots.manual.__set__, _slots.memory_space.__set__)
-_set_entries, _set_text_memo, _set_memo = (
-    _slots.entries.__set__, _slots._text.__set__, _slots.memo.__set__)
+_set_entries, _set_text_memo, _set_memo, _set_mesh, _set_ndim = (
+    _slots.entries.__set__, _slots._text.__set__, _slots.memo.__set__, _slots.mesh.__set__,
+    _slots.ndim.__set__)
 _types: InternTable[ArrayType] = InternTable()
 _known_type = _types.entries.get
 _no_sharding: dict[int, NamedSharding] = {}
@@ -347,6 +341,8 @@ def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
     _set_manual(self, manual)
     _set_memory_space(self, memory_space)
     _set_entries(self, entries)
+    _set_mesh(self, sharding.mesh)
+    _set_ndim(self, len(shape))
     _set_text_memo(self, {})
     _set_memo(self, {})
     return _types.add((shape, dtype, weak_type, sharding, manual, memory_space), self)

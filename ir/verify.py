@@ -66,14 +66,16 @@ def verify(program: Program, before: Program | None = None) -> None:
     index = -1
     try:
         place = _place(program.level, program.mesh)
-        bound = check_heading(program)
+        if before is None or not _has_heading_of(before, program):
+            check_heading(program)
         named = SOUND_NAMES in memo or before is not None and _has_names_of(before, program)
+        bound = None if named else dict.fromkeys((*program.invars, *program.constvars))
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             try:
                 known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False
-            if named:
+            if bound is None:
                 if not known:
                     check_use(eqn, place)
                 continue
@@ -89,11 +91,21 @@ def verify(program: Program, before: Program | None = None) -> None:
                     raise _bound_twice(var)
                 bound[var] = None
         index = len(program.eqns)
-        if not named:
+        if bound is not None:
             check_results(program, bound)
     except Violation as violation:
         raise _verification_error(program, index, violation) from violation.__cause__
     memo["verified"] = memo[SOUND_NAMES] = True
+
+
+def _has_heading_of(sound: Program, program: Program) -> bool:
+    """Are parameters and constants, and what is said of whole values, what `sound` has?"""
+    return ("verified" in sound.memo and program.invars is sound.invars
+            and program.consts is sound.consts and program.mesh is sound.mesh
+            and (program.level is sound.level or (
+                program.level is Level.RESHARDED and sound.level is Level.RESOLVED))
+            and program.global_in == sound.global_in and program.global_out is sound.global_out
+            and (not program.global_out or program.outvars is sound.outvars))
 
 
 def _has_names_of(sound: Program, program: Program) -> bool:
@@ -126,14 +138,14 @@ def check_mesh(level: Level, mesh: AbstractMesh) -> None:
         raise Violation(f"after propagation no axis is Auto, but the mesh is {mesh}", "mesh-axes")
 
 
-def check_heading(program: Program) -> dict[Var, None]:
-    """Parameters and constants are bound once, with sound types; returns them."""
+def check_heading(program: Program) -> None:
+    """Parameters and constants are bound once, with sound types."""
     given = (*program.invars, *program.constvars) if program.consts else program.invars
-    bound = dict.fromkeys(given)
-    if len(bound) != len(given):
+    if len(given) > 1 and len(set(given)) != len(given):
         raise _bound_twice(next(v for i, v in enumerate(given) if v in given[:i]))
+    level, mesh = program.level, program.mesh
     for aval in dict.fromkeys([v.aval for v in given]):
-        check_type(aval, program.level, program.mesh)
+        check_type(aval, level, mesh)
     for var, value in program.consts:
         if isinstance(value, MissingConstant):
             continue
@@ -146,7 +158,6 @@ def check_heading(program: Program) -> dict[Var, None]:
         _check_blocks(program, "parameter", program.global_in, program.in_avals)
     if program.global_out:
         _check_blocks(program, "result", program.global_out, program.out_avals)
-    return bound
 
 
 def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
@@ -154,13 +165,12 @@ def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
     if program.level is not Level.LOCAL or len(wholes) != len(blocks):
         raise Violation(f"{len(wholes)} global types for {len(blocks)} {word}s at level "
                         f"{program.level.value}", "global-types")
-    pairs = list(zip(blocks, wholes, strict=True))
-    for pair in dict.fromkeys(pairs):
+    exact = word == "parameter"
+    for i, (block, whole) in enumerate(zip(blocks, wholes, strict=True)):
         try:
-            _check_block(*pair, word == "parameter")
+            _check_block(block, whole, exact)
         except Violation as violation:
-            raise Violation(f"{word} {pairs.index(pair)} {violation.message}",
-                            violation.code) from None
+            raise Violation(f"{word} {i} {violation.message}", violation.code) from None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -8,6 +8,7 @@ propagation problem, which reports ask about, is set up when they do.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,8 +48,10 @@ def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool
     """own: the mesh that types are on, with Manual axes where it is the body of a shard_map."""
     if sharding_constraint_p in program.ops:
         return False
-    types = {*program.in_avals, *program.result_types, *[v.aval for v, _ in program.consts]}
-    for found in {t.mesh for t in types}:
+    meshes = {*[v.aval.mesh for v in program.invars], *program.result_meshes}
+    if program.consts:
+        meshes.update([v.aval.mesh for v, _ in program.consts])
+    for found in meshes:
         if found is not own and not found.empty and (
                 own is mesh or found.axis_types != own.axis_types
                 or found.shape_tuple != own.shape_tuple):
@@ -108,47 +111,46 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
 Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
 
 
+@functools.lru_cache(maxsize=4096)
+def _type_on(aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+    """The type on a mesh that is frozen."""
+    return typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType:
+    """The same of a parameter that is given, or of a result that is asked for, as `spec`."""
+    entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
+                     zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
+    return typed(aval, mesh, entries, spec.unreduced)
+
+
 class _Writer:
-    """now: what to read instead of an atom; gone: those that are variables no more. types: what
-    types are on a mesh that is frozen. plain: whether every value has become of the type that its
+    """now: what to read instead of an atom; gone: those that are variables no more. plain: whether every value has become of the type that its
     own is there, none another one.
     """
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
-        self.types: dict[tuple[ArrayType, AbstractMesh], ArrayType] = {}
-        self.ends: dict[tuple[ArrayType, PartitionSpec | None], ArrayType] = {}     # see `end`
         self.now: dict[Atom, Atom] = {}
         self.gone: set[Var] = set()
         self.plain = True
-
-    # -- types -----------------------------------------------------------------------------------
-
-    def type_on(self, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
-        types = self.types
-        if (aval, mesh) not in types:
-            types[aval, mesh] = typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
-        return types[aval, mesh]
-
-    def end(self, aval: ArrayType, spec: PartitionSpec | None, mesh: AbstractMesh) -> ArrayType:
-        """The type of a parameter that is given, or of a result that is asked for, as `spec`."""
-        if spec is None:
-            return self.type_on(aval, mesh)
-        ends = self.ends
-        if (aval, spec) not in ends:
-            entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
-                             zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
-            found = ends[aval, spec] = typed(aval, mesh, entries, spec.unreduced)
-            self.plain = self.plain and found is self.type_on(aval, mesh)
-        return ends[aval, spec]
 
     # -- programs --------------------------------------------------------------------------------
 
     def whole(self, old: Program, in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None]) -> Program:
         mesh = frozen_mesh(self.mesh)
-        invars = [self.bind(v, self.end(v.aval, spec if v.aval.shape else None, mesh))
-                  for v, spec in zip(old.invars, in_shardings, strict=True)]
+        invars = []
+        for v, spec in zip(old.invars, in_shardings, strict=True):
+            aval = v.aval
+            new = own = _type_on(aval, mesh)
+            if spec is not None and aval.shape:
+                new = _type_as(aval, spec, mesh)
+                self.plain = self.plain and new is own
+            if new is not aval:
+                self.now[v] = v = Var(new, v.name)
+            invars.append(v)
         consts, eqns = self.body(old, mesh)
         more: list[Equation] = []
         outvars = [self.result(old, i, atom, spec, mesh, more)
@@ -162,7 +164,7 @@ class _Writer:
         """
         invars, first = [], []
         for v in old.invars:
-            aval = self.type_on(v.aval, mesh)
+            aval = _type_on(v.aval, mesh)
             if v in arrivals:
                 come, location, reason = arrivals[v]
                 given = Var(come, v.name)
@@ -199,7 +201,7 @@ class _Writer:
         self.gone.add(var)
         whole = typed(aval, mesh, ((),) * aval.ndim)
         new = var if whole is aval else Var(whole, var.name)
-        own = self.type_on(aval, mesh)
+        own = _type_on(aval, mesh)
         atom = brought(new, own, UNKNOWN, CAPTURED, eqns)
         self.plain = self.plain and atom.aval is own
         if atom is not var:
@@ -210,7 +212,10 @@ class _Writer:
                mesh: AbstractMesh, eqns: list[Equation]) -> Atom:
         if isinstance(atom, Literal):
             return bare_literal(atom)
-        new, wanted = self.now.get(atom, atom), self.end(atom.aval, spec, mesh)
+        new, wanted = self.now.get(atom, atom), _type_on(atom.aval, mesh)
+        if spec is not None:
+            own, wanted = wanted, _type_as(atom.aval, spec, mesh)
+            self.plain = self.plain and wanted is own
         if new.aval is wanted:
             return new
         return brought(new, wanted, defined_at(old, atom), asked_reason(old, i, spec), eqns)
@@ -223,7 +228,7 @@ class _Writer:
         out = list(eqns)
         consts = [(self.constant(v, mesh, out), value) for v, value in old.consts]
         now = self.now
-        types = {t: new for t in old.result_types if (new := self.type_on(t, mesh)) is not t}
+        types = {t: new for t in old.result_types if (new := _type_on(t, mesh)) is not t}
         pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
         for literal in typed_literals(old):
             now[literal] = self.atom(literal)

@@ -77,24 +77,41 @@ def localize(program: Program) -> Program:
     """The pass: the per-device program of a RESHARDED one."""
     mesh = local_mesh(program.mesh)
     lowering = Lowering(mesh)
-    blocks = {t: local_type(t, mesh) for t in set(program.in_avals)}
+    env, wholes = lowering.env, program.in_avals
+    blocks = {t: local_type(t, mesh) for t in set(wholes)}
     invars = [Var(blocks[v.aval], v.name) for v in program.invars]
     lowering.bind_all(program.invars, invars)
-    lowering.constants(program)
+    if program.consts:
+        lowering.constants(program)
     lowering.body(program)
-    outvars = [lowering.atom(v) for v in program.outvars]
-    whole = frozen_mesh(program.mesh) if not program.mesh.empty else program.mesh
-    out_types = [v.aval if isinstance(v, Var) else
-                 typed(v.aval, whole, ((),) * v.aval.ndim) for v in program.outvars]
-    kinds: dict[tuple[ArrayType, ArrayType], int] = {}
-    for i, (atom, aval) in enumerate(zip(outvars, out_types, strict=True)):
-        kinds.setdefault((atom.aval, aval), i)
-    for (local, aval), i in kinds.items():
-        extra = axes_without(local.varying, aval.sharding.spec.unreduced.union(*aval.entries), mesh)
-        assert not extra, f"result {i} of type {aval} varies over {sorted(extra)} as well"
-    return Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
-                   level=Level.LOCAL, global_in=program.in_avals, global_out=out_types,
-                   arg_names=program.arg_names, result_names=program.result_names)
+    outvars: list[Atom] = []
+    out_types = []
+    for i, atom in enumerate(program.outvars):
+        aval = atom.aval
+        if atom.__class__ is Literal:
+            new: Atom = lowering.literal(atom)                          # type: ignore[arg-type]
+            aval = typed(aval, program.mesh if program.mesh.empty else frozen_mesh(program.mesh),
+                         ((),) * aval.ndim)
+        else:
+            new = env[atom]                                             # type: ignore[index]
+        outvars.append(new)
+        out_types.append(aval)
+        extra = _too_many(new.aval, aval, mesh)
+        assert not extra, f"result {i} of type {aval} varies over {extra} as well"
+    local = Program(program.name, invars, lowering.eqns, outvars, consts=lowering.consts, mesh=mesh,
+                    level=Level.LOCAL, global_in=wholes, global_out=out_types,
+                    arg_names=program.arg_names, result_names=program.result_names)
+    if lowering.alike:
+        memo = program.memo
+        local.memo.update([(fact, memo[fact]) for fact in ("ops", "holds_programs") if fact in memo])
+    return local
+
+
+@functools.lru_cache(maxsize=4096)
+def _too_many(local: ArrayType, whole: ArrayType, mesh: AbstractMesh) -> list[str]:
+    """Over which axes a block varies besides those of the whole value."""
+    return sorted(axes_without(local.varying, whole.sharding.spec.unreduced.union(*whole.entries),
+                               mesh))
 
 
 class Recipe:
@@ -163,6 +180,7 @@ class Lowering:
         self.location: Location = UNKNOWN
         self.reason = ""
         self.exchange_reason = ""         # of collectives that an op's emitter makes
+        self.alike = True                 # is each equation one of the same op on blocks?
 
     # -- building ----------------------------------------------------------------------------
 
@@ -260,9 +278,11 @@ class Lowering:
                     new.location, new.reason = eqn.location, eqn.reason
                     eqns.append(new)
                     continue
+                self.alike = False
                 self.location, self.reason = eqn.location, eqn.reason
                 self.equation(eqn, operands, recipe)
                 continue
+            self.alike = False
             self.location, self.reason = eqn.location, eqn.reason
             if op is reshard_p:
                 self.reshard(eqn)

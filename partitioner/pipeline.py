@@ -177,8 +177,9 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if check:
         timings["verify"] = checking
     resolved = stages["resolved"]
-    return Partitioned(resolved.mesh, stages, _whole(resolved.in_avals),
-                       _whole(stages["local"].global_out), timings)
+    local = stages["local"]
+    return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
+                       timings)
 
 
 def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:

@@ -11,6 +11,7 @@ This file sets the problem up; fixed_point.py runs it.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -115,12 +116,17 @@ def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Part
     for what, names, atoms, specs in (
             ("argument", program.arg_names, program.invars, in_shardings),
             ("result", program.result_names, program.outvars, out_shardings)):
-        divides = set()
         for i, (atom, spec) in enumerate(zip(atoms, specs, strict=True)):
-            key = atom.aval, spec
-            if spec is not None and key not in divides and isinstance(atom, Var):
-                divides.add(key)
+            if spec is not None and atom.__class__ is Var and not _divides(
+                    mesh, atom.aval.shape, spec):
                 _check_divides(mesh, atom.aval.shape, what, names, i, spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def _divides(mesh: AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec) -> bool:
+    return all([axes is UNCONSTRAINED or n % math.prod(map(mesh.axis_size, axes)) == 0
+                for n, axes in zip(shape, spec.padded(len(shape)).entries if shape else (),
+                                   strict=True)])
 
 
 def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names: Sequence[str],

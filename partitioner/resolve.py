@@ -56,9 +56,12 @@ def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
 def bare_literal(literal: Literal) -> Literal:
     """A scalar constant knows of no mesh."""
     aval = literal.aval
-    if aval.mesh.empty:
-        return literal
-    return Literal(literal.val, array_type((), aval.dtype, aval.weak_type))
+    return literal if aval.mesh.empty else Literal(literal.val, _bare(aval))
+
+
+@functools.lru_cache(maxsize=1024)
+def _bare(aval: ArrayType) -> ArrayType:
+    return array_type((), aval.dtype, aval.weak_type)
 
 
 def typed_literals(program: Program) -> list[Literal]:

@@ -59,16 +59,19 @@ def device_ids(sharding: Sharding) -> list[int]:
 
 
 def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
-            others: Iterable[Sharding], context: Mesh, default: Device,
+            others: Iterable[Sharding], context: Mesh, default: Callable[[], Device],
             who_named: Callable[[Mesh], str] | None = None) -> Placement:
     """The placement of a computation.
 
     args: its arguments. meshes: concrete meshes named inside the function. others: shardings that
-    jit was given. context: the context mesh (empty where none is set). default: the device to use
-    if nothing is committed. who_named: the op inside the function that named a mesh, for messages.
+    jit was given. context: the context mesh (empty where none is set). default: gives the device to
+    use if nothing is committed. who_named: the op inside the function that named a mesh, for messages.
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     others = tuple(others)
+    usual = _on_one_mesh(args, meshes, others, context)
+    if usual is not None:
+        return usual
     shardings = [s for s in dict.fromkeys([*[a.sharding for a in args], *others]) if s is not None]
     abstract = _abstract_only(shardings)
     if abstract is not None:
@@ -93,7 +96,29 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
             made = s.named().mesh
             assert isinstance(made, Mesh)
             return Placement(made, made.abstract_mesh, None, s.device_assignment)
-    return Placement(None, empty_abstract_mesh, devices[0] if devices else default)
+    return Placement(None, empty_abstract_mesh, devices[0] if devices else default())
+
+
+def _on_one_mesh(args: Sequence[Placed], meshes: Iterable[Mesh], others: Sequence[Sharding],
+                 context: Mesh) -> Placement | None:
+    """The placement where all that names devices names one concrete mesh; None elsewhere."""
+    mesh = context if context.axis_names else None
+    named = mesh is not None
+    for _, _, s, used in args:
+        if s is not None:
+            if s.__class__ is not NamedSharding or s.mesh is not (mesh or s.mesh):  # type: ignore
+                return None
+            mesh, named = s.mesh, named or used                         # type: ignore[attr-defined]
+    for s in others:
+        if s.__class__ is not NamedSharding or s.mesh is not (mesh or s.mesh):      # type: ignore
+            return None
+        mesh, named = s.mesh, True                                      # type: ignore[attr-defined]
+    if not named or mesh.__class__ is not Mesh or not mesh.axis_names or is_unnamed(mesh):
+        return None
+    for other in meshes:
+        if other is not mesh:
+            return None
+    return Placement(mesh, mesh.abstract_mesh, None)
 
 
 def _abstract_only(shardings: Iterable[Sharding]) -> AbstractMesh | None:
