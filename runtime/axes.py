@@ -17,6 +17,7 @@ import numpy as np
 from ..ir.mesh import BaseMesh
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
+from ..ir.use import MOST, Use
 
 
 class _Owner:
@@ -36,10 +37,11 @@ class MeshAtoms:
 
     order: all atoms, in mesh order, major first. size: atom to its number of devices. key: both,
     as something to hash. owner: one object for equal keys, whose tables decisions are kept in.
-    borders: what the planner knows of arguments and results, by their types.
+    borders: what the planner knows of arguments, results and literals, by their types. groups: the
+    atoms along which collectives exchange, by their uses.
     """
 
-    __slots__ = ("_of", "_place", "borders", "key", "mesh", "order", "owner", "size")
+    __slots__ = ("_of", "_place", "borders", "groups", "key", "mesh", "order", "owner", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -61,6 +63,7 @@ class MeshAtoms:
         self.key = tuple(self.size.items())
         self.owner = _owner(self.key)
         self.borders: dict[Any, Any] = {}
+        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = {}
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -135,7 +138,25 @@ def axis_names(names: Any) -> tuple[str, ...]:
 
 def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
     """The atoms along which a collective exchanges, in the order that numbers its group."""
+    return _group(eqn, atoms)[0]
+
+
+def group_of(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
+    """The same without their order."""
+    return _group(eqn, atoms)[1]
+
+
+def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[str]]:
+    known, use = atoms.groups, eqn.use
+    if use in known:
+        return known[use]
+    if len(known) > MOST:
+        known.clear()
     if eqn.op.name == "axis_index":
-        return atoms.of_all(axis_names(eqn.params["axis_name"]))
-    assert eqn.op.collective is not None
-    return atoms.of_all(axis_names(eqn.op.collective.axes(eqn.params)))
+        names = eqn.params["axis_name"]
+    else:
+        assert eqn.op.collective is not None
+        names = eqn.op.collective.axes(eqn.params)
+    found = atoms.of_all(axis_names(names))
+    known[use] = found, frozenset(found)
+    return known[use]

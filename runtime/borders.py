@@ -1,6 +1,7 @@
 """How arguments come into a plan, and how results leave it: whole arrays, with their leading axes.
 
-What is to be done to them hangs on their types alone, and is kept beside the atoms of the mesh.
+What is to be done to them hangs on their types alone, and is kept beside the atoms of the mesh. So
+are the numbers that stand in a program.
 """
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from ..ir.named_tuple import NamedTuple
 from ..ir.program import Atom, Literal
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, mesh_atoms
-from .layout import Atoms, Layout, Shape, array_shape
+from .layout import Atoms, Layout, Shape, array_shape, whole
 from .workspace import Kind, Value, Workspace, kind_of
 
 MOST = 20_000               # arguments and results that are known on one mesh
@@ -29,6 +30,14 @@ class Given(NamedTuple):
     uniform: tuple[bool, ...]
     kind: Kind
     functions: tuple[Callable[..., Any], ...]
+
+
+class _Number(NamedTuple):
+    """A literal. data: its array, which is the same for all plans."""
+    data: np.ndarray
+    layout: Layout
+    uniform: tuple[bool, ...]
+    kind: Kind
 
 
 class _Wanted(NamedTuple):
@@ -86,6 +95,17 @@ def argument(p: Workspace, aval: ArrayType, found: Given) -> Value:
     for function in found.functions:
         slot = p.call(function, slot)
     return Value(aval, found.layout, slot, found.uniform, found.kind)
+
+
+def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
+    """What a literal is. key: its type, and what tells its value apart from others."""
+    known, aval = atoms.borders, key[0]
+    if len(known) > MOST:
+        known.clear()
+    layout, uniform = whole(aval.ndim), (False,) * aval.ndim
+    found = known[key] = _Number(np.asarray(value, storage_dtype(aval.dtype)), layout, uniform,
+                                 kind_of(aval, layout, uniform))
+    return found
 
 
 def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, tuple[str, ...]]:

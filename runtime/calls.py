@@ -13,7 +13,7 @@ from ..ir.program import Equation
 from .recording import Kernel
 
 Function = Callable[..., Any]
-_INPUTS = itemgetter(1)
+_INPUTS, _KERNEL = itemgetter(1), itemgetter(5)
 
 
 class Call(NamedTuple):
@@ -34,6 +34,13 @@ class Call(NamedTuple):
 def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
     """How often each slot is read that calls read, or that is among the outputs."""
     return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
+
+
+def kernels(calls: Iterable[Call]) -> set[Kernel]:
+    """How calls with one result compute it, each way once."""
+    found = set(map(_KERNEL, calls))
+    found.discard(None)
+    return found
 
 
 new_call: Callable[[tuple], Call] = functools.partial(tuple.__new__, Call)

@@ -7,7 +7,6 @@ without a strategy here go through the exchange that the op declares, on a stack
 """
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -15,48 +14,114 @@ from typing import Any
 import numpy as np
 
 from ..ir.keys import storage_dtype
-from ..ir.ops.lead import empty_like
+from ..ir.named_tuple import NamedTuple
 from ..ir.ops.rows_exchange import SLAB, slabs
 from ..ir.pool import empty
 from ..ir.program import Equation
-from .axes import collective_atoms
+from .axes import collective_atoms, group_of
 from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
 from .layout import Layout, array_shape, rearrangement
 from .numerics import as_declared, widened
-from .permuted import Moves, Permuted
-from .workspace import Value, Workspace
+from .permutes import axes_first, permute
+from .workspace import Kind, Value, Workspace, kind_of
 
 Atoms = tuple[str, ...]
 BLOCK, INNER = ("block",), ("inner",)       # labels of dimensions that are neither axes nor whole
 
 
+class _Change(NamedTuple):
+    """A collective that changes the description of a value. operator: by which the value is
+    combined first, if it is. form: the stack and split in which it is taken, if not its own.
+    """
+    operator: str | None
+    form: tuple[Atoms, tuple[Atoms, ...]] | None
+    layout: Layout
+    uniform: tuple[bool, ...]
+    kind: Kind
+
+
 def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
+    (out,) = eqn.outvars
+    known, key = eqn.use.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
+    if key in known:
+        found = known[key]
+    else:
+        found = known[key] = _change(p, eqn, x)
+    if found is None:
+        _plan(p, eqn, x)
+        return
+    operator, form, layout, uniform, kind = found
+    if operator is not None:
+        x = p.folded(x, group_of(eqn, p.atoms), operator)
+    slot = x.slot if form is None else p.view(x, *form)
+    p.at[out] = Value(out.aval, layout, slot, uniform, kind)
+
+
+def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
+    """What the equation comes to, if only the description of `x` or of its sum changes."""
+    name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
+    group = collective_atoms(eqn, p.atoms)
+    if params.get("axis_index_groups") is not None:
+        return None
+    operator: str | None = None
+    form: tuple[Atoms, tuple[Atoms, ...]] | None = None
+    uniform: tuple[bool, ...] = (False,) * aval.ndim
+    layout = x.layout
+    if name in SUMS or name in EXTREMES or (name in SCATTERS and params["tiled"]):
+        operator = EXTREMES.get(name, "sum")
+        combined = p.folded(x, frozenset(group), operator)
+        layout = combined.layout._replace(folded=combined.layout.folded.difference(group))
+        if name in SCATTERS:
+            layout = _in_place(layout, group, params["scatter_dimension"])
+        else:
+            uniform = combined.uniform
+    elif name in GATHERS and params["tiled"]:
+        form = moved(x, group, params["all_gather_dimension"])
+        layout = Layout(*form, layout.folded).without(set(group))
+    elif name == "all_slice" and layout.atoms.isdisjoint(group):
+        layout = _in_place(layout, group, params["dimension"])
+    elif name == "all_to_all" and params["tiled"] and (
+            params["split_axis"] != params["concat_axis"]):
+        form = moved(x, group, params["concat_axis"])
+        layout = Layout(*form, layout.folded).without(set(group))
+        layout = _in_place(layout, group, params["split_axis"])
+    else:
+        return None
+    return _Change(operator, form, layout, uniform, kind_of(aval, layout, uniform))
+
+
+def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
+    """The layout with the group, over which the value does not differ, as the minor axes of a
+    dimension."""
+    split = list(layout.split)
+    split[d] = (*split[d], *group)
+    return layout._replace(split=tuple(split))
+
+
+def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
+    """`plan` where more is to be done."""
     group = collective_atoms(eqn, p.atoms)
     name, params = eqn.op.name, eqn.params
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
-    elif name in SUMS or name in EXTREMES:
-        combined = p.folded(x, frozenset(group), EXTREMES.get(name, "sum"))
-        layout = combined.layout
-        p.bind(eqn.outvars[0], layout._replace(folded=layout.folded - frozenset(group)),
-               combined.slot, combined.uniform)
     elif name in GATHERS:
-        d = params["all_gather_dimension"]
-        (_gather_tiled if params["tiled"] else _gather_stacked)(p, eqn, x, group, d)
+        _gather_stacked(p, eqn, x, group, params["all_gather_dimension"])
     elif name in SCATTERS:
         combined = p.folded(x, frozenset(group))
         layout = combined.layout
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
                       combined.slot)
-        _own_block(p, eqn, whole, group, params["scatter_dimension"], params["tiled"])
+        _own_block(p, eqn, whole, group, params["scatter_dimension"], False)
     elif name == "all_slice":
         _own_block(p, eqn, x, group, params["dimension"], True)
     elif name == "all_to_all":
-        exchange = _all_to_all_tiled if params["tiled"] else _all_to_all_stacked
-        exchange(p, eqn, x, group, params["split_axis"], params["concat_axis"])
+        if params["tiled"]:
+            _all_to_all_in_place(p, eqn, x, group, params["split_axis"])
+        else:
+            _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
     elif name == "ppermute":
-        _permute(p, eqn, x, group, params["perm"])
+        permute(p, eqn, x, group, params["perm"])
     elif name == "retile":
         _retile(p, eqn, x, group)
     elif name == "exchange_rows":
@@ -71,13 +136,6 @@ def moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
     split = list(rest.split)
     split[d] = (*split[d], *group)
     return rest.stack, tuple(split)
-
-
-def _gather_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
-    """With the group in place as the minor axes of the dimension, there is nothing to do."""
-    stack, split = moved(x, group, d)
-    slot = p.view(x, stack, split)
-    p.bind(eqn.outvars[0], Layout(stack, split, x.layout.folded).without(set(group)), slot)
 
 
 def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
@@ -100,9 +158,7 @@ def _own_block(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int, tile
         x = _diagonal(p, x, group, d)
         layout, slot = x.layout, x.slot
     if tiled:
-        split = list(layout.split)
-        split[d] = (*split[d], *group)
-        p.bind(out, Layout(layout.stack, tuple(split), layout.folded), slot)
+        p.bind(out, _in_place(layout, group, d), slot)
         return
     # The dimension has one element a device: it turns into leading dimensions.
     atoms = p.atoms
@@ -164,25 +220,17 @@ def _before(flat: list[Any], done: Atoms, a: str) -> int:
     return sum(flat.index(("block", b)) < place for b in done)
 
 
-def _all_to_all_tiled(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int) -> None:
-    """The group moves from the minor axes of dimension j to those of dimension i."""
-    (out,) = eqn.outvars
-    if i != j:
-        stack, split = moved(x, group, j)
-        slot = p.view(x, stack, split)
-        layout = Layout(stack, split, x.layout.folded).without(set(group))
-    else:
-        layout = x.layout.without(set(group))
-        n = x.aval.shape[i] // p.atoms.count(group)
-        more = {BLOCK: p.atoms.count(group), INNER: n}
-        have = tuple(tuple(y for lab in dim for y in ((BLOCK, INNER) if lab == i else (lab,)))
-                     for dim in x.dims)
-        want = list(layout.dims)
-        want[len(layout.stack) + i] = (*layout.split[i], BLOCK, *group, INNER)
-        slot = p.rearranged(x, tuple(want), more, have)
-    split = list(layout.split)
-    split[i] = (*split[i], *group)
-    p.bind(out, Layout(layout.stack, tuple(split), layout.folded), slot)
+def _all_to_all_in_place(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int) -> None:
+    """Blocks of dimension i change places, the group being its minor axes before and after."""
+    layout = x.layout.without(set(group))
+    n = x.aval.shape[i] // p.atoms.count(group)
+    more = {BLOCK: p.atoms.count(group), INNER: n}
+    have = tuple(tuple(y for lab in dim for y in ((BLOCK, INNER) if lab == i else (lab,)))
+                 for dim in x.dims)
+    want = list(layout.dims)
+    want[len(layout.stack) + i] = (*layout.split[i], BLOCK, *group, INNER)
+    slot = p.rearranged(x, tuple(want), more, have)
+    p.bind(eqn.outvars[0], _in_place(layout, group, i), slot)
 
 
 def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int
@@ -237,8 +285,8 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     held = tuple(a for a in group if a in x.layout.atoms)
     layout = Layout(*moved(x, group, d), x.layout.folded)
     shape = array_shape(layout, out.aval.shape, atoms.size)
-    read, source_order = _axes_first(p, x, x.layout, held)
-    write, target_order = _axes_first(p, Value(out.aval, layout, x.slot), layout, group)
+    read, source_order = axes_first(p, x, x.layout, held)
+    write, target_order = axes_first(p, Value(out.aval, layout, x.slot), layout, group)
     front = (slice(None),) * (len(read) - len(held) - x.aval.ndim + d)
     place = {a: i for i, a in enumerate(group)}
     moves = []
@@ -261,119 +309,6 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
         return result
 
     p.bind(out, layout, p.call(exchange, x.slot))
-
-
-def _permute(p: Workspace, eqn: Equation, x: Value, group: Atoms,
-             perm: tuple[tuple[int, int], ...]) -> None:
-    """Blocks change places. The result differs over the axes along which what arrives differs.
-
-    Where a block goes from devices along X to devices along Y (a dimension that changes its axis),
-    Y takes the place of X in the layout, and often nothing has to be moved.
-    """
-    known = eqn.use.table(_permute)
-    key = p.atoms.owner, x.kind, group
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _moves(p, x, group, perm)
-    layout, function = found
-    (out,) = eqn.outvars
-    if function is None:
-        p.bind(out, layout, x.slot, x.uniform)
-    else:
-        p.bind(out, layout, p.call(function, x.slot))
-
-
-def _moves(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int], ...]
-           ) -> tuple[Layout, Callable[[Any], Any] | None]:
-    """The layout of the result, and the function that gives its array if it is another one."""
-    atoms = p.atoms
-    own, sizes = x.layout.atoms, atoms.sizes(group)
-    held = tuple([a for a in group if a in own])
-    members = list(itertools.product(*map(range, sizes)))
-    blocks = [tuple([i for i, a in zip(member, group, strict=True) if a in own])
-              for member in members]
-    arrives: list[tuple[int, ...] | None] = [None] * len(members)   # None: zeros
-    for source, target in perm:
-        arrives[target] = blocks[source]
-    places = []
-    step = len(members)
-    for d, n in enumerate(sizes):       # differs what arrives from where the place is 0?
-        step //= n
-        if any([block != arrives[i - member[d] * step]
-                for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
-            places.append(d)
-    differs = tuple([group[d] for d in places])
-    gone = [a for a in held if a not in differs]
-    new = [a for a in differs if a not in held]
-    layout = x.layout
-    if atoms.sizes(gone) == atoms.sizes(new):
-        names = dict(zip(gone, new, strict=True))
-        layout = Layout(tuple(names.get(a, a) for a in layout.stack),
-                        tuple(tuple(names.get(a, a) for a in axes) for axes in layout.split),
-                        layout.folded)
-    else:
-        names = {}
-        rest = layout.without(set(gone))
-        layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
-    pairs = []
-    for member, block in zip(members, arrives, strict=True):
-        target = tuple([member[d] for d in places])
-        if block is not None and sum(target) == sum(member):        # other places are 0
-            pairs.append((block, target))
-    complete = len(pairs) == atoms.count(differs)
-    same = len(gone) == len(new) and complete and all(
-        {names.get(a, a): i for a, i in zip(held, source, strict=True)}
-        == dict(zip(differs, target, strict=True)) for source, target in pairs)
-    if same:
-        return layout, None
-    shape = array_shape(layout, x.aval.shape, atoms.size)
-    read, source_order = _axes_first(p, x, x.layout, held)
-    write, target_order = _axes_first(p, x, layout, differs)
-    moves = _runs(pairs)
-
-    def permute(array: Any) -> Any:
-        result = (empty_like(array, shape) if array.ndim == len(shape) else
-                  empty(shape, array.dtype))
-        if not complete:
-            result[...] = 0
-        source = array.reshape(read).transpose(source_order)
-        target = result.reshape(write).transpose(target_order)
-        for s, d in moves:
-            target[d] = source[s]
-        return result
-
-    if (complete and len(held) == len(differs) == 1 and read == write
-            and source_order == target_order and not source_order[0]):
-        runs = tuple([(s.start, d.start, d.stop - d.start) for s, d in moves])
-        return layout, Permuted(permute, Moves(read[0], runs))
-    return layout, permute
-
-
-def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
-                ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """All labels of a layout as dimensions: their sizes, and the order with `axes` in front.
-
-    Labels that follow the axes are in an order that does not depend on where the axes are.
-    """
-    flat = [lab for dim in layout.dims for lab in dim]
-    size = dict(p.sizes(x, layout.dims))
-    rest = sorted((lab for lab in flat if lab not in axes), key=lambda lab: (
-        isinstance(lab, int), lab if isinstance(lab, int) else p.atoms.order.index(lab)))
-    return (tuple(size[lab] for lab in flat),
-            tuple(flat.index(lab) for lab in (*axes, *rest)))
-
-
-def _runs(pairs: list[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[Any, Any]]:
-    """(source index, target index) pairs; neighbours that stay neighbours move as one slice."""
-    if any(len(s) != 1 or len(d) != 1 for s, d in pairs):
-        return pairs
-    runs: list[list[int]] = []
-    for (s,), (d,) in sorted(pairs):
-        if runs and runs[-1][0] + runs[-1][2] == s and runs[-1][1] + runs[-1][2] == d:
-            runs[-1][2] += 1
-        else:
-            runs.append([s, d, 1])
-    return [(slice(s, s + n), slice(d, d + n)) for s, d, n in runs]
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:

@@ -8,6 +8,7 @@ part of its operand does so in place where the operand was computed here and nob
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from .blocked import Blocked
@@ -73,10 +74,14 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
     if not owned and True not in kinds and not any([
             call.kernel is not None and call.kernel.changes for call in calls]):
         return calls, used
+    makers = {s: call for call in calls for s in call[2]}
+    if not owned and makers.keys().isdisjoint(chain.from_iterable([
+            call[1] for call, is_group in zip(calls, kinds, strict=True)
+            if is_group or call[5] is not None and call[5].changes])):
+        return calls, used
     out = list(calls)
     reads = read_counts(calls)
     given = set(outputs)
-    makers = {s: call for call in calls for s in call[2]}
 
     def is_own(s: int) -> bool:
         """Is it an array that is computed here, read once, and nobody else's?"""

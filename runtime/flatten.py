@@ -1,9 +1,11 @@
 """A program without calls: equations of called programs stand where the call stood."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ..ir.named_tuple import NamedTuple
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 
@@ -12,17 +14,40 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
                    "custom_jvp_call", "custom_vjp_call", "custom_linear_solve", "composite"})
 
 
+# Ops for which programs are looked through before they are planned (runtime/lean.py).
+_ARRANGED = frozenset({"dynamic_update_slice", "pad", "place", "ppermute", "scan"})
+
+
+class _Facts(NamedTuple):
+    """What is asked of the ops of a program. calls: whether there are calls among them; others:
+    see `FlatProgram`."""
+    calls: bool
+    combines: bool
+    telling: frozenset[Op]
+    arranged: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _facts(ops: frozenset[Op]) -> _Facts:
+    names = {op.name for op in ops}
+    return _Facts(not names.isdisjoint(CALLS), any([op.collective is not None for op in ops]),
+                  frozenset([op for op in ops if op.collective is not None or op.effect
+                             or op.subprograms or op.name == "axis_index"]),
+                  not names.isdisjoint(_ARRANGED))
+
+
 class FlatProgram:
     """invars and results of the program, all its equations in order, and all its constants.
 
     ops: of its equations. combines: whether any is a collective. telling: the ops whose equations
-    may tell devices apart, or bring together what they have. (Programs that equations hold are not
+    may tell devices apart, or bring together what they have. arranged: whether there are ops for
+    whose sake equations may be arranged in another way. (Programs that equations hold are not
     looked into.) exchanges: the collectives that the program was written with, if others are
     executed for them.
     """
 
-    __slots__ = ("combines", "consts", "eqns", "exchanges", "invars", "ops", "outvars", "program",
-                 "telling")
+    __slots__ = ("arranged", "combines", "consts", "eqns", "exchanges", "invars", "ops", "outvars",
+                 "program", "telling")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -31,7 +56,7 @@ class FlatProgram:
         self.eqns: list[Equation] = []
         self.exchanges: list[Equation] | None = None
         ops = program.ops
-        if any([op.name in CALLS for op in ops]):
+        if _facts(ops).calls:
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
             ops = frozenset([eqn.op for eqn in self.eqns])
         else:
@@ -47,9 +72,7 @@ class FlatProgram:
 
     def _of(self, ops: frozenset[Op]) -> None:
         self.ops = ops
-        self.combines = any([op.collective is not None for op in ops])
-        self.telling = frozenset([op for op in ops if op.collective is not None or op.effect
-                                  or op.subprograms or op.name == "axis_index"])
+        _, self.combines, self.telling, self.arranged = _facts(ops)
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` on these arguments; its results."""

@@ -21,7 +21,7 @@ from typing import Any
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
-from .axes import MeshAtoms, collective_atoms
+from .axes import MeshAtoms, group_of
 from .flatten import FlatProgram, every_equation
 from .lean import lean_program
 
@@ -53,7 +53,7 @@ def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAt
             continue
         name = eqn.op.name
         if name == "axis_index" or eqn.op.collective is not None:
-            group = frozenset(collective_atoms(eqn, atoms))
+            group = group_of(eqn, atoms)
             whole = eqn.params.get("axis_index_groups") is None
             if name == "retile":
                 found -= group
@@ -67,7 +67,7 @@ def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAt
         elif eqn.op.subprograms:              # at most what the equations inside tell apart
             for inner in every_equation((eqn,)):
                 if inner.op.name == "axis_index" or inner.op.collective is not None:
-                    found |= frozenset(collective_atoms(inner, atoms))
+                    found |= group_of(inner, atoms)
                 elif inner.op.effect:
                     found |= frozenset(atoms.of_all(inner.params.get("axes", ())))
         for v in eqn.outvars:
@@ -81,9 +81,9 @@ def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | No
     if eqn.params.get("axis_index_groups") is not None:
         return None
     if name in SUMS or name in SCATTERS:
-        return "sum", frozenset(collective_atoms(eqn, atoms))
+        return "sum", group_of(eqn, atoms)
     if name in EXTREMES:
-        return EXTREMES[name], frozenset(collective_atoms(eqn, atoms))
+        return EXTREMES[name], group_of(eqn, atoms)
     return None
 
 
@@ -213,7 +213,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
             break
     through = through or NONE
     if through and eqn.op.collective is not None:
-        through -= frozenset(collective_atoms(eqn, atoms))
+        through -= group_of(eqn, atoms)
     if not through and combines is None:
         return [_NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []

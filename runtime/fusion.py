@@ -178,9 +178,14 @@ def _known(call: Call) -> Cut:
 def fused(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
     """The calls with groups in place of what they hold; `outputs` are read at the end."""
     for c in calls:
-        if c.kernel is not None and c.kernel.elements >= LARGE:
+        if c.kernel is not None and is_large(c.kernel):
             return _Fusion(calls, outputs).result()
     return list(calls)
+
+
+def is_large(kernel: Kernel) -> bool:
+    """Does a group begin with what is computed so?"""
+    return kernel.elements >= LARGE
 
 
 class _Fusion:

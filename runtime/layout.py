@@ -55,9 +55,10 @@ class Layout(NamedTuple):
         return (*((a,) for a in self.stack), *((*axes, d) for d, axes in enumerate(self.split)))
 
     def without(self, atoms: frozenset[str] | set[str]) -> Layout:
-        return Layout(tuple(a for a in self.stack if a not in atoms),
-                      tuple(tuple(a for a in axes if a not in atoms) for axes in self.split),
-                      self.folded)
+        stack, split, folded = self
+        return Layout(tuple([a for a in stack if a not in atoms]) if stack else stack,
+                      tuple([tuple([a for a in axes if a not in atoms]) if axes else axes
+                             for axes in split]), folded)
 
 
 @functools.lru_cache(maxsize=64)

@@ -31,15 +31,21 @@ def lean_program(program: Program) -> FlatProgram:
     found = program.memo.get("flat")
     if found is None:
         found = program.memo["flat"] = FlatProgram(program)
-        if _exchanges_neighbours(found):
-            _rings.raise_rings(found, lean_program)
-        if dynamic_update_slice_p in found.ops:
-            _part_updates.choose_parts(found)
-        if pad_p in found.ops or place_p in found.ops:
-            _pieces.join_pieces(found)
-        lean_scans(found)
+        if found.arranged:
+            _arrange(found)
         _lean_peak(found)
     return found
+
+
+def _arrange(flat: FlatProgram) -> None:
+    """Let the program have what does the same as some of its equations in less time."""
+    if _exchanges_neighbours(flat):
+        _rings.raise_rings(flat, lean_program)
+    if dynamic_update_slice_p in flat.ops:
+        _part_updates.choose_parts(flat)
+    if pad_p in flat.ops or place_p in flat.ops:
+        _pieces.join_pieces(flat)
+    lean_scans(flat)
 
 
 def _exchanges_neighbours(flat: FlatProgram) -> bool:
@@ -51,6 +57,8 @@ def _exchanges_neighbours(flat: FlatProgram) -> bool:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
+    if sum([held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]) < 2 * LEAST:
+        return
     size: dict[Var, int] = {}           # of large values
     born: dict[Var, int] = {}
     roots: dict[Var, Var] = {}

@@ -17,10 +17,10 @@ import numpy as np
 from ..ir.named_tuple import NamedTuple
 from ..ir.program import Equation
 from .blocked import Blocked
-from .calls import Call, Function, new_call
+from .calls import Call, Function, kernels, new_call
 from .destinations import into_memory, over_operands
 from .float_errors import silently
-from .fusion import fused
+from .fusion import fused, is_large
 from .generated import Run, generate
 from .products import in_one_piece, ordered
 from .recording import Kernel
@@ -50,7 +50,7 @@ class PlanBuilder:
         self.calls: list[Call] = []
         self.slots = 0
         self.inputs: list[int] = []
-        self.constants: list[tuple[int, Any]] = []
+        self.constants: dict[int, Any] = {}
 
     def new_slot(self) -> int:
         self.slots += 1
@@ -63,8 +63,9 @@ class PlanBuilder:
         return slot
 
     def constant(self, value: Any) -> int:
-        slot = self.new_slot()
-        self.constants.append((slot, value))
+        slot = self.slots
+        self.slots = slot + 1
+        self.constants[slot] = value
         return slot
 
     def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None,
@@ -105,7 +106,7 @@ class PlanBuilder:
         call must run in every iteration all the same. The first plan takes the fixed inputs; the
         second takes all, then memory, then the first's results.
         """
-        known = {*fixed, *(s for s, _ in self.constants)}
+        known = {*fixed, *self.constants}
         before: list[Call] = []
         rest: list[Call] = []
         for call in self.calls:
@@ -131,22 +132,39 @@ class PlanBuilder:
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
               kept: bool = False) -> Plan:
-        made, _ = over_operands(fused(ordered(calls, outputs), outputs), outputs, {})
+        ways = kernels(calls)
+        changed = False             # is there anything that could write over its operands?
+        for kernel in ways:
+            if kernel.permutes:
+                calls = ordered(calls, outputs)
+                break
+        made = list(calls)
+        for kernel in ways:
+            if is_large(kernel):
+                made = fused(calls, outputs)
+                changed = True
+                break
+        if changed or any([kernel.changes for kernel in ways]):
+            made, _ = over_operands(made, outputs, {})
         return self._planned(made, inputs, outputs, kept)
 
     def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
                  kept: bool = False) -> Plan:
-        seen = {*outputs, *(s for s, _ in self.constants)}
+        seen = {*outputs, *self.constants}
         dead: list[tuple[int, ...]] = []
-        for call in reversed(calls):
-            last = []
-            for s in (*call.inputs, *call.outputs):
+        for _, read, made, _, _, _, _ in reversed(calls):
+            last: tuple[int, ...] = ()
+            for s in read:
                 if s not in seen:
                     seen.add(s)
-                    last.append(s)
-            dead.append(tuple(last))
+                    last += (s,)
+            for s in made:
+                if s not in seen:
+                    seen.add(s)
+                    last += (s,)
+            dead.append(last)
         dead.reverse()
-        return Plan(calls, dead, tuple(inputs), tuple(outputs), dict(self.constants), self.slots,
+        return Plan(calls, dead, tuple(inputs), tuple(outputs), self.constants.copy(), self.slots,
                     kept)
 
 

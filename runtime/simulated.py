@@ -27,7 +27,7 @@ from ..ir.types import ArrayType
 from . import collectives, control, inplace, joined, summed
 from .alone import makers
 from .axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
-from .borders import Given, argument, given, global_types, result, usual_lead
+from .borders import Given, argument, given, global_types, number, result, usual_lead
 from .calls import new_call
 from .decisions import decide, decided, local_rule
 from .flatten import FlatProgram, every_equation
@@ -175,13 +175,9 @@ class Planner(Workspace):
             varies = variation(flat, known, self.atoms)
             self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
                                self.mask is None)
-        planned: dict[Any, Callable[[Equation], None]] = {}
         for eqn in flat.eqns:
             self.eqn = eqn
-            way = planned.get(eqn.op)
-            if way is None:
-                way = planned[eqn.op] = self.way(eqn.op)
-            way(eqn)
+            _way(eqn.op)(self, eqn)
         self.eqn = None
 
     def nested(self, flat: FlatProgram) -> Planner:
@@ -207,23 +203,12 @@ class Planner(Workspace):
         key = aval, type(value), value.tobytes()
         found = self.literals.get(key)
         if found is None:
-            data = np.asarray(value, storage_dtype(aval.dtype))
-            found = self.literals[key] = Value(aval, whole(aval.ndim), self.plan.constant(data))
+            made = self.atoms.borders.get(key) or number(self.atoms, key, value)
+            data, layout, same, kind = made
+            found = self.literals[key] = Value(aval, layout, self.plan.constant(data), same, kind)
         return found
 
     # -- equations -----------------------------------------------------------------------------
-    def way(self, op: Op) -> Callable[[Equation], None]:
-        """What plans equations of this op."""
-        if op.name in IDENTITIES:
-            return self.identity
-        if op.name in STRATEGIES:
-            return functools.partial(STRATEGIES[op.name], self)
-        if op.effect:
-            return functools.partial(callbacks.plan_callback, self)
-        if op.collective is not None:
-            return self.collective
-        return self.impossible if op.evaluate is None else self.local
-
     def impossible(self, eqn: Equation) -> None:
         raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
                         "evaluator, and the simulated executor has no strategy for it")
@@ -368,3 +353,17 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
     "axis_index": _axis_index, **control.STRATEGIES, **summed.STRATEGIES}
+
+
+@functools.lru_cache(maxsize=1024)
+def _way(op: Op) -> Callable[[Planner, Equation], None]:
+    """What plans equations of this op."""
+    if op.name in IDENTITIES:
+        return Planner.identity
+    if op.name in STRATEGIES:
+        return STRATEGIES[op.name]
+    if op.effect:
+        return callbacks.plan_callback
+    if op.collective is not None:
+        return Planner.collective
+    return Planner.impossible if op.evaluate is None else Planner.local

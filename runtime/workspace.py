@@ -28,7 +28,7 @@ class Kind:
     """What decisions ask of a value; one object per aval, layout and uniform dimensions.
 
     dtype: of its arrays. atoms: over which it differs. steps: to other forms, the functions that
-    lead there. folds: by what is folded, the function that does it, and the layout then.
+    lead there. folds: by what is folded, the function that does it, and layout and kind then.
     """
 
     __slots__ = ("atoms", "dtype", "folds", "steps")
@@ -37,7 +37,7 @@ class Kind:
         self.dtype = dtype
         self.atoms = atoms
         self.steps: dict[tuple, tuple[Function, ...]] = {}
-        self.folds: dict[tuple, tuple[Function | None, Layout]] = {}
+        self.folds: dict[tuple, tuple[Function | None, Layout, Kind]] = {}
 
 
 @functools.lru_cache(maxsize=65536)
@@ -176,13 +176,13 @@ class Workspace:
             made = value.kind.folds.get(place)
             if made is None:
                 made = value.kind.folds[place] = self._fold(value, axes, operator)
-            function, layout = made
+            function, layout, kind = made
             slot = value.slot if function is None else self.call(function, value.slot)
-            found = value.forms[key] = Value(value.aval, layout, slot, value.uniform)
+            found = value.forms[key] = Value(value.aval, layout, slot, value.uniform, kind)
         return found
 
     def _fold(self, value: Value, axes: frozenset[str], operator: str
-              ) -> tuple[Function | None, Layout]:
+              ) -> tuple[Function | None, Layout, Kind]:
         layout = value.layout
         left = axes - layout.folded
         there = layout.atoms & left
@@ -196,7 +196,8 @@ class Workspace:
         gone = tuple(i for i, x in enumerate(flat) if x in there)
         final = tuple(math.prod([size[x] for x in d]) for d in kept)
         function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
-        return function, layout.without(there)._replace(folded=layout.folded | left)
+        layout = layout.without(there)._replace(folded=layout.folded | left)
+        return function, layout, kind_of(value.aval, layout, value.uniform)
 
 
 _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
