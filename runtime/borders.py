@@ -89,14 +89,6 @@ def _given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -
                  kind_of(aval, layout, uniform), tuple(functions))
 
 
-def argument(p: Workspace, aval: ArrayType, found: Given) -> Value:
-    """The next parameter of the plan."""
-    slot = p.plan.input()
-    for function in found.functions:
-        slot = p.call(function, slot)
-    return Value(aval, found.layout, slot, found.uniform, found.kind)
-
-
 def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
     """What a literal is. key: its type, and what tells its value apart from others."""
     known, aval = atoms.borders, key[0]
@@ -113,20 +105,17 @@ def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, t
     if type(atom) is Literal:
         value = Value(atom.aval, value.layout, value.slot)
     known = p.atoms.borders
-    key = value.kind, t
-    found = known.get(key)
-    if found is None:
-        found = known[key] = _wanted(p.atoms, value, t)
-    layout, index = value.layout, found.index
-    slot = value.slot
-    if found.split != layout.split or found.stack != layout.stack:
-        slot = p.view(value, found.stack, found.split)
+    key = value.known_kind or value.kind, t
+    stack, split, index = known.get(key) or _wanted(p.atoms, key, value, t)
+    layout, slot = value.layout, value.slot
+    if split != layout.split or stack != layout.stack:
+        slot = p.view(value, stack, split)
     if index is not None:
         slot = p.call(lambda x: x[index], slot)
-    return slot, found.stack
+    return slot, stack
 
 
-def _wanted(atoms: MeshAtoms, value: Value, t: ArrayType) -> _Wanted:
+def _wanted(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: ArrayType) -> _Wanted:
     split = tuple([atoms.of_all(axes) for axes in t.entries])
     inside = {a for axes in split for a in axes}
     pending = atoms.of_all(sorted(t.sharding.spec.unreduced))
@@ -134,7 +123,8 @@ def _wanted(atoms: MeshAtoms, value: Value, t: ArrayType) -> _Wanted:
     index = None
     if array_shape(Layout((), split), value.aval.shape, atoms.size) != t.shape:
         index = (*[slice(None)] * len(stack), *[slice(0, n) for n in t.shape])
-    return _Wanted(stack, split, index)
+    atoms.borders[key] = found = _Wanted(stack, split, index)
+    return found
 
 
 def global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> Sequence[ArrayType]:

@@ -54,7 +54,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     operator, form, layout, uniform, kind = found
     if operator is not None:
         x = p.folded(x, group_of(eqn, p.atoms), operator)
-    slot = x.slot if form is None else p.view(x, *form)
+    slot = x.slot if form is None else p.view(x, form[0], form[1])
     p.at[out] = Value(out.aval, layout, slot, uniform, kind)
 
 
@@ -78,13 +78,13 @@ def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
             uniform = combined.uniform
     elif name in GATHERS and params["tiled"]:
         form = moved(x, group, params["all_gather_dimension"])
-        layout = Layout(*form, layout.folded).without(set(group))
+        layout = Layout(form[0], form[1], layout.folded).without(set(group))
     elif name == "all_slice" and layout.atoms.isdisjoint(group):
         layout = _in_place(layout, group, params["dimension"])
     elif name == "all_to_all" and params["tiled"] and (
             params["split_axis"] != params["concat_axis"]):
         form = moved(x, group, params["concat_axis"])
-        layout = Layout(*form, layout.folded).without(set(group))
+        layout = Layout(form[0], form[1], layout.folded).without(set(group))
         layout = _in_place(layout, group, params["split_axis"])
     else:
         return None

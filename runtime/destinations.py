@@ -77,7 +77,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
     makers = {s: call for call in calls for s in call[2]}
     if not owned and makers.keys().isdisjoint(chain.from_iterable([
             call[1] for call, is_group in zip(calls, kinds, strict=True)
-            if is_group or call[5] is not None and call[5].changes])):
+            if is_group or call.kernel is not None and call.kernel.changes])):
         return calls, used
     out = list(calls)
     reads = read_counts(calls)

@@ -137,8 +137,6 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
     result may not be folded.
     """
     found: dict[Var, Folds] = {}
-    if not any(sums) and not any([eqn.op.collective is not None for eqn in eqns]):
-        return found                          # nothing combines anything
     for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
         if isinstance(v, Var):
             found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}

@@ -147,23 +147,19 @@ def fits(recording: Recording, rows: int) -> bool:
 class _Group:
     """An open group: its calls, and the slots that they read and write.
 
-    outputs: with how often others read them. after: calls that wait for the group's results; late:
-    the slots that those write.
+    operands: what it reads that it does not compute, with the bytes. outputs: with how often others
+    read them. after: calls that wait for the group's results; late: the slots that those write.
     """
 
-    __slots__ = ("after", "calls", "late", "outputs", "rows")
+    __slots__ = ("after", "calls", "late", "operands", "outputs", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.after: list[Call] = []
         self.late: set[int] = set()
         self.calls: list[tuple[int, Call]] = []
+        self.operands: dict[int, int] = {}
         self.outputs: dict[int, int] = {}
-
-    @property
-    def needed(self) -> list[int]:
-        """The slots that others read."""
-        return [s for s, count in self.outputs.items() if count]
 
     def agrees(self, rows: int) -> bool:
         return rows == self.rows or all([_known(c).fits(rows) for _, c in self.calls])
@@ -207,7 +203,7 @@ class _Fusion:
     def result(self) -> list[Call]:
         large, made = LARGE, self.made
         for place, call in enumerate(self.calls):
-            _, inputs, _, _, eqn, kernel, _ = call
+            function, inputs, _, _, eqn, kernel, _ = call
             sources: list[_Group] = []
             if made:
                 for s in inputs:
@@ -233,7 +229,7 @@ class _Fusion:
                 self._close_all(sources)
             if self.open and eqn is not None and (kernel is None or kernel.elements >= large):
                 self._close_costly(place)
-            if type(call.function) is Permuted:
+            if type(function) is Permuted:
                 self.permuted[call.outputs[0]] = call
             self.out.append(call)
         self._close_all(list(self.open))
@@ -274,23 +270,18 @@ class _Fusion:
                 if other is not home and not self._merge(home, other):
                     self._close_all([other])
         home.calls.append((place, call))
-        known, wide = home.outputs, self.wide
+        known, operands = home.outputs, home.operands
         for s, n in zip(call[1], kernel.sizes, strict=False):
             if s in known:
                 known[s] -= 1
-            elif n >= wide:
-                self._note(home, s)
+            elif s not in operands:
+                operands[s] = n
+                if n >= self.wide:
+                    self.reading.setdefault(s, []).append(home)
         (out,) = call[2]
         known[out] = self.readers[out]
         self.made[out] = home
         return True
-
-    def _note(self, g: _Group, s: int) -> None:
-        """Let the group be known to read a wide slot that it does not compute."""
-        if s not in self.reading:
-            self.reading[s] = [g]
-        elif self.reading[s][-1] is not g:
-            self.reading[s].append(g)
 
     @staticmethod
     def _common(g: _Group, cut: Cut) -> int:
@@ -322,10 +313,11 @@ class _Fusion:
         home.after.extend(other.after)
         home.late.update(other.late)
         self.made.update(dict.fromkeys((*other.outputs, *other.late), home))
-        for _, call in other.calls:
-            for s in call.inputs:
-                if s in self.reading:
-                    self._note(home, s)
+        for s, n in other.operands.items():
+            if s not in home.operands:
+                home.operands[s] = n
+                if n >= self.wide:
+                    self.reading[s].append(home)
         del self.open[other]
         return True
 
@@ -338,13 +330,10 @@ class _Fusion:
             self.last = {s: read[s] for call in self.calls for s in call[2] if s in read}
         last = self.last
         for g in list(self.open):
-            outputs = g.outputs
-            held = {s: n for _, (_, inputs, _, _, _, kernel, _) in g.calls
-                    for s, n in zip(inputs, kernel.sizes, strict=False)   # type: ignore[union-attr]
-                    if s in last and last[s] <= place and s not in outputs}
-            if held and sum(held.values()) > sum([
+            held = sum([n for s, n in g.operands.items() if s in last and last[s] <= place])
+            if held and held > sum([
                     c.kernel.sizes[-1] for _, c in g.calls       # type: ignore[union-attr]
-                    if outputs[c.outputs[0]]]):
+                    if g.outputs[c.outputs[0]]]):
                 self._close_all([g])
 
     def _close_all(self, groups: Sequence[_Group]) -> None:
@@ -359,30 +348,30 @@ class _Fusion:
         """Append the call of a group, and as calls of their own the views of it that others read.
         """
         g.calls.sort(key=itemgetter(0))
-        calls = [c for _, c in g.calls]
-        needed = set(g.needed)
+        inside = [c for _, c in g.calls]
+        needed = {s for s, count in g.outputs.items() if count}
         views: list[Call] = []
-        for call in reversed(calls):
+        for call in reversed(inside):
             if call[2][0] in needed and _known(call).is_view:
                 views.append(call)
                 needed.update(call.inputs)
-        inside = calls
-        if views:
-            needed.difference_update([c.outputs[0] for c in views])
+        slots = tuple(g.operands)
         if views or not self.readers.keys() >= g.outputs.keys():
-            inside = []
+            needed.difference_update([c.outputs[0] for c in views])
             read = set(needed)
-            for call in reversed(calls):
+            left: list[Call] = []
+            for call in reversed(inside):
                 if call.outputs[0] in read:
-                    inside.append(call)
+                    left.append(call)
                     read.update(call.inputs)
-            inside.reverse()
-        results = [c.outputs[0] for c in inside if c.outputs[0] in needed]
+            left.reverse()
+            inside = left
+            slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs
+                                         if s not in g.outputs]))
+        results = [c[2][0] for c in inside if c[2][0] in needed]
         if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
             self.out.extend(inside)
         elif results:
-            made = {c.outputs[0] for c in inside}
-            slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs if s not in made]))
             moved = self._moved(inside, slots, g.rows) if self.permuted else {}
             function: Any = Blocked(inside, slots, results, g.rows, moved)
             if moved:

@@ -57,13 +57,13 @@ def _exchanges_neighbours(flat: FlatProgram) -> bool:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
-    if sum([held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]) < 2 * LEAST:
+    held = [held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]
+    if sum(held) < 2 * LEAST:
         return
     size: dict[Var, int] = {}           # of large values
     born: dict[Var, int] = {}
     roots: dict[Var, Var] = {}
     last: dict[Var, int] = {}
-    total = 0
     for i, eqn in enumerate(eqns):
         for a in eqn.invars:
             if a in size:
@@ -73,11 +73,10 @@ def _lean_peak(flat: FlatProgram) -> None:
             if n >= SMALL:
                 size[v] = n
                 born[v] = i
-                total += n
         if eqn.op.name in VIEWS:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
-    if total < 2 * LEAST or not last:
+    if not last:
         return
     stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
     peak, most = _peak(size, born, last, roots, stay, len(eqns))

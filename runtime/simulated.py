@@ -27,7 +27,7 @@ from ..ir.types import ArrayType
 from . import collectives, control, inplace, joined, summed
 from .alone import makers
 from .axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
-from .borders import Given, argument, given, global_types, number, result, usual_lead
+from .borders import Given, given, global_types, number, result, usual_lead
 from .calls import new_call
 from .decisions import decide, decided, local_rule
 from .flatten import FlatProgram, every_equation
@@ -66,7 +66,7 @@ class Simulated:
     __slots__ = ("_executables", "_flat", "_mesh", "usual")
 
     def __init__(self, flat: FlatProgram, mesh: AbstractMesh) -> None:
-        leads = tuple([usual_lead(t, mesh) for t in
+        leads = tuple([usual_lead(t, mesh) if t.sharding.spec.unreduced else () for t in
                        global_types(flat.program.global_in, flat.invars)])
         self._flat, self._mesh = flat, mesh
         self.usual = Executable(flat, mesh, leads)
@@ -149,18 +149,26 @@ class Planner(Workspace):
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
         flat, at, known = self.flat, self.at, self.atoms.borders
-        program = flat.program
-        self.expected = []
+        program, expected = flat.program, self.expected
         for var, t, lead in zip(flat.invars, global_types(program.global_in, flat.invars), leads,
                                 strict=True):
-            found = known.get((var.aval, t, lead)) or given(self, var.aval, t, lead)
-            self.expected.append(found)
-            at[var] = argument(self, var.aval, found)
+            aval = var.aval
+            found = known.get((aval, t, lead)) or given(self, aval, t, lead)
+            expected.append(found)
+            _, _, layout, same, kind, functions = found
+            slot = self.plan.input()
+            for function in functions:
+                slot = self.call(function, slot)
+            at[var] = Value(aval, layout, slot, same, kind)
         self.follow()
-        results = [result(self, atom, self.value_of(atom), t) for atom, t in zip(
-            flat.outvars, global_types(program.global_out, flat.outvars), strict=True)]
-        plan = self.plan.finish([slot for slot, _ in results], kept=True)
-        return plan, [lead for _, lead in results]
+        slots: list[int] = []
+        stacks: list[tuple[str, ...]] = []
+        for atom, t in zip(flat.outvars, global_types(program.global_out, flat.outvars),
+                           strict=True):
+            slot, stack = result(self, atom, self.value_of(atom), t)
+            slots.append(slot)
+            stacks.append(stack)
+        return self.plan.finish(slots, kept=True), stacks
 
     def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
         """Append the calls of all equations; the parameters have their values already.
@@ -274,11 +282,11 @@ class Planner(Workspace):
             slots = [x.slot for x in operands]
             made = decide(eqn.use, operands, types, self.atoms, allowed, done)
         else:
-            use, owner = eqn.use, self.atoms.owner
             key = (*kinds, *types)
-            made = use.tables[owner].get(key) if owner in use.tables else None
-            if made is None:
-                made = decided(use, key, operands, types, self.atoms)
+            try:
+                made = eqn.use.tables[self.atoms.owner][key]
+            except KeyError:
+                made = decided(eqn.use, key, operands, types, self.atoms)
         if made.operands is not None:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
