@@ -38,8 +38,10 @@ def remember_all(arrays: Sequence[Any]) -> None:
     known = _known.get(me)
     if known is None:
         known = _known.setdefault(me, {})
-    for x in arrays:
-        known[id(x)] = _reference(x)
+    if len(arrays) == 1:
+        known[id(arrays[0])] = _reference(arrays[0])
+    else:
+        known.update(zip(map(id, arrays), map(_reference, arrays), strict=True))
     if len(known) > _Sweep.at:
         _sweep(known)
 
