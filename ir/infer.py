@@ -22,10 +22,11 @@ from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, inference_key
 from .phases import rule_evaluated
 from .sharding import NamedSharding, named_sharding_abstract
+from .signature import Signature, signature
 from .spec import spec_from_entries
 from .types import ArrayType, Shape, array_type, short_list, unsharded
 from .unreduced import explicit_pending_axes, is_pending, pending_axes, refuse_pending
-from .use import use_of
+from .use import Use, use_of
 
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
@@ -34,6 +35,16 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     key = inference_key(types, params, context)
     found = op.infer_cache.get(key)
     return infer_anew(op, types, params, context, key) if found is None else found[0]
+
+
+def inferred(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any], context: AbstractMesh
+             ) -> tuple[tuple[ArrayType, ...], Use | None, Signature | None]:
+    """`infer`, and what equations of these types have; None where that is not kept."""
+    key = inference_key(types, params, context)
+    found = op.infer_cache.get(key)
+    if found is None:
+        found = infer_anew(op, types, params, context, key), None, None
+    return found
 
 
 def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
@@ -46,7 +57,8 @@ def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
         if len(op.infer_cache) > 20_000:
             op.infer_cache.clear()
         use = use_of(op, params)
-        op.infer_cache[key] = found, use if use.identity is use else None
+        op.infer_cache[key] = (found, use if use.identity is use else None,
+                               signature(types, found))
     return found
 
 

@@ -126,7 +126,7 @@ class Op:
         self.name = name
         self._rule_cache: dict[Any, FactorRule] = {}
         # result types, and the use, where equal params are one (ir/use.py), by `inference_key`
-        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any]] = {}
+        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = {}
         self.uses: dict[tuple, Any] = {}         # by params (ir/use.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:

@@ -24,6 +24,7 @@ from .lazy import lazy_import
 from .location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
+from .signature import Signature, signature
 from .types import ArrayType
 from .use import Use, use_of
 
@@ -88,7 +89,7 @@ class Equation:
 
     __slots__ = ("invars", "known_types", "location", "op", "outvars", "params", "reason", "use")
 
-    known_types: tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]] | None
+    known_types: Signature | None
     use: Use
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
@@ -102,12 +103,12 @@ class Equation:
         self.known_types = None
 
     @property
-    def types(self) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    def types(self) -> Signature:
         """The types of operands and of results."""
         found = self.known_types
         if found is None:
-            found = self.known_types = (tuple([a.aval for a in self.invars]),
-                                        tuple([v.aval for v in self.outvars]))
+            found = self.known_types = signature(tuple([a.aval for a in self.invars]),
+                                                 tuple([v.aval for v in self.outvars]))
         return found
 
     def __getattr__(self, name: str) -> Any:
@@ -214,7 +215,7 @@ class Program:
 
     @property
     def constvars(self) -> tuple[Var, ...]:
-        return tuple(v for v, _ in self.consts)
+        return tuple([v for v, _ in self.consts]) if self.consts else ()
 
     @property
     def in_avals(self) -> tuple[ArrayType, ...]:

@@ -16,6 +16,7 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.signature import Signature, signature
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import ArrayType
 from .graph import boundary_entries
@@ -229,7 +230,7 @@ class _Writer:
         consts = [(self.constant(v, mesh, out), value) for v, value in old.consts]
         now = self.now
         types = {t: new for t in old.result_types if (new := _type_on(t, mesh)) is not t}
-        pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
+        pairs: dict[Any, Signature] = {}        # by what they are made of
         for literal in typed_literals(old):
             now[literal] = self.atom(literal)
         for eqn in old.eqns:
@@ -252,7 +253,7 @@ class _Writer:
                     key = eqn.types if self.plain else (tuple([a.aval for a in operands]), aval)
                     pair = pairs.get(key)
                     if pair is None:
-                        pair = pairs[key] = tuple([a.aval for a in operands]), (aval,)
+                        pair = pairs[key] = signature(tuple([a.aval for a in operands]), (aval,))
                     eqn = eqn.on(operands, (new,), use)
                     eqn.known_types = pair
                 else:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.factor_axes import axes_without
-from ..ir.infer import infer
+from ..ir.infer import infer, inferred
 from ..ir.levels import together
 from ..ir.location import UNKNOWN, Location
 from ..ir.manual_state import ManualState
@@ -28,6 +28,7 @@ from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.rule import ELEMENTWISE, PASS, FactorRule
+from ..ir.signature import Signature, signature
 from ..ir.types import ArrayType, Entries, Shape, array_type, unsharded
 from ..ir.use import MOST, Use, use_of
 from .callbacks import localize_callback
@@ -136,8 +137,7 @@ class Recipe:
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
         self.emitter, self.exchange, self.use = emitter, exchange, use
         self.finish, self.straight = finish, straight
-        self.made: dict[
-            tuple[ArrayType, ...], tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]] = {}
+        self.made: dict[tuple[ArrayType, ...], Signature] = {}
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:
@@ -211,15 +211,19 @@ class Lowering:
              names: Sequence[str | None] = ()) -> list[Atom]:
         """Append an equation; the results vary over all that the operands vary over."""
         operands = [self.literal(v) if isinstance(v, Literal) else v for v in operands]
-        types = tuple(v.aval for v in operands)
-        if op.manual is None:
-            types = together(types)
-        out = [Var(t, names[i] if i < len(names) else None)
-               for i, t in enumerate(infer(op, types, params, self.mesh))]
+        given = tuple([v.aval for v in operands])
+        types = together(given) if op.manual is None else given
+        results, use, own = inferred(op, types, params, self.mesh)
+        out = [Var(t, names[i] if i < len(names) else None) for i, t in enumerate(results)]
         reason = self.reason
         if not reason and op.collective is not None:
             reason = self.exchange_reason
-        self.eqns.append(Equation(op, operands, out, params, self.location, reason))
+        eqn = Equation(op, operands, out, params, self.location, reason)
+        if use is not None:
+            eqn.use = use
+        if types is given:
+            eqn.known_types = own
+        self.eqns.append(eqn)
         return list(out)
 
     def block_offset(self, axes: Axes, block_size: int) -> Atom:
@@ -343,8 +347,7 @@ class Lowering:
         self.env.update(zip(eqn.outvars, results, strict=True))
         return results
 
-    def results(self, eqn: Equation, types: tuple[ArrayType, ...], recipe: Recipe
-                ) -> tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+    def results(self, eqn: Equation, types: tuple[ArrayType, ...], recipe: Recipe) -> Signature:
         """The types of an equation on blocks: of its operands, which are given, and results."""
         varying: frozenset[str] | None = _EMPTY if eqn.op.manual is None else None
         for t in types:
@@ -360,7 +363,7 @@ class Lowering:
             taken = together(types) if eqn.op.manual is None else types
             made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params, self.mesh)
             _check_shapes(eqn, recipe, made)
-        found = recipe.made[types] = types, made
+        found = recipe.made[types] = signature(types, made)
         return found
 
     def recipe(self, eqn: Equation) -> Recipe:

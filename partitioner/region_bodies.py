@@ -186,7 +186,7 @@ def _with_results(out: Lowering, region: Region, p: int, program: Program,
             eqns.append(Equation(pvary_p, (atom,), (result,), {"axes": missing}))
             atom = result
         outvars.append(atom)
-    return program.replace(eqns=eqns, outvars=outvars)
+    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns, outvars=outvars)
 
 
 def _varying_too(aval: ArrayType, axes: Sequence[str]) -> ArrayType:

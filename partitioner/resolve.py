@@ -16,6 +16,7 @@ from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.sharding import named_sharding_abstract
+from ..ir.signature import signature
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type
 from ..ir.use import Use, use_of
@@ -240,7 +241,6 @@ class _Resolver:
         env = self.env
         for literal in typed_literals(program):
             env[literal] = bare_literal(literal)
-        pairs: dict[Any, Any] = {}              # of the types of operands and results, once each
         for eqn in program.eqns:
             op = eqn.op
             if op is sharding_constraint_p or op is reshard_p:
@@ -262,8 +262,7 @@ class _Resolver:
             else:
                 result = self.bind(eqn.outvars[0], mesh)
                 new = eqn.on(operands, (result,), use)
-                pair = tuple([a.aval for a in operands]), (result.aval,)
-                new.known_types = pairs.setdefault(pair, pair)
+                new.known_types = signature(tuple([a.aval for a in operands]), (result.aval,))
             eqns.append(new)
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:

@@ -28,6 +28,7 @@ from ..ir.manual_state import NOT_MANUAL
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
+from ..ir.signature import signature
 from ..ir.typeof import NUMPY_SCALARS
 from ..ir.types import ArrayType
 from . import leaks
@@ -83,9 +84,9 @@ class Builder:
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
         location = self.location or capture()
-        use = None
+        use = own = None
         if known is not None:
-            results, use = known
+            results, use, own = known
         else:
             manual = None
             for t in types:
@@ -105,7 +106,7 @@ class Builder:
             outvars = tuple([Var(t) for t in results])
             eqn = Equation(op, atoms, outvars, params, location)
             tracers = [Tracer(self, v) for v in outvars]
-        eqn.known_types = types, results
+        eqn.known_types = own or signature(types, results)
         if use is not None:
             eqn.use = use
         self.eqns.append(eqn)
