@@ -249,7 +249,7 @@ class Executable:
                 fail(ValueError, "A computation on an AbstractMesh has no devices to run on. Got "
                      f"mesh {self.placement.abstract_mesh}", code="no-devices",
                      help="lower it with arrays or shardings on a Mesh, as made by `make_mesh`")
-            compiler = EXECUTORS[config.shardtrace_executor]
+            compiler = EXECUTORS[config.read("shardtrace_executor")]
             local, mesh = self.partitioned.local, self.placement.abstract_mesh
             with phase("plan", len(local.eqns)):
                 self._run = (planned(local, mesh, compiler) if compiler is compile_simulated

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from ..ir.device import Device
@@ -13,6 +14,7 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
+from ..runtime.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls
@@ -30,6 +32,8 @@ _collectives = lazy_import("..partitioner.collectives", __package__)
 _text = lazy_import("..ir.print", __package__)
 _explain = lazy_import(".explain", __package__)
 _figures = lazy_import(".figures", __package__)
+
+_ARRAYS = {ArrayImpl}           # which cannot become others
 
 
 class Traced(StageInfo):
@@ -234,7 +238,7 @@ class Compiled(_Placed):
     def _leaves(self, args: Any, kwargs: Any) -> Sequence[Any]:
         """The leaves of a call's arguments, which are those that this was compiled for."""
         jitted = self._traced._jitted
-        leaves, in_tree = tree.flatten((args, kwargs))
+        leaves, in_tree = tree.flatten_call(args, kwargs)
         if in_tree != self.in_tree:      # static arguments may be given again, or left out
             args, kwargs, _ = jitted.arguments.split(args, kwargs)
             leaves, in_tree = tree.flatten((args, kwargs))
@@ -257,11 +261,13 @@ class Compiled(_Placed):
         return f"There are {len(found)} mismatches, including:\n" + "\n".join(found)
 
     def _check(self, leaves: Sequence[Any]) -> None:
+        known = self._traced._leaves
+        if all(map(is_, leaves, known)) and {*map(type, leaves)} <= _ARRAYS or (
+                leaf_keys(leaves) == leaf_keys(known)):
+            return
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
         wrong, moved = [], []
         executable = self._executable
-        if leaf_keys(leaves) == leaf_keys(self._traced._leaves):
-            return
         for x, v, name, spec, given in zip(leaves, program.invars, names, executable.arg_specs,
                                            executable.given, strict=True):
             t = typeof(x)

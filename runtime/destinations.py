@@ -70,14 +70,13 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
     owned: parameters that may be written over, each by one result only. Gives also those that are.
     """
     used: list[int] = []
-    kinds = [type(call.function) is Blocked for call in calls]
-    if not owned and True not in kinds and not any([
-            call.kernel is not None and call.kernel.changes for call in calls]):
+    able = [i for i, (function, inputs, _, _, _, kernel, _) in enumerate(calls)
+            if type(function) is Blocked or kernel is not None and kernel.changes
+            or owned and not owned.keys().isdisjoint(inputs)]
+    if not able:
         return calls, used
     makers = {s: call for call in calls for s in call[2]}
-    if not owned and makers.keys().isdisjoint(chain.from_iterable([
-            call[1] for call, is_group in zip(calls, kinds, strict=True)
-            if is_group or call.kernel is not None and call.kernel.changes])):
+    if not owned and makers.keys().isdisjoint(chain.from_iterable([calls[i][1] for i in able])):
         return calls, used
     out = list(calls)
     reads = read_counts(calls)
@@ -105,14 +104,12 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
                 left.update(call.outputs)
         return True
 
-    for i, call in enumerate(calls):
-        if kinds[i]:
+    for i in able:
+        call = calls[i]
+        if type(call.function) is Blocked:
             dying = [k for k, s in enumerate(call[1]) if is_own(s)]
             if dying:
-                out[i] = new_call((call.function.over(dying), *call[1:6], True))  # type: ignore
-            continue
-        if not (call.kernel is not None and call.kernel.changes) and (
-                not owned or owned.keys().isdisjoint(call.inputs)):
+                out[i] = new_call((call.function.over(dying), *call[1:6], True))
             continue
         changed = _changed(call)
         if changed is not None:

@@ -6,6 +6,7 @@ results would be stacked for another scan to read, are in runtime/lean_scans.py.
 """
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Set
 from itertools import accumulate
 
@@ -57,8 +58,7 @@ def _exchanges_neighbours(flat: FlatProgram) -> bool:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
-    held = [held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]
-    if sum(held) < 2 * LEAST:
+    if sum([held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]) < 2 * LEAST:
         return
     size: dict[Var, int] = {}           # of large values
     born: dict[Var, int] = {}
@@ -87,14 +87,10 @@ def _lean_peak(flat: FlatProgram) -> None:
     def root(v: Var) -> Var:
         return roots[v] if v in roots else v
 
-    prices = {v: size[v] for v in made if v not in stay}
+    prices = defaultdict(int, {v: size[v] for v in made if v not in stay})
     prices.update({v: MUCH if r in made and r not in stay else 0 for v, r in roots.items()})
-
-    def price(v: Var) -> int:
-        return prices[v] if v in prices else 0
-
-    choice = choose([v for v in made if v in last and last[v] > peak], made, price, LEAST // 16,
-                    root)
+    choice = choose([v for v in made if v in last and last[v] > peak], made,
+                    prices.__getitem__, LEAST // 16, root)
     if choice.again:
         before = without(eqns[:peak + 1], choice.again)
         flat.eqns = [*before, *late(eqns[peak + 1:], choice.again, made,

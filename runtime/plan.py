@@ -132,19 +132,12 @@ class PlanBuilder:
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
               kept: bool = False) -> Plan:
-        ways = kernels(calls)
-        changed = False             # is there anything that could write over its operands?
-        for kernel in ways:
-            if kernel.permutes:
-                calls = ordered(calls, outputs)
-                break
-        made = list(calls)
-        for kernel in ways:
-            if is_large(kernel):
-                made = fused(calls, outputs)
-                changed = True
-                break
-        if changed or any([kernel.changes for kernel in ways]):
+        ways = kernels(calls)       # passes are begun only where they have something to do
+        if any([kernel.permutes for kernel in ways]):
+            calls = ordered(calls, outputs)
+        is_fused = any([is_large(kernel) for kernel in ways])
+        made = fused(calls, outputs) if is_fused else list(calls)
+        if is_fused or any([kernel.changes for kernel in ways]):
             made, _ = over_operands(made, outputs, {})
         return self._planned(made, inputs, outputs, kept)
 

@@ -44,6 +44,8 @@ callbacks = lazy_import(".callbacks", __package__)
 NONE: frozenset[str] = frozenset()
 NO_FOLDS: Folds = {}
 
+FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
+
 # Ops whose result is their operand, with other claims about it.
 IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
                         "sharding_constraint", "vary_unreduced_cast_p"})
@@ -55,6 +57,8 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
     whole values whose types are `local.global_in` and `local.global_out`.
     """
+    if len(local.eqns) < FEW and not local.holds_programs:
+        return Simulated(lean_program(local), mesh)
     with collector_paused():
         return Simulated(lean_program(local), mesh)
 
