@@ -25,7 +25,17 @@ def joint_axes(program: Program) -> tuple[Row, ...]:
     sizes = program.mesh.shape
     if len(sizes) < 2:
         return ()
-    layouts = {(t.entries, t.sharding.spec.unreduced) for t in _types(program)}
+    types = _types(program)
+    for t in types:
+        for axes in t.entries:
+            if axes[1:]:
+                break
+        else:
+            continue
+        break
+    else:
+        return ()                       # each dimension is split over one axis at most
+    layouts = {(t.entries, t.sharding.spec.unreduced) for t in types}
     lists = {axes for entries, _ in layouts for axes in entries if axes}
     return rows_of(program.mesh, lists, {pending for _, pending in layouts if pending})
 
@@ -63,10 +73,12 @@ def rows_of(mesh: AbstractMesh, lists: Collection[Row], sums: Collection[frozens
 
 def _types(program: Program) -> set[ArrayType]:
     """The types of a program's values, and of those in programs that its equations hold."""
-    found = {v.aval for v in (*program.invars, *program.constvars)}
-    found.update(program.result_types)
-    for _, _, inner in program.subprograms():
-        found |= _types(inner)
+    found = {*[v.aval for v in program.invars], *program.result_types}
+    if program.consts:
+        found.update([v.aval for v, _ in program.consts])
+    if program.holds_programs:
+        for _, _, inner in program.subprograms():
+            found |= _types(inner)
     return found
 
 

@@ -90,11 +90,9 @@ def localize(program: Program) -> Program:
     for i, atom in enumerate(program.outvars):
         aval = atom.aval
         if atom.__class__ is Literal:
-            new: Atom = lowering.literal(atom)                          # type: ignore[arg-type]
             aval = typed(aval, program.mesh if program.mesh.empty else frozen_mesh(program.mesh),
                          ((),) * aval.ndim)
-        else:
-            new = env[atom]                                             # type: ignore[index]
+        new = env[atom]
         outvars.append(new)
         out_types.append(aval)
         extra = _too_many(new.aval, aval, mesh)
@@ -165,18 +163,41 @@ class _Book:
 _book = functools.lru_cache(maxsize=256)(_Book)
 
 
+class _Blocks(dict[Atom, Atom]):
+    """What values are on blocks. A scalar constant is one on the mesh of this program, over which
+    it could vary.
+    """
+
+    __slots__ = ("mesh", "types")
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        super().__init__()
+        self.mesh = mesh
+        self.types: dict[ArrayType, ArrayType] = {}       # of scalar constants, on the mesh
+
+    def __missing__(self, atom: Atom) -> Atom:
+        if atom.__class__ is not Literal:
+            raise KeyError(atom)
+        aval = atom.aval
+        if aval.mesh is self.mesh:
+            return atom
+        types = self.types
+        if aval not in types:
+            types[aval] = array_type((), aval.dtype, aval.weak_type, unsharded(0, self.mesh))
+        return Literal(atom.val, types[aval])                           # type: ignore[union-attr]
+
+
 class Lowering:
     """Appends the equations of a per-device program."""
 
     def __init__(self, mesh: AbstractMesh, manual: bool = False) -> None:
         self.mesh = mesh
         self.book = _book(mesh)
-        self.scalars: dict[ArrayType, ArrayType] = {}     # types of literals, on this mesh
         self.manual = manual              # inside the body of a shard_map
         self.bodies: dict[tuple, Program] = {}            # of loops and branches, lowered
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
-        self.env: dict[Var, Atom] = {}
+        self.env = _Blocks(mesh)
         self.location: Location = UNKNOWN
         self.reason = ""
         self.exchange_reason = ""         # of collectives that an op's emitter makes
@@ -188,18 +209,7 @@ class Lowering:
         self.env.update(zip(variables, atoms, strict=True))
 
     def atom(self, atom: Atom) -> Atom:
-        return self.env[atom] if atom.__class__ is Var else self.literal(atom)  # type: ignore
-
-    def literal(self, literal: Literal) -> Literal:
-        """A scalar constant on the mesh of this program, over which it could vary."""
-        aval = literal.aval
-        if aval.mesh is self.mesh:
-            return literal
-        there = self.scalars.get(aval)
-        if there is None:
-            there = self.scalars[aval] = array_type((), aval.dtype, aval.weak_type,
-                                                    unsharded(0, self.mesh))
-        return Literal(literal.val, there)
+        return self.env[atom]
 
     def constants(self, program: Program) -> None:
         for var, value in program.consts:
@@ -210,7 +220,7 @@ class Lowering:
     def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any],
              names: Sequence[str | None] = ()) -> list[Atom]:
         """Append an equation; the results vary over all that the operands vary over."""
-        operands = [self.literal(v) if isinstance(v, Literal) else v for v in operands]
+        operands = [self.env[v] if v.__class__ is Literal else v for v in operands]
         given = tuple([v.aval for v in operands])
         types = together(given) if op.manual is None else given
         results, use, own = inferred(op, types, params, self.mesh)
@@ -247,21 +257,26 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
-        env, literal, book, eqns = self.env, self.literal, self.book, self.eqns
+        env, book, eqns = self.env, self.book, self.eqns
         usual = {op for op in program.ops
                  if not (_is_special(op) or self.manual and is_of_regions(op))}
         for eqn in program.eqns:
             op = eqn.op
             if op in usual:
                 use = eqn.use
-                operands = tuple([literal(a) if a.__class__ is Literal else env[a]  # type: ignore
-                                  for a in eqn.invars])
+                operands: tuple[Atom, ...]
+                if len(eqn.invars) == 2:            # as are most
+                    first, second = eqn.invars
+                    operands = first, second = env[first], env[second]
+                    types = first.aval, second.aval
+                else:
+                    operands = tuple([env[a] for a in eqn.invars])
+                    types = tuple([a.aval for a in operands])
                 try:
                     recipe = use.tables[book][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
                 if recipe.straight:         # most equations by far: `straight`, written out
-                    types = tuple([a.aval for a in operands])
                     made = recipe.made
                     known = made[types] if types in made else self.results(eqn, types, recipe)
                     new = Equation.__new__(Equation)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..ir.context import STATE
 from ..ir.manual_state import ManualState
 from ..ir.ops.collective import (
     all_gather_invariant_p,
@@ -45,19 +46,28 @@ def optimize(program: Program) -> Program:
 
 
 def _simplified(program: Program) -> Program:
-    program = inside(program, _simplified)
-    rewrites: list[Callable[[Program], Program]] = [hoist, dedupe, drop_dead]
-    if all_slice_p in program.ops:          # what the other two end with
-        rewrites[2:2] = [fold_gathers, form_scatters]
-    if exchange_rows_p in program.ops:
-        rewrites.append(share_rows)
-    for rewrite in rewrites:
-        program = in_phase(rewrite.__name__, rewrite, program)
+    ops = program.ops
+    rewrites: tuple[Callable[[Program], Program], ...] = _USUAL
+    if program.holds_programs:
+        program = inside(program, _simplified)
+        rewrites = (hoist, *rewrites)
+    if all_slice_p in ops:                  # what the other two end with
+        rewrites = (*rewrites[:-1], fold_gathers, form_scatters, drop_dead)
+    if exchange_rows_p in ops:
+        rewrites = (*rewrites, share_rows)
+    if STATE.phases is None:
+        for rewrite in rewrites:
+            program = rewrite(program)
+    else:
+        for rewrite in rewrites:
+            program = in_phase(rewrite.__name__, rewrite, program)
     return program
 
 
 def _combined(program: Program) -> Program:
-    return in_phase("combine", combine, inside(program, _combined))
+    if program.holds_programs:
+        program = inside(program, _combined)
+    return in_phase("combine", combine, program)
 
 
 class _Rewriting:
@@ -201,3 +211,6 @@ def drop_dead(program: Program) -> Program:
         return program
     kept.reverse()
     return program.replace(eqns=kept)
+
+
+_USUAL = (dedupe, drop_dead)        # of programs without loops
