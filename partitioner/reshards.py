@@ -42,7 +42,7 @@ def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
     with phase("choose", len(program.eqns)):
         members = Tasks(layouts, origins).of(program.eqns)
         for parts in members:
-            if parts.__class__ is not Task or not parts.at_rest:       # type: ignore
+            if parts.__class__ is not Task or not parts.rest:          # type: ignore
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move

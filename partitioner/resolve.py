@@ -241,8 +241,39 @@ class _Resolver:
         env = self.env
         for literal in typed_literals(program):
             env[literal] = bare_literal(literal)
+        usual = {op for op in program.ops if not (
+            op is sharding_constraint_p or op is reshard_p or op.subprograms or op.sharding_param
+            or op.multiple_results)}
+        get, type_at, index, tensors = env.get, self.type_at, self.graph.index, self.tensors
         for eqn in program.eqns:
             op = eqn.op
+            if op in usual:                     # most: `on`, written out
+                invars = eqn.invars
+                operands: tuple[Atom, ...]
+                if len(invars) == 2:
+                    first, second = invars
+                    operands = first, second = get(first, first), get(second, second)
+                    types: tuple[ArrayType, ...] = first.aval, second.aval
+                else:
+                    operands = tuple(map(get, invars, invars))          # type: ignore[arg-type]
+                    types = tuple([a.aval for a in operands])
+                (var,) = eqn.outvars
+                t = index[var] if var in index else -1
+                aval = type_at(t, var.aval, mesh)
+                result = env[var] = Var.__new__(Var)
+                result.aval, result.name = aval, var.name
+                if t >= 0:
+                    tensors[result] = t
+                new = Equation.__new__(Equation)
+                new.op, new.params, new.invars, new.outvars = op, eqn.params, operands, (result,)
+                new.location, new.reason = eqn.location, eqn.reason
+                new.known_types = signature(types, (aval,))
+                try:
+                    new.use = eqn.use
+                except TypeError:
+                    pass                        # a param cannot be hashed: the verifier will say so
+                eqns.append(new)
+                continue
             if op is sharding_constraint_p or op is reshard_p:
                 self.layout_equation(eqn, mesh, eqns)
                 continue

@@ -45,12 +45,12 @@ class Task:
     which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
     variable the layout that it is taken in in any case, or (); without a table there are no other
     options. settled: what variables and results are held in where all are as propagation has them
-    and nothing is moved, or None; rest: whether that is as it has them; at_rest: and no sum may
-    pass. spots: where each of the variables stands; () if one stands twice. nothing, unliked: what
-    readers would like of variables, and of results, where they take them as they are.
+    and nothing is moved, or None; rest: whether that is as it has them. spots: where each of the
+    variables stands; () if one stands twice. nothing, unliked: what readers would like of
+    variables, and of results, where they take them as they are.
     """
 
-    __slots__ = ("alone", "at_rest", "count", "goals", "homes", "info", "kinds", "layouts",
+    __slots__ = ("alone", "count", "goals", "homes", "info", "kinds", "layouts",
                  "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
                  "results", "settled", "spots", "sums", "table", "unliked", "var_homes",
                  "var_kinds", "way")
@@ -85,7 +85,6 @@ class Task:
         self.settled: tuple[tuple[Held, ...], Held] | None = (
             self._settled(info) if info is not None else None)
         self.rest = self.settled is not None and self.settled[0] == self.alone
-        self.at_rest = self.rest and not linear
 
     def __getattr__(self, name: str) -> Table:
         """The table is made when it is first asked for: most settled tasks need none."""
