@@ -70,9 +70,11 @@ def verify(program: Program, before: Program | None = None) -> None:
             check_heading(program)
         named = SOUND_NAMES in memo or before is not None and _has_names_of(before, program)
         bound = None if named else dict.fromkeys((*program.invars, *program.constvars))
+        holds = program.holds_programs
         for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
             try:
-                known = (eqn.known_types or eqn.types) in eqn.use.tables[place]
+                known = not (holds and eqn.op.subprograms) and (
+                    eqn.known_types or eqn.types) in eqn.use.tables[place]
             except (KeyError, TypeError):       # the first of its use, or one that has none
                 known = False
             if bound is None:
@@ -275,6 +277,8 @@ def check_operand(eqn: Equation, atom: Atom) -> None:
 
 def check_use(eqn: Equation, place: _Place) -> None:
     """The op may stand here, and its types are right for it."""
+    if eqn.op.subprograms and _holds_right(eqn, place):
+        return
     try:
         use = eqn.use
         tables = use.tables
@@ -306,6 +310,25 @@ def check_use(eqn: Equation, place: _Place) -> None:
         if len(right) > MOST:
             right.clear()
         right[pair] = None
+
+
+def _holds_right(eqn: Equation, place: _Place) -> bool:
+    """Is an equation that holds programs right by its whole types, with which the op answers?"""
+    op, params, (types, declared) = eqn.op, eqn.params, eqn.types
+    if op.name in place.refused or op.collective is not None:
+        return False
+    try:
+        hash(tuple(params.values()))
+        for aval in declared:
+            check_type(aval, place.level, place.mesh)
+        given = op.infer(*types, **params)
+        if not (op.multiple_results and tuple(given) == declared):
+            return False
+    except Exception:           # whatever a rule raises: `check_use` says what is wrong
+        return False
+    for name in op.subprograms:
+        _check_programs(params[name])
+    return True
 
 
 def _bound_twice(var: Var) -> Violation:

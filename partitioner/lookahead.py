@@ -11,7 +11,7 @@ together, in time linear in equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..ir.program import Equation, Program, Var
 from .alternatives import sums_through
@@ -110,15 +110,18 @@ def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
     return parts
 
 
+Waits = Callable[[], Mapping[int, int]]         # see `Planner`
+
+
 class Planner:
     """Decides one program. members: the tasks of each equation. repeats: per value that a loop does
-    not change, how often equations run for one reshard of it. waits: per result that a loop may
-    carry as a sum, how often the loop runs until it is finished.
+    not change, how often equations run for one reshard of it. waits: gives, per result that a loop
+    may carry as a sum, how often the loop runs until it is finished.
     """
 
     def __init__(self, layouts: Layouts, program: Program,
                  members: Sequence[Members], repeats: Mapping[Var, int],
-                 waits: Mapping[int, int]) -> None:
+                 waits: Waits) -> None:
         self.waits = waits
         self.layouts = layouts
         self.program = program
@@ -339,8 +342,8 @@ class Planner:
 
     def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
         price, source = self.layouts.nearest(kind, held, home)
-        if price and result in self.waits and self.layouts.table[source][1]:
-            price //= self.waits[result]
+        if price and self.layouts.table[source][1]:
+            price //= self.waits().get(result, 1)
         return price
 
 

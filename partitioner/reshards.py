@@ -8,6 +8,7 @@ and the reshard that follows it says where the sum goes.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from ..ir.location import UNKNOWN, Location
@@ -19,7 +20,7 @@ from ..ir.types import ArrayType, Entries
 from .choose import Choice
 from .factors import RuleInfo, rule_info
 from .layouts import Layouts, layouts_for
-from .lookahead import Planner, carried_sums
+from .lookahead import Planner, Waits, carried_sums
 from .options import Option
 from .origins import KEY, Origins
 from .reasons import joined, operand_reason, result_reason
@@ -33,11 +34,11 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
     layouts = layouts_for(program)
-    return _resharded(program, layouts, program.memo.get(KEY), {}, {})
+    return _resharded(program, layouts, program.memo.get(KEY), {}, dict)
 
 
 def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
-               repeats: dict[Var, int], waits: dict[int, int]) -> Program:
+               repeats: dict[Var, int], waits: Waits) -> Program:
     """repeats, waits: as of `Planner`."""
     with phase("choose", len(program.eqns)):
         members = Tasks(layouts, origins).of(program.eqns)
@@ -113,7 +114,7 @@ class _Chooser:
             eqns, outvars = fold_reshards(eqns, outvars)
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
 
-    def nested(self, program: Program, repeats: dict[Var, int], waits: dict[int, int]) -> Program:
+    def nested(self, program: Program, repeats: dict[Var, int], waits: Waits) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
         return _resharded(program, layouts, self.origins, repeats, waits)
 
@@ -308,11 +309,12 @@ class _Chooser:
         if has_region(eqn):
             region = region_of(eqn)
             repeats = self.constants_of(region, eqn)
-            waits = self.carried(region, eqn)
-            programs = {(name, place): self.nested(p, repeats, waits.get(n, {}))
-                        for n, (name, place, p) in enumerate(region.programs)}
+            carried = functools.cache(self.carried)
+            programs = {(name, place): self.nested(
+                p, repeats, lambda n=n: carried(region, eqn).get(n, {}))
+                for n, (name, place, p) in enumerate(region.programs)}
         else:
-            programs = {(name, -1): self.nested(eqn.params[name], {}, {})
+            programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
 
