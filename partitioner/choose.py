@@ -41,6 +41,9 @@ class Choice(NamedTuple):
     price: float = 0.0
     received: int = 0
 
+    # one per option; its parts cannot be hashed
+    __hash__ = object.__hash__                  # type: ignore[assignment]
+
 
 def bridge(mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout, target: Layout
            ) -> float:

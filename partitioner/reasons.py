@@ -1,9 +1,10 @@
 """Reasons: why an equation needs an operand elsewhere, or leaves its result so, in words."""
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
-from ..ir.program import Equation, Var
+from ..ir.op import Op
 from ..ir.rule import REDUCE
 from ..ir.types import ArrayType
 from .choose import Choice
@@ -41,10 +42,11 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
     return f"dimension {d} of {_tensor(info, t)}"
 
 
-def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
-                   types: Sequence[ArrayType]) -> str:
+@functools.lru_cache(maxsize=4096)
+def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...]
+                   ) -> str:
     """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
-    name = eqn.op.name
+    name = op.name
     finished = types[i].sharding.spec.unreduced - choice.pending
     if finished:
         return f"`{name}` needs the finished sum over {', '.join(sorted(finished))}"
@@ -72,10 +74,11 @@ def operand_reason(eqn: Equation, info: RuleInfo, i: int, choice: Choice,
     return f"`{name}` needs operand {i} in another layout"
 
 
-def result_reason(eqn: Equation, info: RuleInfo, choice: Choice, k: int, var: Var) -> str:
+@functools.lru_cache(maxsize=4096)
+def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType) -> str:
     """Why a result is moved after it was computed."""
-    name = eqn.op.name
-    summed = choice.pending - var.aval.sharding.spec.unreduced
+    name = op.name
+    summed = choice.pending - aval.sharding.spec.unreduced
     if summed:
         factors = [f for f, axes in sorted(choice.axes_of.items())
                    if set(axes) & summed and info.factors[f].kind == REDUCE]
@@ -88,7 +91,7 @@ def result_reason(eqn: Equation, info: RuleInfo, choice: Choice, k: int, var: Va
                         along = f": dimension {d} of operand {i} is over {over}"
         return f"`{name}` leaves partial sums{along}"
     have = choice.layouts[info.operands + k]
-    for d, (a, b) in enumerate(zip(have, var.aval.entries, strict=True)):
+    for d, (a, b) in enumerate(zip(have, aval.entries, strict=True)):
         if a != b:
             return f"`{name}` gives dimension {d} {_over(a)}; its result is laid out {_over(b)}"
     return f"the result of `{name}` is a pending sum by its type"

@@ -256,7 +256,7 @@ class _Chooser:
             if asked is None:
                 before = self.passed_on(eqn, choice.layouts[info.operands + k], k, operands)
                 own = not before
-        reason = result_reason(eqn, info, choice, k, eqn.outvars[k]) if own else ""
+        reason = result_reason(eqn.op, info, choice, k, eqn.outvars[k].aval) if own else ""
         where = before[0][0] if before else eqn.location
         if not before and not choice.pending and asked is not None:
             where = asked
@@ -289,7 +289,7 @@ class _Chooser:
                 types.append(atom.aval)
         types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
                   for k, v in enumerate(eqn.outvars)]
-        return operand_reason(eqn, info, i, choice, types)
+        return operand_reason(eqn.op, info, i, choice, tuple(types))
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
