@@ -138,8 +138,7 @@ class Executable:
         context = STATE.mesh
         self.placement = placement = resolve(
             who or program.name, args, program.memo.get("meshes", ()), others, context,
-            devices.default_device,
-            functools.partial(_who_named, program))
+            devices.default_device, functools.partial(_who_named, program))
         refined = refinement_of(program, placement.abstract_mesh)
         as_traced = program
         devices_mesh = placement.mesh

@@ -127,8 +127,8 @@ def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayT
 
 
 class _Writer:
-    """now: what to read instead of an atom; gone: those that are variables no more. plain: whether every value has become of the type that its
-    own is there, none another one.
+    """now: what to read instead of an atom; gone: those that are variables no more. plain: whether
+    every value has become of the type that its own is on a mesh that is frozen, none another one.
     """
 
     def __init__(self, mesh: AbstractMesh) -> None:

@@ -9,7 +9,7 @@ found by data flow from the parameters' blocks, own-block slices and collectives
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,17 +23,17 @@ from ..ir.memory import DEVICE
 from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.op import Op
 from ..ir.ops.arithmetic import mul_p
-from ..ir.ops.collective import axis_index_p, pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
+from ..ir.ops.collective import axis_index_p
 from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.rule import ELEMENTWISE, PASS, FactorRule
 from ..ir.signature import Signature, signature
-from ..ir.types import ArrayType, Entries, Shape, array_type, unsharded
-from ..ir.use import MOST, Use, use_of
+from ..ir.types import ArrayType, array_type, unsharded
+from ..ir.use import MOST
 from .callbacks import localize_callback
-from .factors import Axes, RuleInfo, project, rule_info
+from .factors import Axes
 from .moves import emit_moves
+from .recipes import Recipe, recipe_of
 from .redistribute import plan
 from .region_bodies import (
     is_of_regions,
@@ -45,9 +45,7 @@ from .regions import has_region
 from .resolve import frozen_mesh, typed
 from .user_partitioned import localize_user_function
 
-FINISH = {"max": pmax_p, "min": pmin_p, "prod": pprod_p, "and": pand_p, "or": por_p, "xor": pxor_p}
 _EMPTY: frozenset[str] = frozenset()
-OF_BOOLS = {"and": pmin_p, "or": pmax_p}
 
 
 @functools.lru_cache(maxsize=256)
@@ -101,8 +99,8 @@ def localize(program: Program) -> Program:
                     level=Level.LOCAL, global_in=wholes, global_out=out_types,
                     arg_names=program.arg_names, result_names=program.result_names)
     if lowering.alike:
-        memo = program.memo
-        local.memo.update([(fact, memo[fact]) for fact in ("ops", "holds_programs") if fact in memo])
+        known = program.memo
+        local.memo.update([(x, known[x]) for x in ("ops", "holds_programs") if x in known])
     return local
 
 
@@ -111,46 +109,6 @@ def _too_many(local: ArrayType, whole: ArrayType, mesh: AbstractMesh) -> list[st
     """Over which axes a block varies besides those of the whole value."""
     return sorted(axes_without(local.varying, whole.sharding.spec.unreduced.union(*whole.entries),
                                mesh))
-
-
-class Recipe:
-    """How an equation runs on blocks; one per (op, types, params).
-
-    emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
-    straight: it is one equation there, with the same op. use: of the op on blocks, None where the
-    params are those of the equation. finish: (reducer op, axes, reason). made: the types of the
-    operands and of what the local op gives, by those of the operands. rule: None where nobody
-    asks for it, since no factor is split or no dimension changes.
-    """
-
-    __slots__ = (
-        "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "straight", "types",
-        "use")
-
-    def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
-                 rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
-                 emitter: bool = False, exchange: str = "", use: Use | None = None,
-                 finish: tuple[tuple[Op, Axes, str], ...] = (), straight: bool = True) -> None:
-        self.types, self.declared, self.rule = types, declared, rule
-        self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
-        self.emitter, self.exchange, self.use = emitter, exchange, use
-        self.finish, self.straight = finish, straight
-        self.made: dict[tuple[ArrayType, ...], Signature] = {}
-
-    @property
-    def operand_shapes(self) -> tuple[Shape, ...]:
-        """Of the blocks."""
-        return tuple([t.local_shape() for t in self.types])
-
-    @property
-    def result_shapes(self) -> tuple[Shape, ...]:
-        """Of the blocks."""
-        return tuple([t.local_shape() for t in self.declared])
-
-    @property
-    def result_entries(self) -> tuple[Entries, ...]:
-        """The axes that split each dimension of each result."""
-        return tuple([t.entries for t in self.declared])
 
 
 class _Book:
@@ -381,13 +339,17 @@ class Lowering:
         found = recipe.made[types] = signature(types, made)
         return found
 
+    def is_straight(self, eqn: Equation) -> bool:
+        """Is it one equation of the same op on blocks?"""
+        return not _is_special(eqn.op) and self.recipe(eqn).straight
+
     def recipe(self, eqn: Equation) -> Recipe:
         types, use, book = eqn.known_types or eqn.types, eqn.use, self.book
         known = use.tables[book] if book in use.tables else use.table(book)
         if types not in known:
             if len(known) > MOST:
                 known.clear()
-            known[types] = _recipe(use, *types, eqn.params)
+            known[types] = recipe_of(use, *types, eqn.params)
         return known[types]
 
 
@@ -402,63 +364,6 @@ def _check_shapes(eqn: Equation, recipe: Recipe, results: Sequence[ArrayType]) -
         assert aval.shape == shape, (
             f"`{eqn.op.name}` on blocks of shapes {recipe.operand_shapes} gives "
             f"{aval.shape}, not {shape}: its params do not fit")
-
-
-def _recipe(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
-            params: dict[str, Any]) -> Recipe:
-    op, tensors = use.op, (*types, *declared)
-    if op.localize is None and ((op.rule == ELEMENTWISE and op.resize is None)
-                                or not _is_split(tensors)):
-        return Recipe(types, declared)
-    rule = use.rule(types, declared)
-    info = rule_info(rule)
-    axes_of: dict[int, Axes] = {}
-    for aval, dims, plain in zip(tensors, info.maps, info.plain, strict=True):
-        if plain is not None and -1 not in plain:
-            for f, axes in zip(plain, aval.entries, strict=True):
-                if axes:
-                    axes_of[f] = axes
-        elif any(aval.entries):
-            found, overflow, _ = project(dims, info.factors, aval.entries, aval.mesh.axis_size)
-            assert not overflow, f"`{op.name}` {types} -> {declared} does not fit `{rule}`"
-            axes_of.update([(f, axes) for f, axes in found.items() if axes])
-    emitter = op.localize is not None and (
-        bool(axes_of) or any([t.sharding.spec.unreduced for t in tensors]))
-    local = None
-    if axes_of and not emitter and op.resize is not None:
-        local = use_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
-                                     tuple([t.local_shape() for t in declared])))
-    split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
-             if info.factors[f].kind != PASS]
-    if not split:
-        return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
-    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
-    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
-    finish: dict[Op, tuple[Axes, list[str]]] = {}
-    for (_, axes, factor), text in zip(split, worked, strict=True):
-        if factor.reducer:
-            bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
-            reducer = bools.get(factor.operator) or FINISH[factor.operator]
-            before, texts = finish.get(reducer, ((), []))
-            finish[reducer] = (before + axes, [*texts, text])
-    done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
-                  for reducer, (axes, texts) in finish.items()])
-    return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
-                  not emitter and not done)
-
-
-def _is_split(tensors: Sequence[ArrayType]) -> bool:
-    for t in tensors:
-        for axes in t.entries:
-            if axes:
-                return True
-    return False
-
-
-def _place(info: RuleInfo, f: int) -> str:
-    """Where a factor stands, in words."""
-    return next((f"dimension {d} of operand {i}" for i in range(info.operands)
-                 for g, d, _ in info.places[i] if g == f), "a dimension")
 
 
 class Context:

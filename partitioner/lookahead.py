@@ -123,6 +123,7 @@ class Planner:
                  members: Sequence[Members], repeats: Mapping[Var, int],
                  waits: Waits) -> None:
         self.waits = waits
+        self.waiting: Mapping[int, int] | None = None       # what it gives, once it was asked
         self.layouts = layouts
         self.program = program
         self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
@@ -343,7 +344,8 @@ class Planner:
     def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
         price, source = self.layouts.nearest(kind, held, home)
         if price and self.layouts.table[source][1]:
-            price //= self.waits().get(result, 1)
+            self.waiting = self.waits() if self.waiting is None else self.waiting
+            price //= self.waiting.get(result, 1)
         return price
 
 

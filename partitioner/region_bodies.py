@@ -104,6 +104,7 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     for s, slot in enumerate(region.slots):
         if slot.operand >= 0:
             states[s] = operands[slot.operand].aval.varying
+    states = _foreseen(out, eqn, region, operands, states)
     while True:
         programs = [_body(out, region, p, states) for p in range(len(region.programs))]
         predicate = _predicate(eqn, operands, programs)
@@ -127,6 +128,66 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     results = out.emit(eqn.op, operands, params, [v.name for v in eqn.outvars])
     for var, result in zip(eqn.outvars, results, strict=True):
         out.env[var] = result
+
+
+def _foreseen(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
+              states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
+    """What slots come to vary over, where that can be told without lowering the programs.
+
+    Never more than they do: what is missed is found when the programs are lowered.
+    """
+    every = frozenset().union(*states)
+    carries = [s for s, slot in enumerate(region.slots) if slot.inputs and slot.outputs]
+    if all([states[s] == every for s in carries]):
+        return states
+    known = states
+    while True:
+        results = []
+        for p, (_, _, program) in enumerate(region.programs):
+            found = _flow(out, program, {program.invars[i]: known[s]
+                                         for s, slot in enumerate(region.slots)
+                                         for q, i in slot.inputs if q == p})
+            if found is None:
+                return states
+            results.append(found)
+        predicate = _EMPTY
+        if eqn.op.name == "cond":
+            predicate = operands[0].aval.varying
+        elif eqn.op.name == "while":
+            predicate = results[0][0]
+        grown = list(known)
+        for s in carries:
+            grown[s] = grown[s].union(predicate, *[results[p][i] for p, i in
+                                                   region.slots[s].outputs])
+        if grown == known:
+            return known
+        known = grown
+
+
+def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
+          ) -> list[frozenset[str]] | None:
+    """What the results of a program on blocks vary over, by what its parameters do; None where an
+    equation is more than one equation on blocks.
+    """
+    for eqn in program.eqns:
+        op = eqn.op
+        varies = _EMPTY
+        for a in eqn.invars:
+            if a in state and state[a]:
+                varies = varies | state[a]
+        if out.manual and is_of_regions(op):
+            if op.name in _PLAIN:
+                if _PLAIN[op.name] is not None:
+                    return None
+            elif op.name == "ppermute":
+                varies = varies.union(op.collective.axes(eqn.params))   # type: ignore[union-attr]
+            else:
+                return None
+        elif op.manual is not None or not out.is_straight(eqn):
+            return None
+        if varies:
+            state.update(dict.fromkeys(eqn.outvars, varies))
+    return [state.get(a, _EMPTY) for a in program.outvars]
 
 
 def _sorted(out: Lowering, axes: frozenset[str]) -> tuple[str, ...]:
@@ -186,7 +247,9 @@ def _with_results(out: Lowering, region: Region, p: int, program: Program,
             eqns.append(Equation(pvary_p, (atom,), (result,), {"axes": missing}))
             atom = result
         outvars.append(atom)
-    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns, outvars=outvars)
+    if len(eqns) == len(program.eqns):
+        return program
+    return program.replace(eqns=eqns, outvars=outvars)
 
 
 def _varying_too(aval: ArrayType, axes: Sequence[str]) -> ArrayType:

@@ -309,27 +309,23 @@ class _Chooser:
         if has_region(eqn):
             region = region_of(eqn)
             repeats = self.constants_of(region, eqn)
-            carried = functools.cache(self.carried)
             programs = {(name, place): self.nested(
-                p, repeats, lambda n=n: carried(region, eqn).get(n, {}))
+                p, repeats, functools.partial(self.carried, region, eqn, n))
                 for n, (name, place, p) in enumerate(region.programs)}
         else:
             programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
 
-    def carried(self, region: Region, eqn: Equation) -> dict[int, dict[int, int]]:
-        """Per program of a loop, which of its results may be sums until the loop has run."""
+    def carried(self, region: Region, eqn: Equation, p: int) -> dict[int, int]:
+        """Which results of a program of a loop may be sums until the loop has run."""
         trips = trips_of(eqn)
-        found: dict[int, dict[int, int]] = {}
         if eqn.op.name == "cond" or trips < 2:
-            return found
-        slots = [s for s in region.slots if s.result >= 0 and not s.stacked
-                 and len(s.inputs) == len(s.outputs) == 1 and s.inputs[0][0] == s.outputs[0][0]]
-        for p, (_, _, program) in enumerate(region.programs):
-            carries = {s.outputs[0][1]: s.inputs[0][1] for s in slots if s.inputs[0][0] == p}
-            found[p] = dict.fromkeys(carried_sums(program, carries), trips)
-        return found
+            return {}
+        carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
+                   if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
+                   and s.inputs[0][0] == s.outputs[0][0] == p}
+        return dict.fromkeys(carried_sums(region.programs[p][2], carries), trips)
 
     def constants_of(self, region: Region, eqn: Equation) -> dict[Var, int]:
         """What the programs of a loop call values that it does not change, as `repeats`."""

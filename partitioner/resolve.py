@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh

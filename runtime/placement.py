@@ -64,8 +64,9 @@ def resolve(function: str, args: Sequence[Placed], meshes: Iterable[Mesh],
     """The placement of a computation.
 
     args: its arguments. meshes: concrete meshes named inside the function. others: shardings that
-    jit was given. context: the context mesh (empty where none is set). default: gives the device to
-    use if nothing is committed. who_named: the op inside the function that named a mesh, for messages.
+    jit was given. context: the context mesh (empty where none is set). default: gives the device
+    to use if nothing is committed. who_named: the op inside the function that named a mesh, for
+    messages.
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     others = tuple(others)
