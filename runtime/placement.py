@@ -114,7 +114,7 @@ def _on_one_mesh(args: Sequence[Placed], meshes: Iterable[Mesh], others: Sequenc
         if s.__class__ is not NamedSharding or s.mesh is not (mesh or s.mesh):      # type: ignore
             return None
         mesh, named = s.mesh, True                                      # type: ignore[attr-defined]
-    if not named or mesh.__class__ is not Mesh or not mesh.axis_names or is_unnamed(mesh):
+    if not named or not isinstance(mesh, Mesh) or not mesh.axis_names or is_unnamed(mesh):
         return None
     for other in meshes:
         if other is not mesh:
