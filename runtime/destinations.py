@@ -27,9 +27,9 @@ def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable
     memory: dict[int, int] = {}
     open_slots = set(wanted)
     for i, call in enumerate(calls):
-        here = [s for s in call.outputs if s in open_slots]
-        if not here:
+        if open_slots.isdisjoint(call[2]):
             continue
+        here = [s for s in call.outputs if s in open_slots]
         if isinstance(call.function, Blocked):
             slots = [new_slot() for _ in here]
             function = call.function.writing([call.outputs.index(s) for s in here])

@@ -87,6 +87,7 @@ class Put(NamedTuple):
 
 
 Values = dict[Var, Any]
+Way = Callable[["Follower", Equation, list[Any]], Any] | None
 ZEROS = Zeros()
 FURTHEST = 64           # parts that are looked through for what has been written last
 
@@ -104,19 +105,18 @@ class Follower:
         self.axes, self.count, self.reads, self.program = axes, count, reads, program
         self.here = np.arange(count)
 
-    def follow(self, eqns: Sequence[Equation], at: Values, inside: bool) -> None:
-        """Enter what the results of the equations are. inside: of a loop, whose own values nobody
-        can ask for after it."""
-        for eqn in eqns:
-            name = eqn.op.name
-            if name == "scan":
+    def follow(self, ways: Sequence[tuple[Equation, Way]], at: Values, inside: bool) -> None:
+        """Enter what the results of equations are. ways: see `ways_of`. inside: of a loop, whose
+        own values nobody can ask for after it."""
+        value = self.value
+        for eqn, way in ways:
+            if way is None:
                 self._scan(eqn, at, inside)
                 continue
-            way = _WAYS.get(name, _counted if name in COUNTING else None)
-            if way is not None:
-                value = way(self, eqn, [self.value(a, at, inside) for a in eqn.invars])
-                if value is not None:
-                    at[eqn.outvars[0]] = value
+            found = way(self, eqn, [at[a] if a in at else value(a, at, inside)
+                                    for a in eqn.invars])
+            if found is not None:
+                at[eqn.outvars[0]] = found
 
     def value(self, atom: Atom, at: Mapping[Var, Any], inside: bool = False) -> Any:
         if type(atom) is Literal:
@@ -137,7 +137,7 @@ class Follower:
         wanted = [i for i, v in enumerate(eqn.outvars) if v in self.reads]
         stacks: dict[int, list[Any]] = {i: [None] * length for i in wanted if i >= nk}
         steady: Values = {v: x for v, x in zip(flat.invars, consts, strict=False) if x is not None}
-        fixed, rest = _apart(flat.eqns, flat.invars[nc:])
+        fixed, rest = map(ways_of, _apart(flat.eqns, flat.invars[nc:]))
         self.follow(fixed, steady, True)
         order = range(length - 1, -1, -1) if params["reverse"] else range(length)
         for i in order:
@@ -172,12 +172,31 @@ def _apart(eqns: Sequence[Equation], changing: Sequence[Var]
     return fixed, rest
 
 
+def ways_of(eqns: Sequence[Equation]) -> list[tuple[Equation, Way]]:
+    """The equations that can be followed, each with what does it; None for loops."""
+    found: list[tuple[Equation, Way]] = []
+    for eqn in eqns:
+        name = eqn.op.name
+        if name == "scan":
+            found.append((eqn, None))
+        elif name in _WAYS:
+            found.append((eqn, _WAYS[name]))
+        elif name in COUNTING and _counts(eqn.outvars[0].aval):
+            found.append((eqn, _counted))
+    return found
+
+
+def _counts(aval: ArrayType) -> bool:
+    """May it be the type of an integer that is known?"""
+    return aval.size == 1 and aval.dtype.kind in "iub"
+
+
 def number(value: Any) -> np.ndarray | None:
     """Known integers, one for each device or one for all."""
     if type(value) is np.ndarray:
         return value
     if type(value) is Literal and not value.aval.shape and value.aval.dtype.kind in "iub":
-        return np.asarray(value.val).reshape(1)
+        return np.array([value.val])
     return None
 
 
@@ -193,12 +212,10 @@ def term(value: Any, aval: ArrayType) -> Term | None:
 # -- equations by op -------------------------------------------------------------------------------
 
 def _counted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    aval = eqn.outvars[0].aval
-    if aval.size != 1 or aval.dtype.kind not in "iub":
-        return None
-    numbers = [number(x) for x in values]
-    if any(x is None for x in numbers):
-        return None
+    numbers = [x if type(x) is np.ndarray else number(x) for x in values]
+    for x in numbers:
+        if x is None:
+            return None
     return eqn.op.evaluate(1, *numbers, **eqn.params)
 
 
@@ -304,7 +321,8 @@ def _one_place(f: Follower, shape: Sequence[int], sizes: Sequence[int], starts: 
     start = number(starts[d])
     if start is None:
         return None
-    return d, np.broadcast_to(np.clip(start.astype(np.int64), 0, shape[d] - sizes[d]), f.count)
+    start = np.minimum(np.maximum(start.astype(np.int64), 0), shape[d] - sizes[d])
+    return d, start if len(start) == f.count else start.repeat(f.count)
 
 
 def _multiplied(f: Follower, eqn: Equation, values: list[Any]) -> Any:

@@ -250,7 +250,7 @@ class _Fusion:
         home = None
         candidates = sources
         if self.open and not sources:
-            candidates = self._neighbours(call, kernel)
+            candidates = self._neighbours(call)
         for g in candidates:
             rows = g.rows
             if rows not in cut.known or not cut.known[rows] or len(g.calls) >= MOST:
@@ -271,11 +271,11 @@ class _Fusion:
                     self._close_all([other])
         home.calls.append((place, call))
         known, operands = home.outputs, home.operands
-        for s, n in zip(call[1], kernel.sizes, strict=False):
+        for i, s in enumerate(call[1]):
             if s in known:
                 known[s] -= 1
             elif s not in operands:
-                operands[s] = n
+                operands[s] = n = kernel.sizes[i]
                 if n >= self.wide:
                     self.reading.setdefault(s, []).append(home)
         (out,) = call[2]
@@ -295,12 +295,13 @@ class _Fusion:
             return own
         return 0
 
-    def _neighbours(self, call: Call, kernel: Kernel) -> list[_Group]:
-        """Open groups that read a large slot which the call reads, too; the first ones first."""
-        reading = self.reading
-        groups = {g for s, n in zip(call.inputs, kernel.sizes, strict=False)
-                  if n >= self.wide and s in reading for g in reading[s] if g in self.open}
-        return [g for g in self.open if g in groups] if len(groups) > 1 else list(groups)
+    def _neighbours(self, call: Call) -> list[_Group]:
+        """Open groups that read a wide slot which the call reads, too; the first ones first."""
+        reading, found = self.reading, []
+        for s in call[1]:
+            if s in reading:
+                found += [g for g in reading[s] if g in self.open and g not in found]
+        return [g for g in self.open if g in found] if len(found) > 1 else found
 
     def _merge(self, home: _Group, other: _Group) -> bool:
         rows = min(home.rows, other.rows)

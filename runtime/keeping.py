@@ -108,7 +108,7 @@ def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable
                 dear.add(v)
                 into[v] = []
                 continue
-            into[v] = [a for a in eqn.invars if isinstance(a, Var) and price(a)]
+            into[v] = [a for a in eqn.invars if type(a) is Var and price(a)]
             after += into[v]
         level = after
     return into, dear

@@ -60,6 +60,7 @@ def _lean_peak(flat: FlatProgram) -> None:
     eqns = flat.eqns
     if sum([held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]) < 2 * LEAST:
         return
+    views = VIEWS
     size: dict[Var, int] = {}           # of large values
     born: dict[Var, int] = {}
     roots: dict[Var, Var] = {}
@@ -73,7 +74,7 @@ def _lean_peak(flat: FlatProgram) -> None:
             if n >= SMALL:
                 size[v] = n
                 born[v] = i
-        if eqn.op.name in VIEWS:
+        if eqn.op.name in views:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
     if not last:

@@ -110,18 +110,21 @@ class PlanBuilder:
         before: list[Call] = []
         rest: list[Call] = []
         for call in self.calls:
-            if known.issuperset(call.inputs) and not again(call):
+            if known.issuperset(call[1]) and not again(call):
                 before.append(call)
-                known.update(call.outputs)
+                known.update(call[2])
             else:
                 rest.append(call)
-        read = {*outputs, *(s for call in rest for s in call.inputs)}
-        passed = [s for call in before for s in call.outputs if s in read]
-        copies, rest = in_one_piece(passed, rest, self.new_slot)
-        before.extend(copies)
-        passed.extend(s for call in copies for s in call.outputs)
-        first = self._plan(before, fixed, passed) if before else None
-        rest = fused(ordered(rest, outputs), outputs)
+        passed: list[int] = []
+        first: Plan | None = None
+        if before:
+            read = {*outputs, *[s for call in rest for s in call[1]]}
+            passed = [s for call in before for s in call[2] if s in read]
+            copies, rest = in_one_piece(passed, rest, self.new_slot)
+            before.extend(copies)
+            passed.extend([s for call in copies for s in call[2]])
+            first = self._plan(before, fixed, passed)
+        rest, _ = self._grouped(rest, outputs)
         slots = {outputs[i]: i for i in reversed(wanted)}
         rest, memory = into_memory(rest, list(slots), self.new_slot)
         own = dict(zip(carried, outputs, strict=False))
@@ -132,14 +135,20 @@ class PlanBuilder:
 
     def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
               kept: bool = False) -> Plan:
-        ways = kernels(calls)       # passes are begun only where they have something to do
-        if any([kernel.permutes for kernel in ways]):
-            calls = ordered(calls, outputs)
-        is_fused = any([is_large(kernel) for kernel in ways])
-        made = fused(calls, outputs) if is_fused else list(calls)
-        if is_fused or any([kernel.changes for kernel in ways]):
+        made, may_write = self._grouped(calls, outputs)
+        if may_write:
             made, _ = over_operands(made, outputs, {})
         return self._planned(made, inputs, outputs, kept)
+
+    def _grouped(self, calls: Sequence[Call], outputs: Sequence[int]) -> tuple[list[Call], bool]:
+        """The calls in order and in groups, as far as that has something to do; and whether some
+        may be able to write over what they read."""
+        ways = kernels(calls)
+        if any([kernel.permutes for kernel in ways]):
+            calls = ordered(calls, outputs)
+        if any([is_large(kernel) for kernel in ways]):
+            return fused(calls, outputs), True
+        return list(calls), any([kernel.changes for kernel in ways])
 
     def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
                  kept: bool = False) -> Plan:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..ir.ops.collective import ppermute_p
 from ..ir.program import Atom, Equation, Program, Var
 from .flatten import FlatProgram, every_equation, needed
-from .followed import Follower, Moved, Put, Sent, Sum, Values
+from .followed import Follower, Moved, Put, Sent, Sum, Values, ways_of
 from .raised import Raised
 
 # What is replaced of what loops give, and of what other equations give.
@@ -38,7 +38,7 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
     reads = set(flat.outvars).union(*[e.invars for e in flat.eqns])
     follower = Follower(*group, reads, inside)
     at: Values = {}
-    follower.follow(flat.eqns, at, False)
+    follower.follow(ways_of(flat.eqns), at, False)
     raised: dict[Var, list[Equation]] = {}
     for eqn, out in _ends(flat, at):
         new = Raised(follower, eqn)
