@@ -148,16 +148,18 @@ class _Group:
     """An open group: its calls, and the slots that they read and write.
 
     operands: what it reads that it does not compute, with the bytes. outputs: with how often others
-    read them. after: calls that wait for the group's results; late: the slots that those write.
+    read them. in_order: whether calls came in the plan's order. after: calls that wait for the
+    group's results; late: the slots that those write.
     """
 
-    __slots__ = ("after", "calls", "late", "operands", "outputs", "rows")
+    __slots__ = ("after", "calls", "in_order", "late", "operands", "outputs", "rows")
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.after: list[Call] = []
         self.late: set[int] = set()
         self.calls: list[tuple[int, Call]] = []
+        self.in_order = True
         self.operands: dict[int, int] = {}
         self.outputs: dict[int, int] = {}
 
@@ -310,6 +312,7 @@ class _Fusion:
             return False
         home.rows = rows
         home.calls.extend(other.calls)
+        home.in_order = False
         home.outputs.update(other.outputs)
         home.after.extend(other.after)
         home.late.update(other.late)
@@ -348,7 +351,8 @@ class _Fusion:
     def _emit(self, g: _Group) -> None:
         """Append the call of a group, and as calls of their own the views of it that others read.
         """
-        g.calls.sort(key=itemgetter(0))
+        if not g.in_order:
+            g.calls.sort(key=itemgetter(0))
         inside = [c for _, c in g.calls]
         needed = {s for s, count in g.outputs.items() if count}
         views: list[Call] = []
@@ -356,7 +360,6 @@ class _Fusion:
             if call[2][0] in needed and _known(call).is_view:
                 views.append(call)
                 needed.update(call.inputs)
-        slots = tuple(g.operands)
         if views or not self.readers.keys() >= g.outputs.keys():
             needed.difference_update([c.outputs[0] for c in views])
             read = set(needed)
@@ -367,12 +370,14 @@ class _Fusion:
                     read.update(call.inputs)
             left.reverse()
             inside = left
-            slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs
-                                         if s not in g.outputs]))
         results = [c[2][0] for c in inside if c[2][0] in needed]
         if len(inside) == 1 and _elements(inside[0]) < ALONE * LARGE:
             self.out.extend(inside)
         elif results:
+            slots = tuple(g.operands)
+            if not g.in_order or len(inside) < len(g.calls):
+                slots = tuple(dict.fromkeys([s for c in inside for s in c.inputs
+                                             if s not in g.outputs]))
             moved = self._moved(inside, slots, g.rows) if self.permuted else {}
             function: Any = Blocked(inside, slots, results, g.rows, moved)
             if moved:
