@@ -29,7 +29,7 @@ from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
 from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ..runtime import devices
-from ..runtime.array import ArrayImpl, ArrayKey, array_key
+from ..runtime.array import ArrayImpl, ArrayKey, all_held, array_key
 from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
 from ..runtime.float_errors import silently
@@ -66,6 +66,7 @@ def placed_sharding(x: Any) -> Sharding | None:
 
 
 _KEY = attrgetter("_key")
+ARRAYS = frozenset((ArrayImpl,))        # classes of leaves that are arrays already
 
 
 def leaf_key(x: Any) -> Any:
@@ -262,12 +263,14 @@ class Executable:
         if transfer_guarded():
             guard_arguments(leaves)
         mesh = self.placement.mesh
-        values = [stored_value(x, mesh) for x in leaves]
+        ours = ARRAYS.issuperset(map(type, leaves))
+        values = ([new_stored((x._whole, ())) for x in leaves] if ours and all_held(leaves) else
+                  [stored_value(x, mesh) for x in leaves])
         coordinator = current_coordinator()
         results = None if coordinator is None else run_together(self, coordinator, leaves, values)
         if results is None:
             results = self.run_whole(values)
-        theirs = _host_memory(leaves, values)
+        theirs = None if ours else _host_memory(leaves, values)
         if theirs:
             results = [x._replace(data=apart(x.data, theirs)) if type(x) is Stored else x
                        for x in results]

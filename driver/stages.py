@@ -14,11 +14,10 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
-from ..runtime.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls
-from .executable import Executable, leaf_keys, placed_sharding, stored_value
+from .executable import ARRAYS, Executable, leaf_keys, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ _collectives = lazy_import("..partitioner.collectives", __package__)
 _text = lazy_import("..ir.print", __package__)
 _explain = lazy_import(".explain", __package__)
 _figures = lazy_import(".figures", __package__)
-
-_ARRAYS = {ArrayImpl}           # which cannot become others
 
 
 class Traced(StageInfo):
@@ -262,7 +259,7 @@ class Compiled(_Placed):
 
     def _check(self, leaves: Sequence[Any]) -> None:
         known = self._traced._leaves
-        if all(map(is_, leaves, known)) and {*map(type, leaves)} <= _ARRAYS or (
+        if all(map(is_, leaves, known)) and ARRAYS.issuperset(map(type, leaves)) or (
                 leaf_keys(leaves) == leaf_keys(known)):
             return
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
