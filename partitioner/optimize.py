@@ -200,9 +200,6 @@ def form_scatters(program: Program) -> Program:
 
 
 def drop_dead(program: Program) -> Program:
-    unread = set(program.outvars).union(*[eqn.invars for eqn in program.eqns]).isdisjoint
-    if not any([unread(eqn.outvars) and eqn.outvars and not eqn.effects for eqn in program.eqns]):
-        return program
     live: set[Atom] = set(program.outvars)
     kept: list[Equation] = []
     for eqn in reversed(program.eqns):
