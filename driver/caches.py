@@ -4,7 +4,6 @@ from __future__ import annotations
 from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.pool import POOL
-from ..ir.signature import forget_signatures
 from ..ir.tiling import canonical_tiling
 from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
@@ -44,7 +43,6 @@ def clear_caches() -> None:
     for op in OPS.values():
         op.infer_cache.clear()
         op.uses.clear()
-    forget_signatures()
     forget_recent()
     forget_recurring()
     for table in REMEMBERED:

@@ -22,7 +22,7 @@ from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, inference_key
 from .phases import rule_evaluated
 from .sharding import NamedSharding, named_sharding_abstract
-from .signature import Signature, signature
+from .signature import SIGNATURES, Signature
 from .spec import spec_from_entries
 from .types import ArrayType, Shape, array_type, short_list, unsharded
 from .unreduced import explicit_pending_axes, is_pending, pending_axes, refuse_pending
@@ -58,7 +58,7 @@ def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
             op.infer_cache.clear()
         use = use_of(op, params)
         op.infer_cache[key] = (found, use if use.identity is use else None,
-                               signature(types, found))
+                               SIGNATURES[types, found])
     return found
 
 

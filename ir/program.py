@@ -24,7 +24,7 @@ from .lazy import lazy_import
 from .location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
-from .signature import Signature, signature
+from .signature import SIGNATURES, Signature
 from .types import ArrayType
 from .use import Use, use_of
 
@@ -107,8 +107,8 @@ class Equation:
         """The types of operands and of results."""
         found = self.known_types
         if found is None:
-            found = self.known_types = signature(tuple([a.aval for a in self.invars]),
-                                                 tuple([v.aval for v in self.outvars]))
+            found = self.known_types = SIGNATURES[tuple([a.aval for a in self.invars]),
+                                                  tuple([v.aval for v in self.outvars])]
         return found
 
     def __getattr__(self, name: str) -> Any:

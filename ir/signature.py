@@ -13,27 +13,24 @@ Types = tuple[ArrayType, ...]
 
 
 class Signature(tuple[Types, Types]):
-    """(types of operands, types of results); made by `signature` alone."""
+    """(types of operands, types of results); made by `SIGNATURES` alone."""
 
     __slots__ = ()
     __hash__ = object.__hash__
 
 
-_known: dict[tuple[Types, Types], Signature] = {}
-
-
-def signature(operands: Types, results: Types) -> Signature:
-    """The one of these types. After many others it may be another object, which is looked up anew.
+class _Signatures(dict[tuple[Types, Types], Signature]):
+    """The signature of each pair. After many others it may be another object, which stages look up
+    as one that they do not know yet.
     """
-    key = operands, results
-    found = _known.get(key)
-    if found is None:
-        if len(_known) > MOST:
-            _known.clear()
-        found = _known.setdefault(key, Signature(key))
-    return found
+
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[Types, Types]) -> Signature:
+        if len(self) > MOST:
+            self.clear()
+        found = self[key] = Signature(key)
+        return found
 
 
-def forget_signatures() -> None:
-    """Start afresh: equations that are alive keep theirs."""
-    _known.clear()
+SIGNATURES = _Signatures()

@@ -16,7 +16,7 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.signature import Signature, signature
+from ..ir.signature import SIGNATURES, Signature
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.types import ArrayType
 from .graph import boundary_entries
@@ -253,7 +253,7 @@ class _Writer:
                     key = eqn.types if self.plain else (tuple([a.aval for a in operands]), aval)
                     pair = pairs.get(key)
                     if pair is None:
-                        pair = pairs[key] = signature(tuple([a.aval for a in operands]), (aval,))
+                        pair = pairs[key] = SIGNATURES[tuple([a.aval for a in operands]), (aval,)]
                     eqn = eqn.on(operands, (new,), use)
                     eqn.known_types = pair
                 else:

@@ -27,7 +27,7 @@ from ..ir.ops.collective import axis_index_p
 from ..ir.ops.sharding import reshard_p
 from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.signature import Signature, signature
+from ..ir.signature import SIGNATURES, Signature
 from ..ir.types import ArrayType, array_type, unsharded
 from ..ir.use import MOST
 from .callbacks import localize_callback
@@ -336,7 +336,7 @@ class Lowering:
             taken = together(types) if eqn.op.manual is None else types
             made = infer(eqn.op, taken, recipe.use.params if recipe.use else eqn.params, self.mesh)
             _check_shapes(eqn, recipe, made)
-        found = recipe.made[types] = signature(types, made)
+        found = recipe.made[types] = SIGNATURES[types, made]
         return found
 
     def is_straight(self, eqn: Equation) -> bool:

@@ -15,7 +15,7 @@ from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.sharding import named_sharding_abstract
-from ..ir.signature import signature
+from ..ir.signature import SIGNATURES
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type
 from ..ir.use import Use, use_of
@@ -266,7 +266,7 @@ class _Resolver:
                 new = Equation.__new__(Equation)
                 new.op, new.params, new.invars, new.outvars = op, eqn.params, operands, (result,)
                 new.location, new.reason = eqn.location, eqn.reason
-                new.known_types = signature(types, (aval,))
+                new.known_types = SIGNATURES[types, (aval,)]
                 try:
                     new.use = eqn.use
                 except TypeError:
@@ -292,7 +292,7 @@ class _Resolver:
             else:
                 result = self.bind(eqn.outvars[0], mesh)
                 new = eqn.on(operands, (result,), use)
-                new.known_types = signature(tuple([a.aval for a in operands]), (result.aval,))
+                new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
             eqns.append(new)
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:

@@ -28,7 +28,7 @@ from ..ir.manual_state import NOT_MANUAL
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.op import OPS, Op
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
-from ..ir.signature import signature
+from ..ir.signature import SIGNATURES
 from ..ir.typeof import NUMPY_SCALARS
 from ..ir.types import ArrayType
 from . import leaks
@@ -106,7 +106,7 @@ class Builder:
             outvars = tuple([Var(t) for t in results])
             eqn = Equation(op, atoms, outvars, params, location)
             tracers = [Tracer(self, v) for v in outvars]
-        eqn.known_types = own or signature(types, results)
+        eqn.known_types = own or SIGNATURES[types, results]
         if use is not None:
             eqn.use = use
         self.eqns.append(eqn)
