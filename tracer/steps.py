@@ -15,7 +15,7 @@ from ..ir.context import STATE, trace_settings
 from ..ir.location import Location
 from ..ir.op import Op
 from ..ir.program import Equation, Literal, Var
-from ..ir.types import ArrayType
+from ..ir.signature import Signature
 from ..ir.use import Use
 from .staging import Builder
 from .tracer import Tracer
@@ -42,9 +42,6 @@ def owner_of(kind: Hashable) -> _Owner:
                   state.spmd_axes, state.check_vma)
 
 
-_Types = tuple[tuple[ArrayType, ...], tuple[ArrayType, ...]]
-
-
 class Part:
     """What one builder records.
 
@@ -59,7 +56,7 @@ class Part:
         self.which = which
         self.used: list[int] = []
         self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
-                                   _Types, Use, int]] = []
+                                   Signature, Use, int]] = []
         self.kept: list[int] = []
 
 
