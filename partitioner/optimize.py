@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.context import STATE
 from ..ir.manual_state import ManualState
 from ..ir.ops.collective import (
     all_gather_invariant_p,
@@ -55,12 +54,8 @@ def _simplified(program: Program) -> Program:
         rewrites = (*rewrites[:-1], fold_gathers, form_scatters, drop_dead)
     if exchange_rows_p in ops:
         rewrites = (*rewrites, share_rows)
-    if STATE.phases is None:
-        for rewrite in rewrites:
-            program = rewrite(program)
-    else:
-        for rewrite in rewrites:
-            program = in_phase(rewrite.__name__, rewrite, program)
+    for rewrite in rewrites:
+        program = in_phase(rewrite.__name__, rewrite, program)
     return program
 
 

@@ -12,12 +12,12 @@ import functools
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
 
 from ..ir.collector import collector_paused
-from ..ir.context import STATE, config
+from ..ir.context import config
 from ..ir.errors import VerificationError
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
@@ -42,9 +42,6 @@ from .uneven import evened
 
 _collectives = lazy_import(".collectives", __package__)
 _text = lazy_import("..ir.print", __package__)
-
-
-_SHOWN = 100        # equations up to which nobody waits for a program that holds no others
 
 
 class Job(NamedTuple):
@@ -151,19 +148,14 @@ def partition(program: Program, *, mesh: AbstractMesh,
     checking = 0.0
     dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program)
     check, clock = config.read("shardtrace_check"), time.perf_counter
-    recorded = STATE.phases is not None
-    steps: Iterable[Pass] = PIPELINE
-    if len(program.eqns) > _SHOWN or program.holds_programs:
-        steps = counted(PIPELINE, f"partitioning {program.name}")
     with collector_paused():
         dump.write("trace", "traced", program, 0.0)
-        for step in steps:
+        for step in counted(PIPELINE, f"partitioning {program.name}"):
             if step.name == "optimize" and not options.optimize:
                 continue
             start = clock()
             try:
-                after = in_phase(step.name, step.run, program, job) if recorded else (
-                    step.run(program, job))
+                after = in_phase(step.name, step.run, program, job)
             except AssertionError as problem:
                 if hasattr(problem, "diagnostic"):       # an assertion of the user's own
                     raise
@@ -174,10 +166,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
             if check:
                 start = clock()
                 try:
-                    if recorded:
-                        in_phase("verify", verify, after, program)
-                    else:
-                        verify(after, program)
+                    in_phase("verify", verify, after, program)
                 except VerificationError as problem:
                     where = dump.repro(step, program)
                     problem.args = (

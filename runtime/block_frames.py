@@ -33,8 +33,8 @@ class Group:
     cost: of all steps for one row, in cheap ones. is_one_pass: whether memory is read only once.
     shapes: into which rows come. widest: bytes of a row's largest value. is_flat: whether rows are
     single elements. moved: operands, by number, whose blocks are elsewhere, `count` in each.
-    is_lone: whether it is one step for one thread, of scalars and
-    operands that have the result's shape.
+    is_lone: whether it is one step for one thread, of scalars and operands of
+    the result's shape.
     """
 
     __slots__ = ("acts", "cost", "count", "in_place", "in_scratch", "is_flat", "is_lone",

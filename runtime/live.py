@@ -13,7 +13,6 @@ from typing import Any
 from ..ir.process import THREAD, ProcessIdentity
 from .devices import devices
 
-_reference = weakref.ref
 _Known = dict[int, "weakref.ref[Any]"]
 
 # By process and id: an array that has gone leaves its place to the next of its id.
@@ -39,9 +38,9 @@ def remember_all(arrays: Sequence[Any]) -> None:
     if known is None:
         known = _known.setdefault(me, {})
     if len(arrays) == 1:
-        known[id(arrays[0])] = _reference(arrays[0])
+        known[id(arrays[0])] = weakref.ref(arrays[0])
     else:
-        known.update(zip(map(id, arrays), map(_reference, arrays), strict=True))
+        known.update(zip(map(id, arrays), map(weakref.ref, arrays), strict=True))
     if len(known) > _Sweep.at:
         _sweep(known)
 
