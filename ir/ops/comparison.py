@@ -33,8 +33,15 @@ def total_order_key(x: np.ndarray) -> np.ndarray:
     """Integers that compare as the floats of x do in the total order; other dtypes unchanged."""
     if x.dtype.kind != "f":
         return x
-    bits = x.view(f"i{x.dtype.itemsize}")
-    return np.where(bits < 0, np.bitwise_xor(bits, np.iinfo(bits.dtype).max), bits)
+    return ordered_bits(x.view(f"i{x.dtype.itemsize}"))
+
+
+def ordered_bits(bits: np.ndarray) -> np.ndarray:
+    """Integers that compare as the floats of which these are the bits do in the total order."""
+    key = np.asarray(bits >> (8 * bits.dtype.itemsize - 1))     # all ones where the sign is set
+    key &= np.iinfo(bits.dtype).max
+    key ^= bits
+    return key
 
 
 def _comparison(name: str, function: Any, doc: str, reference: Any) -> Any:

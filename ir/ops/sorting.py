@@ -27,7 +27,7 @@ from .derivatives import batch_first, iota_like, type_of
 from .elementwise import values
 from .emitting import Emitting
 from .indexing import GatherDimensionNumbers, GatherScatterMode
-from .stable_order import stable_order, taken
+from .stable_order import LOW, packed, stable_order, taken
 
 F32, I32 = np.float32, np.int32
 INT32 = np.dtype(I32)
@@ -285,17 +285,12 @@ def _largest_of_short(keys: np.ndarray, k: int, axis: int) -> np.ndarray:
     No two are equal and numpy need not sort them all: several times as fast as sorting stably.
     """
     n = keys.shape[axis]
-    position = np.arange(n - 1, -1, -1, dtype=np.int64)
-    packed = keys.astype(np.int64)
-    if keys.dtype.kind == "u":
-        packed -= 1 << 31
-    packed <<= 32
-    packed |= position.reshape([n if d == axis else 1 for d in range(keys.ndim)])
+    found = packed(keys, np.arange(n - 1, -1, -1), axis)
     if 0 < k < n:
-        packed.partition(n - k, axis=axis)
-        packed = packed.take(range(n - k, n), axis)
-    packed = np.flip(np.sort(packed, axis=axis), axis).take(range(k), axis)
-    return n - 1 - (packed & 0xFFFFFFFF)
+        found.partition(n - k, axis=axis)
+        found = found.take(range(n - k, n), axis)
+    found = np.flip(np.sort(found, axis=axis), axis).take(range(k), axis)
+    return n - 1 - (found & LOW)
 
 
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..pool import empty
+from .comparison import ordered_bits
+
 PACKED = 1 << 10        # elements from which it pays to pack keys
-_LOW = np.uint64(0xFFFFFFFF)
+LOW = 0xFFFFFFFF        # of a packed number, its position
 
 
 def stable_order(x: np.ndarray, axis: int) -> np.ndarray:
@@ -28,13 +31,22 @@ def stable_order(x: np.ndarray, axis: int) -> np.ndarray:
     key = _ascending(x)
     if size < 4:
         return np.argsort(key, axis=axis, kind="stable")
-    packed = key.astype(np.uint64)
-    packed <<= np.uint64(32)
-    count = x.shape[axis]
-    packed |= np.arange(count, dtype=np.uint64).reshape((count,) + (1,) * (x.ndim - 1 - axis))
-    packed.sort(axis=axis)
-    packed &= _LOW
-    return packed.view(np.int64).astype(np.intp, copy=False)
+    found = packed(key, np.arange(x.shape[axis]), axis)
+    found.sort(axis=axis)
+    found &= LOW
+    return found.astype(np.intp, copy=False)
+
+
+def packed(keys: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
+    """Integers of 64 bits that compare as `keys`, integers of at most 32, and equal ones as the
+    positions along `axis`, which are the lower half (`& LOW`)."""
+    found = empty(keys.shape, np.dtype(np.int64))
+    found[...] = keys
+    if keys.dtype.kind == "u":
+        found -= 1 << 31
+    found <<= 32
+    found |= positions.reshape([-1 if d == axis else 1 for d in range(keys.ndim)])
+    return found
 
 
 def taken(x: np.ndarray, order: np.ndarray, axis: int) -> np.ndarray:
@@ -47,22 +59,11 @@ def taken(x: np.ndarray, order: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _ascending(x: np.ndarray) -> np.ndarray:
-    """Unsigned integers that compare as x does, with one for both zeros and one for all NaNs."""
-    width = 8 * x.dtype.itemsize
-    unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    bits = np.ascontiguousarray(x).view(unsigned)
-    if x.dtype.kind == "u":
-        return bits
-    top = unsigned.type(1 << (width - 1))
-    if x.dtype.kind == "i":
-        return bits ^ top
-    key = (bits.view(f"i{x.dtype.itemsize}") >> (width - 1)).view(unsigned)     # all bits the sign
-    key |= top
-    key ^= bits
-    zero = bits == top                      # -0.0
-    if zero.any():
-        key[zero] = top
-    unknown = np.isnan(x)
-    if unknown.any():
-        key[unknown] = ~unsigned.type(0)
+    """Integers that compare as x does, with one for both zeros and one for all NaNs."""
+    if x.dtype.kind in "iu":
+        return x
+    key = ordered_bits(x.view(f"i{x.dtype.itemsize}"))
+    for alike, value in ((x == 0, 0), (np.isnan(x), np.iinfo(key.dtype).max)):
+        if alike.any():
+            key[alike] = value
     return key
