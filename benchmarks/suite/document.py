@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 from .goals import SMALLEST_PEAK
+from .quiet import ENOUGH, TRIES
 from .report import Report, goal_table, growth_table, program_table
 
 HEADINGS = ("Goals", "Programs", "Growth", "How it is measured", "Where speed comes from",
@@ -17,7 +18,10 @@ results are off has no figures.
 Each library has a process of its own with the interpreter that was named, a program at a time. In
 every round each process does a little of everything in turn, so that what else the machine does
 falls on all alike; figures are medians over the rounds. Between two processes is a pause, in which
-the threads of the first one, which spin for a while after their work, come to rest.
+the threads of the first one, which spin for a while after their work, come to rest. In a virtual
+machine other systems of the host take the processor at times; Linux counts that. A measurement
+from which they took more than {ENOUGH:.0%} of a core is done again, up to {TRIES} times in all.
+The one from which least was taken counts, not the fastest.
 
 - *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
   that has traced it before. JAX's the same.
@@ -105,4 +109,16 @@ def document(report: Report) -> str:
     body = "\n\n".join(f"## {head}\n\n{text.strip()}"
                        for head, text in zip(HEADINGS, texts, strict=True))
     return (f"# Performance\n\nRatios within one run, lower is better. Measured {report.date} on: "
-            f"{where}. Ratios travel between machines, times do not.\n{errors}\n{body}\n")
+            f"{where}. Ratios travel between machines, times do not.{_disturbed(report)}\n{errors}"
+            f"\n{body}\n")
+
+
+def _disturbed(report: Report) -> str:
+    """How much of the processor others had while programs were measured, where that is known."""
+    shares = sorted(share for table in (report.programs, report.widths)
+                    for times in table.values() for t in times.values() for share in t.stolen)
+    if not shares:
+        return ""
+    mean, many = sum(shares) / len(shares), shares[len(shares) * 9 // 10]
+    return (f" Other systems of the host took {mean:.1%} of a core in the mean of the measurements "
+            f"(in nine of ten {many:.1%} or less).")

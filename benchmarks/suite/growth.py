@@ -24,6 +24,7 @@ from shardtrace.ir.verify import verify
 from suite import names
 from suite.elementwise import chain
 from suite.library import Library, Placed, Program, map_tree
+from suite.quiet import undisturbed
 from suite.worker import timed
 
 Measured = dict[Any, list[float]]
@@ -34,7 +35,7 @@ def in_turns(rounds: int, subjects: dict[Any, Callable[[], Any]]) -> Measured:
     found: Measured = {key: [] for key in subjects}
     for turn in range(rounds + 1):
         for key, f in subjects.items():
-            seconds = timed(f)
+            seconds, _ = undisturbed(lambda f=f: timed(f))
             if turn:
                 found[key].append(seconds)
     return found

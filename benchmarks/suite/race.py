@@ -1,7 +1,8 @@
 """Libraries against each other: one process each, a program at a time, measured in turns.
 
 Every round asks each process for a little of everything, so that what else the machine does falls
-on all alike. Figures are medians over rounds.
+on all alike; what other machines of its host disturb is measured again. Figures are medians over
+rounds.
 """
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from .library import Program
+from .quiet import undisturbed
 
 WORKER = Path(__file__).parent / "worker.py"
 SETTLE = 0.1            # seconds; threads of BLAS and of JAX spin for a while after their work
@@ -63,6 +65,11 @@ class Process:
         self.error = answer.get("error", "")
         return answer.get("value")
 
+    def measure(self, found: Times, what: str, times: int) -> None:
+        """Add the seconds that it answers, in the least disturbed of some tries."""
+        seconds, share = undisturbed(lambda: self.ask(what, times=times))
+        found.add(what, seconds, share)
+
     def close(self) -> None:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -76,6 +83,7 @@ class Times:
     """Of one program in one library: seconds by what was measured, bytes, and what went wrong.
 
     best: figures are minima instead of medians (for a machine that does other things too).
+    stolen: for each measurement the part of a core that other machines of the host took.
     """
     samples: dict[str, list[float]] = field(default_factory=dict)
     best: bool = False
@@ -83,9 +91,11 @@ class Times:
     allocated: int = 0
     resident: int = 0
     error: str = ""
+    stolen: list[float] = field(default_factory=list)
 
-    def add(self, what: str, seconds: list[float] | None) -> None:
+    def add(self, what: str, seconds: list[float] | None, share: float) -> None:
         self.samples.setdefault(what, []).extend(seconds or ())
+        self.stolen.append(round(share, 4))
 
     def median(self, what: str) -> float | None:
         """The median; with `best` the minimum, for what does not vary by itself."""
@@ -124,14 +134,14 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
         runs = {name: _runs(w) for name, w in running.items()}
         for turn in range(rounds):
             for name, w in running.items():
-                times[name].add("steady", w.ask("steady", times=runs[name]))
+                w.measure(times[name], "steady", times=runs[name])
             for name, w in compilers.items():
-                times[name].add("trace", w.ask("trace", times=5))
+                w.measure(times[name], "trace", times=5)
                 if turn < compiles:
-                    times[name].add("compile", w.ask("compile", times=each))
+                    w.measure(times[name], "compile", times=each)
                     if name != "jax":
-                        times[name].add("first", w.ask("first", times=each))
-                        times[name].add("again", w.ask("again", times=each))
+                        w.measure(times[name], "first", times=each)
+                        w.measure(times[name], "again", times=each)
         for name, w in running.items():
             times[name].error = w.error
     finally:
@@ -139,8 +149,9 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
             w.close()
     for _ in range(min(compiles, 3)):
         for name in compilers:
-            for what, seconds in (_alone(pythons[name], name, p, "anew") or {}).items():
-                times[name].add(what, [seconds])
+            found, share = undisturbed(lambda name=name: _alone(pythons[name], name, p, "anew"))
+            for what, seconds in (found or {}).items():
+                times[name].add(what, [seconds], share)
     for name, t in times.items():
         if name != "jax" and not t.error:            # XLA's buffers are not seen from Python
             t.allocated = _alone(pythons[name], name, p, "allocated") or 0
@@ -172,7 +183,7 @@ def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str
         runs = {name: _runs(w) for name, w in workers.items()}
         for _ in range(rounds):
             for name, w in workers.items():
-                times[name].add("steady", w.ask("steady", times=runs[name]))
+                w.measure(times[name], "steady", times=runs[name])
                 times[name].error = w.error
     finally:
         for w in workers.values():

@@ -6,6 +6,8 @@ import statistics
 import subprocess
 import tempfile
 
+from .quiet import undisturbed
+
 SCRIPT = """
 import time
 clock = time.{clock}
@@ -31,8 +33,8 @@ def start(python: str, library: str, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as compiled:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         environment["PYTHONPYCACHEPREFIX"] = compiled
-        found = [[float(v) for v in subprocess.run(
+        found = [undisturbed(lambda: [float(v) for v in subprocess.run(
             [python, "-c", script], capture_output=True, text=True, check=True, env=environment,
-            ).stdout.split()] for _ in range(rounds + 1)]
+            ).stdout.split()])[0] for _ in range(rounds + 1)]
     alone, names, first = (statistics.median(c) for c in zip(*found[1:], strict=True))
     return {"import": alone, "with numpy names": names, "first result": first}
