@@ -298,7 +298,7 @@ def test_pooling_over_neighbours_keeps_even_axes() -> None:
 @pytest.mark.parametrize("spec", [("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW"),
                                   ("CNHW", "IOHW", "NHWC")])
 @pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("piece", [1, 1 << 22])
+@pytest.mark.parametrize("piece", [1, 1 << 10, 1 << 22])
 def test_convolutions_in_pieces_are_sums_over_windows(spec, groups, piece, monkeypatch):
     monkeypatch.setattr(conv_products, "PIECE", piece)
     rng = np.random.default_rng(0)
