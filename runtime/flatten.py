@@ -30,10 +30,11 @@ class _Facts(NamedTuple):
 @functools.lru_cache(maxsize=1024)
 def _facts(ops: frozenset[Op]) -> _Facts:
     names = {op.name for op in ops}
-    return _Facts(not names.isdisjoint(CALLS), any([op.collective is not None for op in ops]),
+    combines = any([op.collective is not None for op in ops])
+    return _Facts(not names.isdisjoint(CALLS), combines,
                   frozenset([op for op in ops if op.collective is not None or op.effect
                              or op.subprograms or op.name == "axis_index"]),
-                  not names.isdisjoint(_ARRANGED))
+                  not names.isdisjoint(_ARRANGED) or combines and "concatenate" in names)
 
 
 class FlatProgram:

@@ -27,7 +27,18 @@ import numpy as np
 from ..ir.program import Equation
 from .calls import Call
 from .ownership import folded, in_place, is_new
-from .recording import CALL, CAST, INDEX, REDUCE, REPEAT, RESHAPE, TRANSPOSE, Recording, constant
+from .recording import (
+    CALL,
+    CAST,
+    INDEX,
+    REDUCE,
+    REPEAT,
+    RESHAPE,
+    TRANSPOSE,
+    WHERE,
+    Recording,
+    constant,
+)
 from .storage import settled
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -43,6 +54,44 @@ def repeated(x: Any, shape: tuple[int, ...]) -> Any:
         view.flags.writeable = False
         return view
     return np.broadcast_to(x, shape)
+
+
+def recording_of(call: Call) -> Recording | None:
+    """The numpy calls of a call, if they are known."""
+    return None if call.kernel is None or call.several else call.kernel.recording
+
+
+def repeated_by_readers(calls: Sequence[Call], outputs: Sequence[int]) -> set[int]:
+    """The slots of repeated values that need not be repeated: all that reads them is element by
+    element and has an operand of the whole shape besides."""
+    found: set[int] = set()
+    for call in calls:
+        recording = recording_of(call)
+        if recording is not None and recording.steps and recording.steps[-1].kind == REPEAT and (
+                recording.steps[-1].result == recording.result):
+            found.add(call.outputs[0])
+    found.difference_update(outputs)
+    if not found:
+        return found
+    for call in calls:
+        if found.isdisjoint(call.inputs):
+            continue
+        recording = recording_of(call)
+        if recording is None:
+            found.difference_update(call.inputs)
+            continue
+        for step in recording.steps:
+            read = {call.inputs[v] for v in step.operands
+                    if type(v) is int and v < recording.operands}
+            shape = recording.values[step.result][0]
+            if not found.isdisjoint(read) and (step.kind not in (CALL, WHERE) or not any([
+                    recording.values[v][0] == shape and (
+                        v >= recording.operands or call.inputs[v] not in found)
+                    for v in step.operands if type(v) is int])):
+                found -= read
+        if recording.result < recording.operands:
+            found.discard(call.inputs[recording.result])
+    return found
 
 
 class Writer:
@@ -103,6 +152,7 @@ class Lines:
         self.constants = folded(calls, constants)
         self.fixed = {*self.constants, *fixed}
         self.reused = in_place(calls, dead, outputs, self.constants)
+        self.implied = repeated_by_readers(calls, outputs)
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
@@ -120,10 +170,12 @@ class Lines:
             if call.outputs and call.outputs[0] in self.constants:
                 continue
             operands = [self.slot(s) for s in call.inputs]
-            recording = None if call.kernel is None or call.several else call.kernel.recording
+            recording = recording_of(call)
             if recording is not None:
                 target = call.outputs[0]
                 spare = self.reused.get(target)
+                if target in self.implied:
+                    recording = recording.without_last()
                 _inline(w, recording, operands, self.slot(target), call.eqn,
                         None if spare is None else self.slot(spare))
             else:

@@ -14,6 +14,7 @@ from ..ir.lazy import lazy_import
 from ..ir.ops.collective import ppermute_p
 from ..ir.ops.control import scan_p
 from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
+from ..ir.ops.joining import concatenate_p
 from ..ir.ops.padding import pad_p
 from ..ir.ops.placing import place_p
 from ..ir.program import Atom, Program, Var
@@ -25,6 +26,7 @@ from .lean_scans import lean_scans
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
 _rings = lazy_import(".rings", __package__)
+_separate = lazy_import(".separate", __package__)
 
 
 def lean_program(program: Program) -> FlatProgram:
@@ -46,6 +48,8 @@ def _arrange(flat: FlatProgram) -> None:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:
         _pieces.join_pieces(flat)
+    if concatenate_p in flat.ops and flat.combines:
+        _separate.separate(flat)
     lean_scans(flat)
 
 

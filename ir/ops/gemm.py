@@ -60,7 +60,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
              out_labels: Labels, dtype: np.dtype) -> Callable[..., np.ndarray] | None:
     """`contract` of arrays of these shapes and this dtype, decided once; None if it sums first.
 
-    What row-major operands need to be matrices is known from their shapes; others go the long way.
+    What row-major operands need to be matrices is known from their shapes; of others it is found
+    once for each way in which they lie.
     The arrays may have dimensions of size 1 more. Attributes of the function, where it has them:
     `into(a, b, out)` writes the result into an array, `permuted(order)` gives the function whose
     result has its dimensions in that order.
@@ -88,13 +89,8 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         return flipped
     left = _row_major(a_shape, *plan.a_orders, plan.batch)
     right = _row_major(b_shape, *plan.b_orders, plan.batch)
-    if left is None or right is None:
-        return None
-    (left_shape, left_flip), (right_shape, right_flip) = left, right
     shape = tuple((a_shape if of_a else b_shape)[d] for of_a, d in plan.sizes)
-    rows = left_shape[-1 if left_flip else -2]
-    columns = right_shape[-2 if right_flip else -1]
-    whole = (*left_shape[:-2], rows, columns)
+    whole = _merged(shape, plan.batch, plan.batch + plan.a_orders[2])
     pooled = _product(whole) * dtype.itemsize >= SMALLEST
     permutation = plan.permutation
 
@@ -112,33 +108,44 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
                                  _way(b, *plan.b_orders, plan.batch))
         return _on_way(a, ways[0]), _on_way(b, ways[1])
 
-    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        if not (a.flags.c_contiguous and b.flags.c_contiguous):
-            out = _product_of(*strided(a, b), dtype).reshape(shape)
-            return out.transpose(permutation) if permutation else out
-        if a.shape != left_shape:
-            a = a.reshape(left_shape)
-        if b.shape != right_shape:
-            b = b.reshape(right_shape)
-        if left_flip:
-            a = a.swapaxes(-1, -2)
-        if right_flip:
-            b = b.swapaxes(-1, -2)
-        out = np.matmul(a, b, out=empty(whole, dtype)) if pooled else np.matmul(a, b)
-        if shape != whole:
-            out = out.reshape(shape)
+    def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = _product_of(*strided(a, b), dtype).reshape(shape)
         return out.transpose(permutation) if permutation else out
 
-    if not permutation:
+    def apart_into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        np.matmul(*strided(a, b), out=out.reshape(whole))
+        return out
+
+    product, into = apart, apart_into
+    if left is not None and right is not None:
+        (left_shape, left_flip), (right_shape, right_flip) = left, right
+
+        def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                return apart(a, b)
+            if a.shape != left_shape:
+                a = a.reshape(left_shape)
+            if b.shape != right_shape:
+                b = b.reshape(right_shape)
+            if left_flip:
+                a = a.swapaxes(-1, -2)
+            if right_flip:
+                b = b.swapaxes(-1, -2)
+            out = np.matmul(a, b, out=empty(whole, dtype)) if pooled else np.matmul(a, b)
+            if shape != whole:
+                out = out.reshape(shape)
+            return out.transpose(permutation) if permutation else out
+
         def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
             """The same, written into a C-contiguous array."""
             if not (a.flags.c_contiguous and b.flags.c_contiguous):
-                np.matmul(*strided(a, b), out=out.reshape(whole))
-                return out
+                return apart_into(a, b, out)
             a, b = a.reshape(left_shape), b.reshape(right_shape)
             np.matmul(a.swapaxes(-1, -2) if left_flip else a,
                       b.swapaxes(-1, -2) if right_flip else b, out=out.reshape(whole))
             return out
+
+    if not permutation:
         product.into = into  # type: ignore[attr-defined]
 
     def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:

@@ -80,7 +80,7 @@ def ready(name: str) -> tuple[Any, tuple[Any, ...], Any]:
 
 @pytest.mark.parametrize(("name", "fixed", "per_equation"), [
     ("one array", 32, 0), ("100 leaves", 0, 4.1), ("a chain", 32, 0), ("a loop", 56, 0),
-    ("a step", 0, 2.1), ("a block", 0, 6.5)])
+    ("a step", 0, 1.8), ("a block", 0, 3)])
 def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: float) -> None:
     lib, args, f = ready(name)
     with lib.context():

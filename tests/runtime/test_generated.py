@@ -150,9 +150,33 @@ def test_repeating_is_broadcasting():
         assert not out.flags.writeable
 
 
+def test_what_readers_repeat_is_not_repeated(monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    sources, write = [], generated.Writer.function
+    monkeypatch.setattr(generated.Writer, "function", lambda self, parameters: (
+        sources.append("\n".join(self.lines)), write(self, parameters))[1])
+
+    def f(x, read):
+        y = jnp.broadcast_to(x.sum(1, keepdims=True) * 2, x.shape)
+        return read(x, y)
+    x = data(3, 4)
+    for read, once in ((lambda x, y: x - y * x, True), (lambda x, y: jnp.where(x > 0, y, x), True),
+                       (lambda x, y: (x - y, y), False), (lambda x, y: x * (y + y), False),
+                       (lambda x, y: x @ y.T, False), (lambda x, y: x + y.reshape(-1)[2], False)):
+        sources.clear()
+        got = st.jit(lambda x, read=read: f(x, read))(x)
+        y = np.broadcast_to(x.sum(1, keepdims=True) * np.float32(2), x.shape)
+        want = read(x, y)
+        for a, b in zip(st.tree.leaves(got), want if type(want) is tuple else (want,),
+                        strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+        assert (str(x.shape) not in "".join(sources)) == once
+
+
 @pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
                                     "bki,bjk->bij", "abk,kj->abj", "abk,abj->kj", "ik,kj->ji",
-                                    "i,j->ij", "k,k->"])
+                                    "i,j->ij", "k,k->", "aikb,bkj->aij", "aik,abik->kb",
+                                    "kai,ibk->ab"])
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_a_prepared_product_is_the_product(labels, contiguous):
     sizes = dict(zip("abijk", (2, 3, 4, 5, 6), strict=True))
@@ -163,7 +187,11 @@ def test_a_prepared_product_is_the_product(labels, contiguous):
     f = prepared(a.shape, a_labels, b.shape, b_labels, out, F32)
     assert f is not None
     np.testing.assert_allclose(f(a, b), contract(a, a_labels, b, b_labels, out, F32), rtol=1e-5)
-    np.testing.assert_allclose(f(a, b), np.einsum(labels, a, b), rtol=1e-4, atol=1e-5)
+    want = np.einsum(labels, a, b)
+    np.testing.assert_allclose(f(a, b), want, rtol=1e-4, atol=1e-5)
+    if hasattr(f, "into"):
+        there = np.empty_like(want, order="C")
+        np.testing.assert_allclose(f.into(a, b, there), want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("labels", ["i,j->ij", "te,td->etd", "te,td->ted", "ab,c->abc", "t,t->t",
