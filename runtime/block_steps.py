@@ -1,6 +1,7 @@
 """The steps of a group: functions of the arrays of all values in a block, and its rows' shape."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from .block_values import Item, Value
 from .recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant
+from .short_rows import by_columns, has_short_rows
 
 Shape = tuple[int, ...]
 Values = list[Any]
@@ -36,6 +38,14 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
         (a,) = refs
         function, axes, full, dtype = (item.function.reduce, item.axes, _filled(values[a]),
                                        values[o].dtype)
+        x = values[a]
+        if axes == (-1,) and x.rows is not None and has_short_rows(
+                item.function, math.prod(x.rows), x.rest, dtype):
+            columns = by_columns(item.function)
+
+            def extreme(at: Values, rows: Shape) -> None:
+                columns(at[a] if full is None else np.broadcast_to(at[a], rows + full), at[o])
+            return extreme
 
         def reduce(at: Values, rows: Shape) -> None:
             x = at[a] if full is None else np.broadcast_to(at[a], rows + full)

@@ -39,6 +39,7 @@ from .recording import (
     Recording,
     constant,
 )
+from .short_rows import by_columns, is_by_columns
 from .storage import settled
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -247,6 +248,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
     if step.kind == CALL:
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
+        if is_by_columns(step.function, recording.values[step.operands[0]], step.axes):
+            return f"{w.name(by_columns(step.function), 'f')}({listed})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:

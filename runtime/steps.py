@@ -30,6 +30,7 @@ from .recording import (
     Step,
     constant,
 )
+from .short_rows import by_columns, is_by_columns
 from .storage import settled
 
 # In place of a second operand: there are more of them, or none; results are several, too; the
@@ -168,6 +169,8 @@ def _other(step: Step, recording: Recording) -> Callable[..., Any]:
     """The function of the operands of a step that is no plain call."""
     shape, dtype = recording.values[step.result]
     if step.kind == REDUCE:
+        if is_by_columns(step.function, recording.values[step.operands[0]], step.axes):
+            return by_columns(step.function)
         return functools.partial(step.function.reduce, axis=step.axes, dtype=dtype)
     if step.kind == CAST:
         return methodcaller("astype", dtype)

@@ -6,8 +6,9 @@ number of device dimensions.
 """
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from ..diagnostic import fail
 from ..dtypes import iinfo, issubdtype
 from ..errors import ShardingTypeError
+from ..lazy import lazy_import
 from ..op import OPS, LocalizeContext, Op, Sample, defop
 from ..pool import empty
 from ..types import ArrayType, Entries, Shape
@@ -35,6 +37,8 @@ from .indexing import (
 from .lead import is_common, lead_indices, lead_sizes, mergeable
 from .rules import permutation_inverse, rule_text, shifted, zeros
 from .split_windows import own_windows, split_dims
+
+_row_indexing = lazy_import(".row_indexing", __package__)
 
 
 def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherDimensionNumbers,
@@ -248,6 +252,22 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
         np.copyto(out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype), where=outside)
     windows = window_dims(len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)
     return out.transpose(query_order(lead, queries, at, n.offset_dims, windows))
+
+
+def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The same for arrays of these shapes, where it takes whole rows."""
+    if lead:
+        return None
+    fill = None
+    if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+        fill = np.asarray(fill_constant(dtypes[0], params["fill_value"]), dtypes[0])
+    return _row_indexing.rows_taken(shapes, dtypes, params["dimension_numbers"],
+                                    params["slice_sizes"], fill,
+                                    functools.partial(_evaluate, lead, **params))
+
+
+_evaluate.prepared = _prepared  # type: ignore[attr-defined]
 
 
 def take(x: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:

@@ -9,6 +9,7 @@ and the operand counts once (see `_localize`).
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,11 +49,13 @@ from .scatter_derivatives import (
 from .split_windows import own_windows, split_dims
 
 sparse = lazy_import("scipy.sparse")
+_row_indexing = lazy_import(".row_indexing", __package__)
 
 Params = dict[str, Any]
 PIECE = 1 << 18         # bytes of rows that are added at once
 ROUNDS = 8              # updates of one place that are added one by one
 WIDE = 32               # elements of a row from which rows are added as such
+FEW = 1 << 14           # elements up to which they are added one by one
 
 
 def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
@@ -249,7 +252,7 @@ def _add_rows(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
 def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
     def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
         width = rows.shape[1]
-        if ufunc is np.add and width > 1 and updates.size > 4096 and rows.dtype != np.bool_:
+        if ufunc is np.add and width > 1 and updates.size > FEW and rows.dtype != np.bool_:
             # Both are an order of magnitude quicker than add.at.
             if width >= WIDE:
                 _add_rows(rows, at, updates)
@@ -297,6 +300,17 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
             positions, values = positions[kept], values[kept]
         combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
         return out.transpose(permutation_inverse(layout))
+
+    def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                 params: Params) -> Callable[..., np.ndarray] | None:
+        """The same for arrays of these shapes, where it changes whole rows."""
+        if lead or params["mode"] is GatherScatterMode.CLIP or 0 in shapes[2]:
+            return None
+        n = params["dimension_numbers"]
+        sizes = slice_sizes_of(shapes[0], shapes[2], n)
+        return _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine,
+                                           functools.partial(evaluate, lead, **params))
+    evaluate.prepared = prepared  # type: ignore[attr-defined]
     return evaluate
 
 
