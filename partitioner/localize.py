@@ -141,7 +141,7 @@ class _Blocks(dict[Atom, Atom]):
             return atom
         types = self.types
         if aval not in types:
-            types[aval] = array_type((), aval.dtype, aval.weak_type, unsharded(0, self.mesh))
+            types[aval] = local_type(aval, self.mesh, _EMPTY)
         return Literal(atom.val, types[aval])                           # type: ignore[union-attr]
 
 

@@ -19,7 +19,7 @@ from ..ir.ops.padding import pad_p
 from ..ir.ops.placing import place_p
 from ..ir.program import Atom, Program, Var
 from .flatten import FlatProgram
-from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes
+from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
 from .late import late, without
 from .lean_scans import lean_scans
 
@@ -81,11 +81,13 @@ def _lean_peak(flat: FlatProgram) -> None:
         if eqn.op.name in views:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
-    if not last:
+    # what could be computed later: another equation stands between it and its last reader
+    far = [v for v, end in last.items() if end > born[v] + 1 and is_cheap(eqns[born[v]])]
+    if not far:
         return
     stay = {roots.get(a, a) for a in flat.outvars}  # type: ignore[arg-type, call-overload]
     peak, most = _peak(size, born, last, roots, stay, len(eqns))
-    if most < 2 * LEAST:
+    if most < 2 * LEAST or not any([born[v] <= peak < last[v] for v in far]):
         return
     made = {v: eqns[i] for v, i in born.items() if i <= peak}       # small ones count as free
 
