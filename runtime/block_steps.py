@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.ops.merging import joins_last, merged
 from .block_values import Item, Value
 from .recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant
 from .short_rows import by_columns, has_short_rows
@@ -29,10 +30,11 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
     if item.kind == RESHAPE:
         (a,) = refs
         rest, full = values[o].rest, _filled(values[a])
+        joins = full is not None and joins_last(full, rest)
 
         def reshape(at: Values, rows: Shape) -> None:
             x = at[a] if full is None else np.broadcast_to(at[a], rows + full)
-            at[o] = x.reshape(rows + rest)
+            at[o] = merged(x, rows + rest) if joins else x.reshape(rows + rest)
         return reshape
     if item.kind == REDUCE:
         (a,) = refs

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.ops.merging import may_repeat, merged
 from ..ir.program import Equation
 from .calls import Call
 from .ownership import folded, in_place, is_new
@@ -255,6 +256,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
     if step.kind == CAST:
         return f"{listed}.astype({w.name(dtype)})"
     if step.kind == RESHAPE:
+        if may_repeat(recording.values[step.operands[0]][0], shape):
+            return f"{w.name(merged, 'f')}({listed}, {shape})"
         return f"{listed}.reshape({shape})"
     if step.kind == REPEAT:
         return f"{w.name(repeated, 'f')}({listed}, {shape})"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.ops.merging import may_repeat, merged
 from ..ir.program import Equation
 from .calls import Call
 from .generated import BY_NAME, Run, repeated
@@ -175,6 +176,8 @@ def _other(step: Step, recording: Recording) -> Callable[..., Any]:
     if step.kind == CAST:
         return methodcaller("astype", dtype)
     if step.kind == RESHAPE:
+        if may_repeat(recording.values[step.operands[0]][0], shape):
+            return lambda x: merged(x, shape)
         return methodcaller("reshape", shape)
     if step.kind == REPEAT:
         return lambda x: repeated(x, shape)

@@ -24,6 +24,7 @@ from ..sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from ..unreduced import is_pending, refuse_pending
 from .derivatives import move_first
+from .merging import may_repeat, merged
 from .rules import (
     batch_axes,
     batch_dim,
@@ -291,7 +292,10 @@ def _evaluate(lead: int, x: np.ndarray, *, new_sizes: Shape, dimensions: tuple[i
               sharding: Any) -> np.ndarray:
     if dimensions is not None:
         x = x.transpose(*range(lead), *(lead + d for d in dimensions))
-    return x.reshape(x.shape[:lead] + tuple(new_sizes))
+    shape = x.shape[:lead] + tuple(new_sizes)
+    if type(x) is np.ndarray and may_repeat(x.shape, shape):
+        return merged(x, shape)
+    return x.reshape(shape)
 
 
 def _transpose(ct: Any, x: Any, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,

@@ -35,7 +35,8 @@ from .indexing import (
     query_order,
     window_dims,
 )
-from .lead import lead_indices, lead_sizes, with_lead
+from .lead import empty_like, lead_indices, lead_sizes, with_lead
+from .one_window import one_window
 from .rules import call, permutation_inverse, rule_text, shifted
 from .scatter_derivatives import (
     jvp_extremal,
@@ -272,11 +273,34 @@ def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray
     return accumulate
 
 
-def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-                   ) -> Callable[..., np.ndarray]:
-    def evaluate(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
-                 dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
-                 unique_indices: bool, mode: GatherScatterMode) -> np.ndarray:
+def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
+                   ufunc: np.ufunc | None) -> Callable[..., np.ndarray]:
+    """An evaluator, and as its attribute `over` one that may write over the operand.
+
+    combine: of rows, places and updates. ufunc: what it does to one element; None if it writes.
+    """
+    def evaluate(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+                 **params: Any) -> np.ndarray:
+        one = one_window(lead, x, indices, updates, params)
+        if one is None:
+            return apart(lead, x, indices, updates, **params)
+        out = empty_like(x, (*lead_sizes(lead, (x, updates)), *x.shape[lead:]))
+        np.copyto(out, x)
+        one.change(out, updates, ufunc)
+        return out
+
+    def written_over(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+                     **params: Any) -> np.ndarray:
+        one = one_window(lead, x, indices, updates, params)
+        if one is None:
+            return apart(lead, x, indices, updates, **params, over=True)
+        one.change(x, updates, ufunc)
+        return x
+
+    def apart(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
+              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+              unique_indices: bool, mode: GatherScatterMode, over: bool = False
+              ) -> np.ndarray:
         n = dimension_numbers
         local = x.shape[lead:]
         devices = lead_sizes(lead, (x, indices, updates))
@@ -284,7 +308,11 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         at = locate(lead, local, indices, n.as_gather(), slices)
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
-        out = np.array(with_lead(x, lead, devices).transpose(layout), order="C")
+        if (over and layout == tuple(range(x.ndim)) and x.flags.carray
+                and x.shape[:lead] == devices and not np.may_share_memory(x, updates)):
+            out = x
+        else:
+            out = np.array(with_lead(x, lead, devices).transpose(layout), order="C")
         sizes = [local[d] for d in at.addressed]
         full = tuple(indices.shape[lead:-1]) + tuple(slices[d] for d in at.partial)
         tail = tuple(local[d] for d in at.whole)
@@ -299,7 +327,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
             kept = np.broadcast_to(at.inside, devices + full[:queries])
             positions, values = positions[kept], values[kept]
         combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
-        return out.transpose(permutation_inverse(layout))
+        return x if out is x else out.transpose(permutation_inverse(layout))
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: Params) -> Callable[..., np.ndarray] | None:
@@ -311,6 +339,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         return _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine,
                                            functools.partial(evaluate, lead, **params))
     evaluate.prepared = prepared  # type: ignore[attr-defined]
+    evaluate.over = written_over  # type: ignore[attr-defined]
     return evaluate
 
 
@@ -365,33 +394,34 @@ def _samples(unique: bool = False) -> list[Sample]:
     return found
 
 
-def _defscatter(name: str, doc: str, query_kind: str, combine: Callable[..., None],
+def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
                 arithmetic: bool = True, **fields: Any) -> Op:
+    combine = _write if ufunc is None else _accumulate(ufunc)
     return defop(
         name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
-        pending="iterated", evaluate=_evaluate_with(combine), arithmetic=arithmetic,
+        pending="iterated", evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic,
         localize=_localize(name), batch=_batch_with(name), **fields)
 
 
 scatter_p = _defscatter(
     "scatter", "Overwrite windows of operand 0, at the positions given by operand 1, with operand "
-    "2.", "replicate", _write, arithmetic=False, linear=((0, 2),), jvp="linear",
+    "2.", "replicate", None, arithmetic=False, linear=((0, 2),), jvp="linear",
     transpose=transpose_write, samples=_samples)
 scatter_add_p = _defscatter(
-    "scatter-add", "Add operand 2 to windows of operand 0.", "sum", _accumulate(np.add),
+    "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
     linear=((0, 2),), jvp="linear",
     transpose=transpose_sum(1), samples=_samples)
 scatter_sub_p = _defscatter(
     "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum",
-    _accumulate(np.subtract), linear=((0, 2),),
+    np.subtract, linear=((0, 2),),
     jvp="linear", transpose=transpose_sum(-1), samples=_samples)
 scatter_mul_p = _defscatter(
-    "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", _accumulate(np.multiply),
+    "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", np.multiply,
     linear=((0,),), jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
     samples=lambda: _samples(unique=True))
 scatter_min_p = _defscatter(
     "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min",
-    _accumulate(np.minimum), jvp=jvp_extremal("scatter-min"), samples=_samples)
+    np.minimum, jvp=jvp_extremal("scatter-min"), samples=_samples)
 scatter_max_p = _defscatter(
     "scatter-max", "The larger of windows of operand 0 and operand 2.", "max",
-    _accumulate(np.maximum), jvp=jvp_extremal("scatter-max"), samples=_samples)
+    np.maximum, jvp=jvp_extremal("scatter-max"), samples=_samples)

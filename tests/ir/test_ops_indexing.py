@@ -109,6 +109,46 @@ def test_overlapping_updates_accumulate(name: str, ufunc: Any, rows: int, width:
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", [
+    "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"])
+@pytest.mark.parametrize("numbers, sizes", [
+    (ScatterDimensionNumbers((1, 2), (), (1,)), (2, 3)),
+    (ScatterDimensionNumbers((1,), (0,), (0, 1)), (3,)),
+    (ScatterDimensionNumbers((), (0, 1), (1, 0)), ())])
+@pytest.mark.parametrize("place", [0, 1, 9, -1])
+@pytest.mark.parametrize("mode", [CLIP, DROP])
+def test_one_window_is_what_several_alike_would_be(name: str, numbers: ScatterDimensionNumbers,
+                                                   sizes: Any, place: int, mode: Any) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 2, 6)).astype(np.float32)
+    before = x.copy()
+    count = len(numbers.scatter_dims_to_operand_dims)
+    at = np.full((1, 1, count), place, np.int32)
+    updates = rng.normal(size=(2, 1, *sizes)).astype(np.float32)
+    params = {"dimension_numbers": numbers, "indices_are_sorted": False, "unique_indices": False,
+              "mode": mode}
+    evaluate: Any = OPS[name].evaluate
+    out = evaluate(1, x, at, updates, **params)
+    assert (x == before).all() and not np.shares_memory(out, x)
+    several = evaluate(1, x, np.repeat(at, 2, 0), updates, **params)    # as if devices differed
+    np.testing.assert_array_equal(out, several)
+    over = evaluate.over(1, x, at, updates, **params)
+    assert over is x
+    np.testing.assert_array_equal(over, out)
+
+
+def test_many_windows_are_written_over_an_operand_that_may_be() -> None:
+    params = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
+              "mode": DROP}
+    evaluate: Any = OPS["scatter-add"].evaluate
+    x, at = X.copy(), np.array([[2], [0], [2]])
+    assert evaluate.over(0, x, at, X[:3], **params) is x
+    np.testing.assert_array_equal(x, X + np.stack([X[1], 0 * X[0], X[0] + X[2], 0 * X[0]]))
+    x = X.copy()                                    # what it adds is a part of it
+    out = evaluate.over(0, x, np.array([[1], [1], [0]]), x[:3], **params)
+    np.testing.assert_array_equal(out, X + np.stack([X[2], X[0] + X[1], 0 * X[0], 0 * X[0]]))
+
+
 def test_devices_may_index_differently() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 5, 3))

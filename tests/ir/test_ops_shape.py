@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.ops.merging import may_repeat, merged
 from shardtrace.ir.ops.reshape import common_factors
 from shardtrace.ir.parse import parse_type
 from shardtrace.ir.sharding import NamedSharding
@@ -259,6 +262,21 @@ def test_rearranging_copies_nothing() -> None:
         assert np.shares_memory(OPS[name].evaluate(1, x, **params), x), name
     for piece in OPS["split"].evaluate(1, x, sizes=(1, 3), axis=1):
         assert np.shares_memory(piece, x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.bool_, np.int8])
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8])
+def test_a_repetition_that_is_merged(dtype: Any, count: int) -> None:
+    x = (np.arange(6000) % 7).astype(dtype).reshape(2, 1000, 3)[:, ::2]
+    whole = np.broadcast_to(x[..., None], (2, 500, 3, count))
+    for shape in ((2, 500, 3 * count), (1000, 3 * count), (3000 * count,)):
+        assert may_repeat(whole.shape, shape)
+        np.testing.assert_array_equal(merged(whole, shape), whole.reshape(shape))
+        np.testing.assert_array_equal(merged(whole.copy(), shape), whole.reshape(shape))
+        f = st.jit(lambda x, shape=shape: jnp.broadcast_to(x[..., None], (*x.shape, count)).reshape(
+            shape))
+        for _ in range(4):
+            np.testing.assert_array_equal(f(x), whole.reshape(shape))
 
 
 def test_dynamic_slices_that_start_together_are_views() -> None:

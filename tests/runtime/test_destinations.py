@@ -135,6 +135,28 @@ def test_a_buffer_of_a_while_loop_is_copied_once():
     assert X[1, 1] == 5
 
 
+@pytest.mark.parametrize("change", [
+    lambda x, i, v: x.at[i].set(v), lambda x, i, v: x.at[i].add(v),
+    lambda x, i, v: x.at[jnp.array([0, 2, 0]) + i].add(jnp.stack([v, v, x[0]])),
+    lambda x, i, v: x.at[i].add(x[i]), lambda x, i, v: x.at[:, 1].set(x[:, 0])])
+def test_a_buffer_that_a_loop_scatters_into(change):
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    v = np.ones(4, np.float32)
+    one = st.jit(change)
+    f = st.jit(lambda x: lax.fori_loop(0, 3, lambda i, x: change(x, i, v * (i + 1)), x))
+    g = st.jit(lambda x: lax.fori_loop(0, 3, lambda i, c: (change(c[0], i, v * (i + 1)),
+                                                           c[0].sum() + c[1]), (x, 0.)))
+    want, total = x, 0.
+    for i in range(3):
+        total += want.sum()
+        want = np.asarray(one(want, i, v * (i + 1)))
+    for _ in range(4):
+        np.testing.assert_array_equal(f(x), want)
+        np.testing.assert_array_equal(g(x)[0], want)
+        assert g(x)[1] == total
+    np.testing.assert_array_equal(x, np.arange(24).reshape(6, 4))
+
+
 def test_large_groups_write_rows_of_a_scan():
     xs = np.random.default_rng(2).normal(size=(3, 256, 256)).astype(np.float32)
 

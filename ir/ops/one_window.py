@@ -1,0 +1,52 @@
+"""Scatters into one window that lies at one place on all devices: a slice, read and written there.
+
+`x.at[i].set(...)` and `x.at[:, 3:7].add(...)` are such scatters, of one query each.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..named_tuple import NamedTuple
+from .indexing import GatherScatterMode
+from .scatter_derivatives import slice_sizes_of
+
+
+class OneWindow(NamedTuple):
+    """part: where the window lies. sizes: its shape; None if it lies outside, and is dropped."""
+    part: tuple[slice, ...]
+    sizes: tuple[int, ...] | None
+
+    def change(self, x: np.ndarray, updates: np.ndarray, ufunc: np.ufunc | None) -> None:
+        """Write the updates into `x`, or what the ufunc makes of what was there and of them."""
+        if self.sizes is None:
+            return
+        lead = len(self.part) - len(self.sizes)
+        new = updates.reshape(updates.shape[:lead] + self.sizes)
+        if ufunc is None:
+            x[self.part] = new
+        else:
+            here = x[self.part]
+            ufunc(here, new, out=here)
+
+
+def one_window(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+               params: dict[str, Any]) -> OneWindow | None:
+    """The window that a scatter with these params changes; None if there are several."""
+    n = params["dimension_numbers"]
+    if n.operand_batching_dims or indices.size != indices.shape[-1]:
+        return None
+    shape = x.shape[lead:]
+    sizes = tuple(slice_sizes_of(shape, updates.shape[lead:], n))
+    starts = [0] * len(shape)
+    for d, at in zip(n.scatter_dims_to_operand_dims, indices.reshape(-1).tolist(), strict=True):
+        last = shape[d] - sizes[d]
+        if not 0 <= at <= last:
+            if params["mode"] is not GatherScatterMode.CLIP:
+                return OneWindow((), None)
+            at = min(max(at, 0), last)
+        starts[d] = at
+    part = [slice(None)] * lead
+    part += [slice(at, at + m) for at, m in zip(starts, sizes, strict=True)]
+    return OneWindow(tuple(part), sizes)
