@@ -22,7 +22,7 @@ import numpy as np
 from ..ir.program import Equation
 from .block_frames import Frame, Group
 from .block_steps import Act, act, copying
-from .block_values import Item, Value, assign_buffers, mask_for, new_item
+from .block_values import Item, Value, assign_buffers, mask_for, new_item, with_clips
 from .calls import Call
 from .cores import CHEAP, DEAR
 from .permuted import Moves
@@ -136,6 +136,7 @@ class Routine:
     def _build(self) -> Group:
         """Number the values, give them buffers, and make the functions of the steps."""
         values, items, outputs = self._numbered()
+        items = with_clips(items, values, outputs)
         count = self.count
         masks: dict[int, int | None] = {}
         cost = 0

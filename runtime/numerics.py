@@ -15,6 +15,7 @@ from ..ir.dtypes import is_narrow_float
 from ..ir.op import Op
 
 F32 = np.dtype(np.float32)
+SIGNS = frozenset({np.negative, np.absolute})       # give the same in any precision
 Function = Callable[..., Any]
 Shape = tuple[int, ...]
 
@@ -40,7 +41,9 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
     if evaluate is None:
         raise TypeError(f"op `{op.name}` has no evaluator")
     narrow: Sequence[int] = ()
-    if op.arithmetic:
+    choose = getattr(evaluate, "ufunc", None)
+    ufunc = None if choose is None else choose(operands[0], params)
+    if op.arithmetic and ufunc not in SIGNS:
         narrow = [i for i, t in enumerate(operands) if t.itemsize <= 2 and is_narrow_float(t)]
     if op.multiple_results:
         def several(*arrays: Any) -> list[Any]:
@@ -51,11 +54,8 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
                     for x, dtype, shape in zip(out, results, shapes, strict=True)]
         return several
     dtype, shape = results[0], shapes[0]
-    if not narrow:
-        choose = getattr(evaluate, "ufunc", None)
-        ufunc = None if choose is None else choose(operands[0], params)
-        if ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
-            return ufunc
+    if not narrow and ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
+        return ufunc
     if narrow:
         def one_narrow(*arrays: Any) -> Any:
             wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]

@@ -74,6 +74,26 @@ def test_unsigned_division_by_zero_sets_all_bits() -> None:
     assert evaluate("rem", np.uint8(5), np.uint8(0)) == 5
 
 
+@pytest.mark.parametrize("kind", ["i", "u"])
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_shifts_by_any_count(kind: str, size: int) -> None:
+    dtype, bits = np.dtype(f"{kind}{size}"), 8 * size
+    some = [0, 1, 5, 2 ** (bits - 1) - 1, *((-1, -2 ** (bits - 1)) if kind == "i" else ())]
+    for y in [*range(min(bits + 3, 127)), *((-1, -bits) if kind == "i" else (2**bits - 1,))]:
+        for name, shifted in (
+                ("shift_left", lambda x, y: x << y),
+                ("shift_right_logical", lambda x, y: x % 2**bits >> y),
+                ("shift_right_arithmetic", lambda x, y: x >> y)):
+            inside = 0 <= y < bits
+            for counts in (np.array(y, dtype), np.full(len(some), y, dtype)):
+                if kind == "u" and name == "shift_right_arithmetic":
+                    continue
+                got = evaluate(name, np.array(some, dtype), counts)
+                fill = [-1 if x < 0 and name.endswith("arithmetic") else 0 for x in some]
+                want = [shifted(x, y) for x in some] if inside else fill
+                assert [int(v) % 2**bits for v in got] == [v % 2**bits for v in want], (name, y)
+
+
 def test_arithmetic_shift_copies_the_top_bit_of_unsigned_integers_too() -> None:
     out = evaluate("shift_right_arithmetic", np.array([2**31], np.uint32), np.array([1], np.uint32))
     assert out.dtype == np.uint32 and out[0] == 3221225472

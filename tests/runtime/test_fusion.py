@@ -324,6 +324,26 @@ def test_a_lone_step_gives_what_numpy_gives_however_operands_lie(f):
             np.testing.assert_array_equal(run(operand), f(operand))
 
 
+@pytest.mark.parametrize("low, high", [(-1, 1), (0, 6), (-0.0, 0.0), (np.nan, 1), (1, -1),
+                                       (-np.inf, np.nan)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_cutting_to_a_range_is_one_step_with_the_bits_of_two(tiny, low, high, dtype):
+    special = np.array([np.nan, 0., -0., 1, -1, np.inf, -np.inf, 3.5, 1e-7, -7], dtype)
+    x = np.tile(special, 20)
+    low, high = dtype(low), dtype(high)
+    wide = np.float32
+    want = np.minimum(wide(high), np.maximum(wide(low), x.astype(wide))).astype(dtype)
+    for f in (lambda x: jnp.clip(x, low, high), lambda x: jnp.clip(x, low, high) * 1,
+              lambda x: (lambda y: jnp.minimum(high, y) + y * 0)(jnp.maximum(low, x)),
+              lambda x: [jnp.minimum(b, jnp.maximum(low, x)) for b in (high, high)][1],
+              lambda x: (lambda y: (jnp.minimum(high, y), jnp.minimum(dtype(1), y)))(
+                  jnp.maximum(low, x))[0]):
+        got = np.asarray(st.jit(f)(x))
+        np.testing.assert_array_equal(got, np.where(np.isinf(x), got, want))
+    got = np.asarray(st.jit(lambda x: jnp.clip(x, low, high))(x))
+    np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[want == 0]))
+
+
 def test_a_lone_step_of_a_dying_operand_is_written_over_it():
     x = data(512, 1024)
     run = st.jit(lambda x: jnp.maximum(x @ x.T, 0.5))
