@@ -81,7 +81,8 @@ class Group:
         """The result of a lone step, for C-contiguous operands."""
         out = self.values[-1]
         result = empty(out.shape, out.dtype)
-        self.follow([*given, result], out.shape, eqns)
+        unused = len(self.values) - len(given) - 1      # what steps that became one had between
+        self.follow([*given, *[None] * unused, result], out.shape, eqns)
         return [result]
 
     def follow(self, at: Values, rows: Shape, eqns: Sequence[Equation | None]) -> None:

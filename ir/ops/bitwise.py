@@ -78,8 +78,8 @@ def _shift(name: str, function: Any, doc: str, reference: Any) -> Any:
                 samples=sampled(2, reference, 1, 7, (I32, U8)))
 
 
-shift_left_p = _shift("shift_left", _native(_shift_left, np.left_shift, "iu"), "x shifted left by y bits.",
-                      lambda x, y: x << y)
+shift_left_p = _shift("shift_left", _native(_shift_left, np.left_shift, "iu"),
+                      "x shifted left by y bits.", lambda x, y: x << y)
 shift_right_logical_p = _shift("shift_right_logical",
                                _native(_shift_right_logical, np.right_shift, "u"),
                                "x shifted right by y bits, zeros coming in.", lambda x, y: x >> y)

@@ -344,6 +344,14 @@ def test_cutting_to_a_range_is_one_step_with_the_bits_of_two(tiny, low, high, dt
     np.testing.assert_array_equal(np.signbit(got[got == 0]), np.signbit(want[want == 0]))
 
 
+@pytest.mark.parametrize("count", [40, 40_000, 400_000])
+def test_cutting_arrays_of_any_size_to_a_range(count):
+    x = np.linspace(-3, 3, count, dtype=np.float32)
+    f = st.jit(lambda x, low: jnp.clip(x, low, 1))
+    for _ in range(4):
+        np.testing.assert_array_equal(f(x, np.float32(-2)), np.clip(x, -2, 1))
+
+
 def test_a_lone_step_of_a_dying_operand_is_written_over_it():
     x = data(512, 1024)
     run = st.jit(lambda x: jnp.maximum(x @ x.T, 0.5))
