@@ -51,6 +51,7 @@ from .ops import (
     triangular,
     tridiagonal,
     user_partitioned,
+    whole_numbers,
 )
 
 __all__ = ["MODULES", "OPS", "Op"]
@@ -61,5 +62,5 @@ MODULES = (
     dynamic_slicing, exchange, fft, gather, identity, joining, linalg, manual, padding, placing,
     pooling, powers, precision, ragged, random, random_gamma, reduce, reduction, reshape, retile,
     rows_exchange, scatter, select, shape, sharding, slicing, sorting, special, transcendental,
-    triangular, tridiagonal, user_partitioned,
+    triangular, tridiagonal, user_partitioned, whole_numbers,
 )

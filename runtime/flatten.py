@@ -15,7 +15,7 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 
 # Ops for which programs are looked through before they are planned (runtime/lean.py).
-_ARRANGED = frozenset({"dynamic_update_slice", "pad", "place", "ppermute", "scan"})
+_ARRANGED = frozenset({"ceil", "dynamic_update_slice", "pad", "place", "ppermute", "rem", "scan"})
 
 
 class _Facts(NamedTuple):

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Set
 from itertools import accumulate
 
 from ..ir.lazy import lazy_import
+from ..ir.ops.arithmetic import ceil_p, rem_p
 from ..ir.ops.collective import ppermute_p
 from ..ir.ops.control import scan_p
 from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.padding import pad_p
 from ..ir.ops.placing import place_p
+from ..ir.ops.select import select_n_p
 from ..ir.program import Atom, Program, Var
 from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
@@ -26,6 +28,7 @@ from .lean_scans import lean_scans
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
 _rings = lazy_import(".rings", __package__)
+_rounding = lazy_import(".rounding", __package__)
 _separate = lazy_import(".separate", __package__)
 
 
@@ -50,6 +53,8 @@ def _arrange(flat: FlatProgram) -> None:
         _pieces.join_pieces(flat)
     if concatenate_p in flat.ops and flat.combines:
         _separate.separate(flat)
+    if select_n_p in flat.ops and (ceil_p in flat.ops or rem_p in flat.ops):
+        _rounding.round_at_once(flat)
     lean_scans(flat)
 
 
