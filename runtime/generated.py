@@ -155,12 +155,22 @@ class Lines:
         self.fixed = {*self.constants, *fixed}
         self.reused = in_place(calls, dead, outputs, self.constants)
         self.implied = repeated_by_readers(calls, outputs)
+        self._numbers: dict[int, Any] = {}
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
         if s in self.constants:
             return self.writer.name(self.constants[s], "k")
         return f"{self.letter}{s}"
+
+    def number(self, s: int) -> str:
+        """The same where it is a scalar: numbers of numpy, not arrays, among the constants."""
+        value = self.constants.get(s)
+        if type(value) is not np.ndarray:
+            return self.slot(s)
+        if s not in self._numbers:
+            self._numbers[s] = value[()]
+        return self.writer.name(self._numbers[s], "k")
 
     def unpack(self, slots: Sequence[int]) -> str:
         """The targets of an assignment of several values."""
@@ -171,14 +181,16 @@ class Lines:
         for call, ends in zip(self.calls, self.dead, strict=True):
             if call.outputs and call.outputs[0] in self.constants:
                 continue
-            operands = [self.slot(s) for s in call.inputs]
             recording = recording_of(call)
+            name = self.slot if recording is None or any(
+                [shape for shape, _ in recording.values]) else self.number
+            operands = [name(s) for s in call.inputs]
             if recording is not None:
                 target = call.outputs[0]
                 spare = self.reused.get(target)
                 if target in self.implied:
                     recording = recording.without_last()
-                _inline(w, recording, operands, self.slot(target), call.eqn,
+                inline(w, recording, operands, self.slot(target), call.eqn,
                         None if spare is None else self.slot(spare))
             else:
                 targets = self.unpack(call.outputs) or "_" if call.several else (
@@ -229,24 +241,57 @@ def forget_sources() -> None:
     _code.cache_clear()
 
 
-def _inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
-            eqn: Equation | None, spare: str | None) -> None:
-    """The numpy calls of an op, one a line. spare: whose memory the only one may write to."""
+def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
+           eqn: Equation | None, spare: str | None, many: bool = False) -> None:
+    """The numpy calls of an op, one a line. spare: whose memory the only one may write to. many:
+    whether they are done on arrays of what the operands are."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
         if spare is not None:
             args.append(f"out={spare}" if step.function in BY_NAME else spare)
-        w.line(f"{out} = {_expression(w, step, args, recording)}", eqn)
+        w.line(f"{out} = {_expression(w, step, args, recording, many)}", eqn)
     if recording.result < recording.operands:
         w.line(f"{target} = {at[recording.result]}", eqn)
 
 
-def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording) -> str:
+def _of_numbers(step: Any, args: Sequence[str], recording: Recording) -> str | None:
+    """A ufunc of scalars as an operator, which takes a tenth of the time; None if there is none."""
+    values = [recording.values[v] for v in step.operands if type(v) is int]
+    kind = values[0][1] if values else np.dtype(object)
+    if any([x or dtype != kind or dtype.isbuiltin != 1 for x, dtype in values]):
+        return None
+    for signs, kinds in ((_COMPARED, "iubf"), (_BITS, "iub"), (_COUNTED, "iu")):
+        if step.function in signs and kind.kind in kinds:
+            return f"{args[0]} {signs[step.function]} {args[1]}"
+    if step.function in _CHOSEN and kind.kind in "iu" and len(values) == 2:
+        return f"{args[0]} if {args[0]} {_CHOSEN[step.function]} {args[1]} else {args[1]}"
+    return None
+
+
+@functools.cache
+def _counts(kind: type) -> tuple[Any, Any]:
+    """0 and 1 as numbers of a kind."""
+    return kind(0), kind(1)
+
+
+_COMPARED = {np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">=",
+             np.equal: "==", np.not_equal: "!="}
+_BITS = {np.bitwise_and: "&", np.bitwise_or: "|", np.bitwise_xor: "^"}
+_COUNTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.floor_divide: "//"}
+_CHOSEN = {np.maximum: ">", np.minimum: "<"}
+
+
+def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording, many: bool
+                ) -> str:
     shape, dtype = recording.values[step.result]
     listed = ", ".join(args)
     if step.kind == CALL:
+        if not many and shape == ():
+            written = _of_numbers(step, args, recording)
+            if written is not None:
+                return written
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
         if is_by_columns(step.function, recording.values[step.operands[0]], step.axes):
@@ -254,6 +299,10 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:
+        if not many and shape == () and recording.values[step.operands[0]][1] == np.bool_ and (
+                dtype.kind in "iu"):
+            none, one = _counts(dtype.type)
+            return f"{w.name(one)} if {listed} else {w.name(none)}"
         return f"{listed}.astype({w.name(dtype)})"
     if step.kind == RESHAPE:
         if may_repeat(recording.values[step.operands[0]][0], shape):
@@ -265,4 +314,6 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording)
         return f"{listed}.transpose({step.function})"
     if step.kind == INDEX:
         return f"{listed}[{w.name(step.function)}]"
+    if not many and all([type(v) is int and not recording.values[v][0] for v in step.operands]):
+        return f"{args[1]} if {args[0]} else {args[2]}"
     return f"{w.name(np.where, 'f')}({listed})"

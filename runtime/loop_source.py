@@ -19,14 +19,12 @@ its body is followed call by call.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from . import plan as plans
-from .calls import Call
-from .generated import Lines, Writer
+from .foreseen import Foreseen, added, all_counts, counted
+from .generated import Lines, Writer, inline
 from .plan import Plan
 
 
@@ -44,7 +42,7 @@ class _Counters:
         self.steps: dict[int, Any] = {}             # what is added, by slot of the carry
         gone: set[int] = set()
         for x, o in zip(carry, plan.outputs, strict=False):
-            step = _added(by_result.get(o), x, plan.constants)
+            step = added(by_result.get(o), x, plan.constants)
             if step is not None and readers[x] == readers[o] == 1:
                 self.steps[x] = step
                 gone.add(o)
@@ -54,34 +52,21 @@ class _Counters:
         self.dead = [ends for _, ends in kept]
 
     def finish(self, w: Writer, lines: Lines, times: str) -> None:
-        for x, step in self.steps.items():
-            w.line(f"{lines.slot(x)} = {w.name(_counted, 'f')}({lines.slot(x)}, {times}, "
-                   f"{w.name(step)})")
+        _finish(self.steps, w, lines, times)
 
 
-def _added(call: Call | None, x: int, constants: dict[int, Any]) -> Any:
-    """The integer that a call adds to the scalar x, and does nothing else."""
-    recording = None if call is None or call.kernel is None else call.kernel.recording
-    if call is None or recording is None or len(recording.steps) != 1 or len(call.inputs) != 2:
-        return None
-    (step,) = recording.steps
-    if step.function is not np.add or step.operands != (0, 1) or recording.values[2][0]:
-        return None
-    a, b = call.inputs
-    found = constants.get(b) if a == x else constants.get(a) if b == x else None
-    return found if found is not None and found.dtype.kind in "iu" else None
-
-
-def _counted(x: Any, times: int, step: Any) -> Any:
-    """What adding `step` to x so many times gives; it wraps as that does."""
-    return np.add(x, np.multiply(np.asarray(times).astype(step.dtype), step))
+def _finish(steps: dict[int, Any], w: Writer, lines: Lines, times: str) -> None:
+    """Say what counters came to. steps: what an iteration adds, by slot."""
+    for x, step in steps.items():
+        w.line(f"{lines.slot(x)} = {w.name(counted, 'f')}({lines.slot(x)}, {times}, "
+               f"{w.name(step)})")
 
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
-             ended: Sequence[int], counters: _Counters) -> None:
+             ended: Sequence[int], steps: Mapping[int, Any]) -> None:
     """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
-             if x != o and x not in counters.steps]
+             if x != o and x not in steps]
     if moved:
         w.line(f"{lines.unpack([x for x, _ in moved])}= "
                f"{''.join(f'{lines.slot(o)}, ' for _, o in moved)}")
@@ -95,12 +80,14 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
     return f"return [{', '.join(map(lines.slot, carry))}]"
 
 
-def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int]
-                  ) -> Callable[..., list[Any]] | None:
-    """The function of fixed arguments, what is made of them, carry, order, items and places.
+def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int],
+                  scalars: Sequence[int]) -> Callable[..., list[Any]] | None:
+    """The function of fixed arguments, what is made of them, carry, order, items, places, and of
+    those items that are scalars the arrays of all.
 
     head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
-    before. copied: numbers of outputs that go to places. None if the body is too long.
+    before. copied: numbers of outputs that go to places. scalars: numbers of items that are
+    scalars. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -108,24 +95,47 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
     w = Writer()
-    counters = _Counters(plan, carried)
-    lines = Lines(w, counters.calls, counters.dead, plan.outputs, plan.constants, "v",
+    foreseen = Foreseen(plan, [*fixed, *made], carried, [items[n] for n in scalars])
+    lines = Lines(w, foreseen.calls, foreseen.dead, plan.outputs, plan.constants, "v",
                   [*fixed, *made])
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
         if slots:
             w.line(f"{lines.unpack(slots)}= {source}")
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
-    w.line(f"for i, {f'({lines.unpack(items)})' if items else '_'} in zip(order, each):")
+    _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
+    targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
+    if foreseen.given:
+        targets.append(f"({lines.unpack(foreseen.given)})")
+        sources.append(f"zip({', '.join([f'u{s}' for s in foreseen.given])})")
+    w.line(f"for i, {', '.join(targets)} in zip(order, {', '.join(sources)}):")
     w.indent += "    "
     lines.write()
     for n in copied:
         w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
-    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied], counters)
+    _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied],
+             foreseen.steps)
     w.indent = w.indent[:-4]
-    counters.finish(w, lines, "len(order)")
+    _finish(foreseen.steps, w, lines, "len(order)")
     w.line(_returned(lines, carried))
-    return w.function("head, made, carry, order, each, places")
+    return w.function("head, made, carry, order, each, places, scalars")
+
+
+def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[int, int]) -> None:
+    """The calls for all iterations at once. numbers: of items, among the arrays of all scalars."""
+    for s in foreseen.sources:
+        if s in numbers:
+            w.line(f"u{s} = scalars[{numbers[s]}]")
+        else:
+            w.line(f"u{s} = {w.name(all_counts, 'f')}({lines.slot(s)}, len(order), "
+                   f"{w.name(foreseen.counters[s])})")
+    there = set(foreseen.sources)
+    for call in foreseen.ahead:
+        assert call.kernel is not None and call.kernel.recording is not None
+        there.update(call.outputs)
+        inline(w, call.kernel.recording,
+               [f"u{s}" if s in there else lines.slot(s) for s in call.inputs],
+               f"u{call.outputs[0]}", call.eqn, None, many=True)
 
 
 def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
@@ -157,7 +167,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     lines.write()
     if counters.steps:
         w.line("n += 1")
-    _carried(w, lines, carried, body.outputs, (), counters)
+    _carried(w, lines, carried, body.outputs, (), counters.steps)
     if carried:
         w.line(f"{asking.unpack(asked[before:])}= {lines.unpack(carried)}")
     asking.write()

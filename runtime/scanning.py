@@ -64,6 +64,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     pairs = {k for _, *both in passed for k in both}
     copied = [i for i in range(len(results)) if i not in written and i not in twice]
     taken = len(depths) + len(written)
+    scalars: list[int] = []             # numbers of items that are such
     iterations = 0
     loop: Callable[..., Arrays] | None = None
 
@@ -94,10 +95,14 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
+            given = arrays[masks + nc + nk:]
             if loop is None:
-                loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied])
+                scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
+                loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied],
+                                     scalars)
             if loop is not None:
-                carry = loop(head, made, carry, order, each, [y for y, _ in rest])
+                carry = loop(head, made, carry, order, each, [y for y, _ in rest],
+                             [given[n][::-1] if reverse else given[n] for n in scalars])
                 return [*carry, *ys]
         step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.follow
         for i, here in zip(order, each, strict=False):

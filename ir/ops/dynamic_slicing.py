@@ -24,6 +24,7 @@ from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from .lead import empty_like, is_common, lead_indices, lead_sizes
+from .moving_parts import part_taken, part_updated
 from .rules import call, reject, resized_entries, rule_text, zeros
 from .scatter import scatter_p
 
@@ -177,6 +178,9 @@ def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
         return out
     view, (where, varying, rest) = _window(lead, x, list(starts), slice_sizes, devices)
     return view[where].transpose(_back(lead, varying, rest))
+
+
+_dynamic_slice_evaluate.prepared = part_taken  # type: ignore[attr-defined]
 
 
 def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
@@ -351,6 +355,7 @@ def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarr
 
 
 _update_evaluate.over = _update_over  # type: ignore[attr-defined]
+_update_evaluate.prepared = part_updated  # type: ignore[attr-defined]
 
 
 def _update_localize(context: LocalizeContext) -> list[Any]:

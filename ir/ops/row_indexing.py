@@ -16,6 +16,7 @@ from .indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 
 Combine = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 _UNSIGNED = {4: np.uint32, 8: np.uint64}
+_FIRST = np.zeros(1, np.intp)
 
 
 def _indexed(shape: Shape, indices: Shape, kind: np.dtype, slice_sizes: Sequence[int],
@@ -71,12 +72,9 @@ def rows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: GatherDim
 
 
 def rows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: ScatterDimensionNumbers,
-                  slice_sizes: Sequence[int], combine: Combine,
-                  otherwise: Callable[..., np.ndarray]) -> Callable[..., np.ndarray] | None:
-    """The scatter of such arrays, of rows in front; None if it is of another kind.
-
-    otherwise: scatters where some indices are outside.
-    """
+                  slice_sizes: Sequence[int], combine: Combine
+                  ) -> Callable[..., np.ndarray] | None:
+    """The scatter of such arrays, of rows in front; None if it is of another kind."""
     (shape, indices, updates), (dtype, kind, _) = shapes, dtypes
     if _indexed(shape, indices, kind, slice_sizes, n.as_gather()) != 0 or (
             n.update_window_dims != tuple(range(len(indices) - 1, len(updates)))):
@@ -90,12 +88,26 @@ def rows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Scatte
     last = unsigned(shape[0] - 1)
 
     def combined(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        places = at.reshape(count)
-        if (places.view(unsigned) > last).any():
-            return otherwise(x, at, values)
         out = empty(shape, dtype)
         np.copyto(out, x)
-        combine(out.reshape(shape[0], width), places.astype(np.intp, copy=False),
-                values.reshape(count, width))
-        return out
+        return over(out, at, values)
+
+    def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The same, written over x."""
+        if not x.flags.c_contiguous:
+            return combined(x, at, values)
+        places, rows, values = at.reshape(count), x.reshape(shape[0], width), values.reshape(
+            count, width)
+        if count == 1:
+            place = places.item()
+            if 0 <= place <= last:
+                combine(rows[place:place + 1], _FIRST, values)
+            return x
+        outside = places.view(unsigned) > last
+        if outside.any():
+            inside = ~outside
+            places, values = places[inside], values[inside]
+        combine(rows, places.astype(np.intp, copy=False), values)
+        return x
+    combined.over = over  # type: ignore[attr-defined]
     return combined

@@ -9,7 +9,6 @@ and the operand counts once (see `_localize`).
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -216,7 +215,10 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
 # -- evaluation ------------------------------------------------------------------------------------
 
 def _write(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
-    rows[at] = updates
+    if len(rows) == 1 == len(at):
+        rows[...] = updates
+    else:
+        rows[at] = updates
 
 
 def _summed(at: np.ndarray, count: int, updates: np.ndarray) -> np.ndarray:
@@ -253,6 +255,9 @@ def _add_rows(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
 def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
     def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
         width = rows.shape[1]
+        if len(rows) == 1 == len(at):
+            ufunc(rows, updates, out=rows)
+            return
         if ufunc is np.add and width > 1 and updates.size > FEW and rows.dtype != np.bool_:
             # Both are an order of magnitude quicker than add.at.
             if width >= WIDE:
@@ -336,8 +341,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
             return None
         n = params["dimension_numbers"]
         sizes = slice_sizes_of(shapes[0], shapes[2], n)
-        return _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine,
-                                           functools.partial(evaluate, lead, **params))
+        return _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
     evaluate.prepared = prepared  # type: ignore[attr-defined]
     evaluate.over = written_over  # type: ignore[attr-defined]
     return evaluate

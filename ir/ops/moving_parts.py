@@ -1,0 +1,71 @@
+"""Slices at starts that are the same on all devices, read and written: decided once, from shapes.
+
+In a loop such a part is all that an iteration touches, and to find it must not take longer.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..types import Shape
+from .lead import empty_like
+
+
+def _part(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]
+             ) -> Callable[[Sequence[np.ndarray]], tuple[slice, ...]] | None:
+    """The part, a function of the starts; None if they differ between devices.
+
+    shapes: of the array that is cut, and of the starts. sizes: of the part.
+    """
+    whole, *starts = shapes
+    if any([math.prod(s) != 1 for s in starts]):
+        return None
+    moved = [(d, n - m, m) for d, (m, n) in enumerate(zip(sizes, whole[lead:], strict=True))
+             if m != n]
+    if len(moved) == 1:
+        ((place, last, size),) = moved
+        front = (slice(None),) * (lead + place)
+
+        def one(starts: Sequence[np.ndarray]) -> tuple[slice, ...]:
+            first = min(max(starts[place].item(), 0), last)
+            return (*front, slice(first, first + size))
+        return one
+
+    def several(starts: Sequence[np.ndarray]) -> tuple[slice, ...]:
+        part = [slice(None)] * len(whole)
+        for d, last, size in moved:
+            first = min(max(starts[d].item(), 0), last)
+            part[lead + d] = slice(first, first + size)
+        return tuple(part)
+    return several
+
+
+def part_taken(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+               params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The slice of an array of this shape, decided once; None if it differs between devices."""
+    part = _part(lead, shapes, params["slice_sizes"])
+    return None if part is None else lambda x, *starts: x[part(starts)]
+
+
+def part_updated(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                 params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The update of an array of this shape, decided once; None if it differs between devices."""
+    whole, update, *starts = shapes
+    part = _part(lead, (whole, *starts), update[lead:])
+    if part is None or any([m > n for m, n in zip(update[:lead], whole, strict=False)]):
+        return None
+
+    def over(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+        x[part(starts)] = update
+        return x
+
+    def updated(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+        out = empty_like(x, x.shape)
+        np.copyto(out, x)
+        out[part(starts)] = update
+        return out
+    updated.over = over  # type: ignore[attr-defined]
+    return updated

@@ -1,0 +1,118 @@
+"""Scalars of loops: computed for all iterations at once, or as numbers, as numpy computes them."""
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.runtime import generated, plan
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 5)).astype(np.float32)
+
+
+def rows(x):
+    def step(i, c):
+        x, s = c
+        row = x[i]
+        return x.at[i].set(jnp.tanh(row + s)), s + row
+    return lax.fori_loop(2, len(x), step, (x, x[0]))
+
+
+def cycles(x):
+    """A counter that is no multiple, another one that is read, and one that nobody reads."""
+    def body(c, _):
+        i, k, n, total = c
+        part = lax.dynamic_slice(x, (i * 3, 0), (3, x.shape[1]))
+        return ((i + 1) % 4, k + 2, n + 1, total + part.sum(0) * k), k % 3
+    return lax.scan(body, (0, jnp.int32(5), jnp.uint8(250), x[0]), None, length=9)
+
+
+def items(x):
+    """Items that are scalars, backwards, of which one goes to a result."""
+    def body(c, ij):
+        i, j = ij
+        return lax.dynamic_update_slice(c, x[i][None] * j, (len(x) - 1 - i, 0)), (i, i * 2 > 5)
+    order = jnp.arange(len(x))
+    return lax.scan(body, x * 0, (order, order.astype(jnp.float32)), reverse=True)
+
+
+def branches(x):
+    return lax.fori_loop(0, 10, lambda i, x: lax.cond(
+        (i % 3 == 1) | (i > 7), lambda x: x * 0.5, lambda x: x + i, x), x)
+
+
+def until(x):
+    return lax.while_loop(lambda c: (c[1] < 7) & (c[0].sum() < 1e9),
+                          lambda c: (c[0] + jnp.where(c[1] % 2 == 0, 1, -2), c[1] + 1), (x, 0))
+
+
+def small_numbers(x):
+    """Counters that wrap around."""
+    def body(c, _):
+        i, j, x = c
+        return (i + jnp.int8(100), jnp.maximum(j * jnp.uint8(3), 7), x + i), (i, j, i < j)
+    return lax.scan(body, (jnp.int8(0), jnp.uint8(1), x), None, length=8)
+
+
+@pytest.mark.parametrize("f", [rows, cycles, items, branches, until, small_numbers])
+def test_written_loops_give_what_followed_ones_give(f, monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 10**6)
+    followed = st.tree.leaves(st.jit(f)(X))
+    st.clear_caches()
+    monkeypatch.setattr(plan, "FEW", 0)
+    g = st.jit(f)
+    for _ in range(2):
+        for a, b in zip(followed, st.tree.leaves(g(X)), strict=True):
+            assert a.aval == b.aval
+            np.testing.assert_array_equal(a, b)
+
+
+def test_rows_are_read_and_written_where_they_are():
+    want, s = X.copy(), X[0]
+    for i in range(2, len(X)):
+        row = want[i].copy()
+        want[i], s = np.tanh(row + s), s + row
+    given = X.copy()
+    for _ in range(4):
+        got = st.jit(rows)(given)
+        np.testing.assert_allclose(got[0], want, rtol=1e-6)
+        np.testing.assert_allclose(got[1], s, rtol=1e-5)
+    np.testing.assert_array_equal(given, X)
+
+
+def test_indices_are_computed_before_the_loop(monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    sources, write = [], generated.Writer.function
+    monkeypatch.setattr(generated.Writer, "function", lambda self, parameters: (
+        sources.append("\n".join(self.lines)), write(self, parameters))[1])
+    st.jit(lambda x: lax.fori_loop(0, len(x), lambda i, s: s + x[i], x[0]))(X)
+    (loop,) = [s for s in sources if "for i," in s]
+    before, inside = loop.split("for i,")
+    assert len(inside.splitlines()) <= 7 <= len(before.splitlines()) and "zip(u" in inside
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint32, np.int64, np.float32])
+def test_operators_on_numbers_are_ufuncs(dtype):
+    info = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    values = [dtype(v) for v in (0, 1, 3, 100, info.min, info.max)]
+    signs = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+             "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_,
+             "^": operator.xor, "+": operator.add, "-": operator.sub, "*": operator.mul,
+             "//": operator.floordiv}
+    tables = [generated._COMPARED]
+    if np.dtype(dtype).kind != "f":
+        tables += [generated._BITS, generated._COUNTED]
+    with np.errstate(all="ignore"):
+        for table in tables:
+            for ufunc, sign in table.items():
+                for a in values:
+                    for b in values:
+                        want = ufunc(np.array(a), np.array(b))
+                        for x in (a, np.array(a)):
+                            got = signs[sign](x, b)
+                            assert got == want and got.dtype == want.dtype, (a, sign, b)
