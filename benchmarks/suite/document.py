@@ -65,6 +65,8 @@ SOURCES = """\
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.
+- **Indices of a loop are computed before it.** What depends on counters and on scalar items alone
+  is computed for all iterations at once; other scalars are numbers, not arrays.
 - **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
   lambda outside of jit, gives the same program from the same lines each time: it is partitioned
   and planned once.

@@ -30,7 +30,11 @@ def _part(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]
         front = (slice(None),) * (lead + place)
 
         def one(starts: Sequence[np.ndarray]) -> tuple[slice, ...]:
-            first = min(max(starts[place].item(), 0), last)
+            first = starts[place].item()
+            if first < 0:
+                first = 0
+            elif first > last:
+                first = last
             return (*front, slice(first, first + size))
         return one
 
