@@ -37,6 +37,7 @@ from .derivatives import (
 from .elementwise import values
 from .emitting import INT32, Emitting
 from .pending import refuse
+from .positions import WIDE, first_position
 
 Axes = tuple[int, ...]
 PIECE = 1 << 18         # bytes of an operand whose positions are found at once
@@ -308,7 +309,7 @@ def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shap
     return _kept(x.shape, axes), np.dtype(index_dtype), False
 
 
-def _position(function: Callable[..., Any]) -> Callable[..., Any]:
+def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
         axis = lead + axes[0]
         if x.nbytes <= PIECE or x.ndim == 1:
@@ -319,11 +320,15 @@ def _position(function: Callable[..., Any]) -> Callable[..., Any]:
         out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
         cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
         step = max(1, x.shape[cut] * PIECE // x.nbytes)
+        if cut > axis:
+            step = max(step, WIDE)
         whole = (slice(None),)
         for i in range(0, x.shape[cut], step):
             some = slice(i, i + step)
-            out[whole * (cut - (cut > axis)) + (some,)] = function(
-                x[whole * cut + (some,)], axis=axis)
+            part = x[whole * cut + (some,)]
+            found = first_position(part, axis, extreme)
+            out[whole * (cut - (cut > axis)) + (some,)] = (
+                function(part, axis=axis) if found is None else found)
         return out
     return evaluate
 
@@ -380,10 +385,12 @@ def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
 argmax_p = defop(
     "argmax", doc="The first position of the maximum (or of NaN) along `axes`, which is one.",
     infer=_position_infer, rule=_rule("argmax"), explicit=_explicit, pending="indexed",
-    evaluate=_position(np.argmax), localize=_position_localize(lambda: argmax_p, "reduce_max"),
+    evaluate=_position(np.argmax, np.maximum),
+    localize=_position_localize(lambda: argmax_p, "reduce_max"),
     jvp="zero", batch=_batch(lambda: argmax_p), samples=_position_samples(np.argmax))
 argmin_p = defop(
     "argmin", doc="The first position of the minimum (or of NaN) along `axes`, which is one.",
     infer=_position_infer, rule=_rule("argmin"), explicit=_explicit, pending="indexed",
-    evaluate=_position(np.argmin), localize=_position_localize(lambda: argmin_p, "reduce_min"),
+    evaluate=_position(np.argmin, np.minimum),
+    localize=_position_localize(lambda: argmin_p, "reduce_min"),
     jvp="zero", batch=_batch(lambda: argmin_p), samples=_position_samples(np.argmin))

@@ -415,3 +415,21 @@ def test_keys_do_not_convert() -> None:
     with pytest.raises(ValueError, match="Cannot convert_element_type from key<fry> to float32"):
         infer(OPS["convert_element_type"], (from_key,),
               {"new_dtype": F32, "weak_type": False, "sharding": None}, EXPLICIT)
+
+
+@pytest.mark.parametrize("name, reference", [("argmax", np.argmax), ("argmin", np.argmin)])
+@pytest.mark.parametrize("shape, axis", [
+    ((3, 70_000), 0), ((300, 2048), 0), ((70, 5, 1024), 1), ((2, 40, 8192), 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.uint8])
+def test_positions_along_other_dimensions_than_the_last(name: str, reference: Any, shape: Any,
+                                                        axis: int, dtype: Any) -> None:
+    x = np.random.default_rng(0).integers(0, 5, shape).astype(dtype)
+    some = [x, x[..., ::2], np.zeros_like(x)]
+    if dtype is np.float32:
+        x = x.copy()
+        x[1, ..., 7] = np.nan
+        some += [x, x[:1] * -0., np.where(x > 2, -np.inf, x)]
+    for y in some:
+        got = OPS[name].evaluate(0, y, axes=(axis,), index_dtype=np.int32)
+        assert got.dtype == np.int32
+        np.testing.assert_array_equal(got, reference(y, axis))
