@@ -104,6 +104,7 @@ class Follower:
                  program: Callable[[Program], FlatProgram]) -> None:
         self.axes, self.count, self.reads, self.program = axes, count, reads, program
         self.here = np.arange(count)
+        self.literals: dict[Literal, Any] = {}      # what each is: a number, where it is known
 
     def follow(self, ways: Sequence[tuple[Equation, Way]], at: Values, inside: bool) -> None:
         """Enter what the results of equations are. ways: see `ways_of`. inside: of a loop, whose
@@ -120,7 +121,10 @@ class Follower:
 
     def value(self, atom: Atom, at: Mapping[Var, Any], inside: bool = False) -> Any:
         if type(atom) is Literal:
-            return atom
+            if atom not in self.literals:
+                known = number(atom)
+                self.literals[atom] = atom if known is None else known
+            return self.literals[atom]
         if atom in at:
             return at[atom]             # type: ignore[index]
         return None if inside else atom

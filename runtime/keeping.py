@@ -78,8 +78,9 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         if before < least or (before - min(map(price, part)) < least   # of what is kept instead
                               and not dear.isdisjoint(part)):
             continue
-        cut = (set() if dear.isdisjoint(part) else     # all of it follows from what is free
-               _minimum_cut(part, into, dear, set(mine), price))
+        cut = dear & part           # those of them that are wanted are kept in any case
+        if not cut.issubset(mine):
+            cut = _minimum_cut(part, into, dear, set(mine), price)
         won = before - sum(map(price, cut))
         if won < least:
             continue
