@@ -94,7 +94,7 @@ def rows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Scatte
 
     def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
         """The same, written over x."""
-        if not x.flags.c_contiguous:
+        if not x.flags.carray or np.may_share_memory(x, values):
             return combined(x, at, values)
         places, rows, values = at.reshape(count), x.reshape(shape[0], width), values.reshape(
             count, width)

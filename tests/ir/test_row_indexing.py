@@ -61,6 +61,16 @@ def test_rows_combined(name, width, outside):
     assert f is not None
     np.testing.assert_allclose(f(x, at, updates), evaluate(0, x, at, updates, **params), rtol=1e-6)
     np.testing.assert_array_equal(x, before)
+    want = f(x, at, updates)
+    assert f.over(x, at, updates) is x
+    np.testing.assert_array_equal(x, want)
+    part = before.copy()                            # what is written is a part of the operand
+    rows = np.arange(8).reshape(2, 4, 1).astype(np.int32)
+    g = evaluate.prepared(0, (x.shape, rows.shape, (2, 4, *width)), (x.dtype, at.dtype, x.dtype),
+                          params)
+    own = part[1:].reshape(2, 4, *width)
+    want = g(part, rows, own)
+    np.testing.assert_array_equal(g.over(part, rows, own), want)
 
 
 def test_other_windows_go_the_general_way():
