@@ -313,7 +313,9 @@ def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., 
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
         axis = lead + axes[0]
         if x.nbytes <= PIECE or x.ndim == 1:
-            return np.asarray(function(x, axis=axis)).astype(index_dtype)
+            found = None if axis == x.ndim - 1 else first_position(x, axis, extreme)
+            return np.asarray(function(x, axis=axis) if found is None else found).astype(
+                index_dtype)
         # numpy copies an operand that is read-only, or whose last dimension is another one.
         if axis == x.ndim - 1 and x.flags.c_contiguous and x.dtype.isbuiltin == 1:
             return function(_writable(x), axis=axis).astype(index_dtype)

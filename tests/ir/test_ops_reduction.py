@@ -419,7 +419,7 @@ def test_keys_do_not_convert() -> None:
 
 @pytest.mark.parametrize("name, reference", [("argmax", np.argmax), ("argmin", np.argmin)])
 @pytest.mark.parametrize("shape, axis", [
-    ((3, 70_000), 0), ((300, 2048), 0), ((70, 5, 1024), 1), ((2, 40, 8192), 1)])
+    ((3, 70_000), 0), ((3, 1100), 0), ((300, 2048), 0), ((70, 5, 1024), 1), ((2, 40, 8192), 1)])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.uint8])
 def test_positions_along_other_dimensions_than_the_last(name: str, reference: Any, shape: Any,
                                                         axis: int, dtype: Any) -> None:
