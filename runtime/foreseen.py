@@ -42,8 +42,17 @@ class Foreseen:
                 self.counters[x] = step
                 counted[x] = o
         varying = {*self.counters, *items}
-        known = {*fixed, *plan.constants, *varying}
         self.ahead: list[Call] = []
+        self.calls, self.dead = plan.calls, plan.dead
+        self.steps: dict[int, Any] = {}
+        self.given: list[int] = []
+        self.sources: list[int] = []
+        if varying:
+            self._look(plan, fixed, varying, counted, items)
+
+    def _look(self, plan: Plan, fixed: Sequence[int], varying: set[int], counted: dict[int, int],
+              items: Sequence[int]) -> None:
+        known = {*fixed, *plan.constants, *varying}
         rest: list[tuple[Call, tuple[int, ...]]] = []
         for call, ends in zip(plan.calls, plan.dead, strict=True):
             if known.issuperset(call.inputs) and not varying.isdisjoint(call.inputs) and (
