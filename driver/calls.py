@@ -19,7 +19,7 @@ from ..ir.named_tuple import NamedTuple
 from ..ir.process import THREAD
 from ..ir.typeof import type_of_constant
 from ..runtime import coordinator
-from ..runtime.array import ArrayImpl
+from ..runtime.array import ARRAYS, ArrayImpl
 from ..tracer import tree
 from ..tracer.signature import Arguments
 from ..tracer.staging import canonical_value
@@ -116,11 +116,16 @@ class QuickCalls:
         args, kwargs: of the call. leaves: of those that are not static, as they were flattened.
         """
         state = usual_context()
-        found: list[Any] = []
-        try:
-            keys = self._look_at(args, kwargs, found)
-        except _Unusual:
-            return
+        found: Any = args
+        arrays = ARRAYS.issuperset(map(type, leaves))
+        if arrays and not kwargs and not self._static_nums and ARRAYS.issuperset(map(type, args)):
+            keys: Any = tuple([x.key for x in args])
+        else:
+            found = []
+            try:
+                keys = self._look_at(args, kwargs, found)
+            except _Unusual:
+                return
         if state is None or coordinator.THREAD.coordinator is not None or len(found) != len(leaves):
             return
         order = None
@@ -130,10 +135,9 @@ class QuickCalls:
                                    if k not in self._static_names}))
             if any(map(is_not, leaves, order(found) if order else found)):
                 return
-        to_data = [_to_data(x) for x in leaves]
+        to_data = None if arrays else [_to_data(x) for x in leaves]
         self._known[keys, state["mesh"], state["abstract_mesh"], ENTERED.meshes, config._call_key,
-                    THREAD.identity] = _Call(
-            order, None if all(f is WHOLE for f in to_data) else to_data, run, gone, rebuild)
+                    THREAD.identity] = _Call(order, to_data, run, gone, rebuild)
 
 
 def _look_at(x: Any, leaves: Any) -> Any:

@@ -29,7 +29,7 @@ from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
 from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ..runtime import devices
-from ..runtime.array import ArrayImpl, ArrayKey, all_held, array_key
+from ..runtime.array import ARRAYS, ArrayImpl, ArrayKey, all_held, array_key
 from ..runtime.array import results as made_arrays
 from ..runtime.coordinator import current_coordinator
 from ..runtime.float_errors import silently
@@ -66,7 +66,6 @@ def placed_sharding(x: Any) -> Sharding | None:
 
 
 _KEY = attrgetter("_key")
-ARRAYS = frozenset((ArrayImpl,))        # classes of leaves that are arrays already
 
 
 def leaf_key(x: Any) -> Any:

@@ -14,10 +14,11 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
+from ..runtime.array import ARRAYS
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls
-from .executable import ARRAYS, Executable, leaf_keys, placed_sharding, stored_value
+from .executable import Executable, leaf_keys, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh
 
 if TYPE_CHECKING:

@@ -381,6 +381,8 @@ class ArrayImpl(HostView):
 
 export_buffers(ArrayImpl)
 
+ARRAYS = frozenset((ArrayImpl,))        # classes of values that are arrays already
+
 
 # -- making arrays ---------------------------------------------------------------------------------
 

@@ -75,6 +75,12 @@ def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAt
     return at
 
 
+@functools.lru_cache(maxsize=1024)
+def may_combine(ops: frozenset[Op]) -> bool:
+    """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
+    return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
+
+
 def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
     """(operator, axes) if the equation combines its operand over axes with that operator."""
     name = eqn.op.name

@@ -31,7 +31,7 @@ from .borders import Given, given, global_types, number, result, usual_lead
 from .calls import new_call
 from .decisions import decide, decided, local_rule
 from .flatten import FlatProgram, every_equation
-from .folding import Folds, folds, linear_set, variation
+from .folding import Folds, folds, linear_set, may_combine, variation
 from .inner import Inner
 from .layout import Layout, whole
 from .lean import lean_program
@@ -182,7 +182,7 @@ class Planner(Workspace):
         flat = self.flat
         for var, value in flat.consts:
             self.at[var] = self.constant(value, var.aval)
-        if any(sums) or flat.combines:
+        if any(sums) or may_combine(flat.ops):
             known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = variation(flat, known, self.atoms)
             self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,

@@ -24,7 +24,7 @@ from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.tree_prefix import PrefixError, broadcast_prefix
-from .array import ArrayImpl, all_held, place
+from .array import ARRAYS, ArrayImpl, all_held, place
 from .axes import MeshAtoms
 from .coordinator import Coordinator, current_coordinator
 from .devices import default_device
@@ -33,7 +33,6 @@ from .host import aval_for, host_array
 from .storage import LocalBlocks, Stored, frozen
 from .wholes import PENDING_SUM
 
-_ARRAYS = frozenset({ArrayImpl})
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
 
 
@@ -273,7 +272,7 @@ def block_until_ready(x: Any) -> Any:
     if type(x) is ArrayImpl:
         return x.block_until_ready()
     leaves = optree.tree_leaves(x, namespace=NAMESPACE)
-    if _ARRAYS.issuperset(map(type, leaves)) and all_held(leaves):
+    if ARRAYS.issuperset(map(type, leaves)) and all_held(leaves):
         return x
     for leaf in leaves:
         if hasattr(leaf, "block_until_ready"):
