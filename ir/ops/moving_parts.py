@@ -15,7 +15,7 @@ from .lead import empty_like
 
 
 def _part(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]
-             ) -> Callable[[Sequence[np.ndarray]], tuple[slice, ...]] | None:
+          ) -> Callable[[Sequence[np.ndarray]], tuple[slice, ...]] | None:
     """The part, a function of the starts; None if they differ between devices.
 
     shapes: of the array that is cut, and of the starts. sizes: of the part.
