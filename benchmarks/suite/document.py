@@ -37,7 +37,8 @@ The one from which least was taken counts, not the fastest.
   cleared, so that buffers kept for later runs count; *resident*: the growth of the resident
   set to its peak in a process that ran nothing before. Both where the plain version needs
   {SMALLEST_PEAK / 1e6:g} MB or more.
-- *devices*: the same arguments over 8 devices and over 512, run in turns.
+- *devices*: the same arguments over 8 devices and over 512, run in turns, in new processes each
+  round: in which memory buffers come to lie differs between processes, and decides more.
 - *growth*: an elementwise program of 3,000 and of 30,000 equations; programs on an `AbstractMesh`
   of 8 and of 65,536 devices; a step whose batch is split over one to six axes.
 """

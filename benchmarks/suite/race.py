@@ -25,6 +25,7 @@ from .quiet import undisturbed
 WORKER = Path(__file__).parent / "worker.py"
 SETTLE = 0.1            # seconds; threads of BLAS and of JAX spin for a while after their work
 QUICK = 0.3             # seconds; what takes less is done more often in a round
+WIDTH_ROUNDS = 5        # the least, of processes over few and over many devices
 
 
 class Process:
@@ -175,19 +176,22 @@ def _alone(python: str, library: str, p: Program, what: str) -> Any:
 
 
 def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str, Times]:
-    """Steady runs of shardtrace over the devices of `p.mesh` and of `p.wide`, in turns."""
-    workers = {"few": Process(python, "shardtrace", p),
-               "many": Process(python, "shardtrace", p, wide=True)}
-    times = {name: Times(best=best, error=w.error) for name, w in workers.items()}
-    try:
-        runs = {name: _runs(w) for name, w in workers.items()}
-        for _ in range(rounds):
-            for name, w in workers.items():
-                w.measure(times[name], "steady", times=runs[name])
-                times[name].error = w.error
-    finally:
-        for w in workers.values():
-            w.close()
+    """Steady runs of shardtrace over the devices of `p.mesh` and of `p.wide`, in turns.
+
+    Every round has processes of its own, in which buffers lie elsewhere: with the same work in
+    both, that decides which is faster.
+    """
+    times = {name: Times(best=best) for name in ("few", "many")}
+    for _ in range(max(rounds, WIDTH_ROUNDS)):
+        workers = {name: Process(python, "shardtrace", p, wide=name == "many") for name in times}
+        try:
+            for _ in range(2):
+                for name, w in workers.items():
+                    w.measure(times[name], "steady", times=_runs(w))
+                    times[name].error = w.error
+        finally:
+            for w in workers.values():
+                w.close()
     return times
 
 
