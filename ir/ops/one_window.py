@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ def one_window(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarra
                params: dict[str, Any]) -> OneWindow | None:
     """The window that a scatter with these params changes; None if there are several."""
     n = params["dimension_numbers"]
-    if n.operand_batching_dims or indices.size != indices.shape[-1]:
+    if n.operand_batching_dims or math.prod(indices.shape[:-1]) != 1:
         return None
     shape = x.shape[lead:]
     sizes = tuple(slice_sizes_of(shape, updates.shape[lead:], n))

@@ -299,6 +299,8 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         one = one_window(lead, x, indices, updates, params)
         if one is None:
             return apart(lead, x, indices, updates, **params, over=True)
+        if x.shape[:lead] != lead_sizes(lead, (x, updates)) or not x.flags.writeable:
+            return evaluate(lead, x, indices, updates, **params)
         one.change(x, updates, ufunc)
         return x
 

@@ -137,6 +137,28 @@ def test_one_window_is_what_several_alike_would_be(name: str, numbers: ScatterDi
     np.testing.assert_array_equal(over, out)
 
 
+@pytest.mark.parametrize("queries", [0, 1, 2])
+def test_windows_without_an_index_are_as_many_as_queries(queries: int) -> None:
+    params = {"dimension_numbers": ScatterDimensionNumbers((1,), (), ()), "mode": DROP,
+              "indices_are_sorted": False, "unique_indices": False}
+    evaluate: Any = OPS["scatter-add"].evaluate
+    x, updates = np.arange(3.0), np.arange(3.0 * queries).reshape(queries, 3)
+    at, want = np.zeros((queries, 0), np.int32), x + updates.sum(0)
+    np.testing.assert_array_equal(evaluate(0, x, at, updates, **params), want)
+    np.testing.assert_array_equal(evaluate.over(0, x, at, updates, **params), want)
+
+
+def test_an_operand_that_devices_share_is_not_written_over_with_what_differs() -> None:
+    params = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
+              "mode": DROP}
+    evaluate: Any = OPS["scatter-add"].evaluate
+    x, updates = X.copy()[None], np.stack([X[:1], X[1:2]])
+    over = evaluate.over(1, x, np.array([[[2]]]), updates, **params)
+    for device in range(2):
+        np.testing.assert_array_equal(over[device], X + np.stack([0 * X[0], 0 * X[0], X[device],
+                                                                  0 * X[0]]))
+
+
 def test_many_windows_are_written_over_an_operand_that_may_be() -> None:
     params = {"dimension_numbers": INTO_ROWS, "indices_are_sorted": False, "unique_indices": False,
               "mode": DROP}
