@@ -24,11 +24,11 @@ class Foreseen:
     """Of the body of a loop of known length, the calls that compute for all iterations at once.
 
     fixed: slots that do not change. carry: those that are the first outputs of the iteration
-    before. items: those of what is iterated over. read: slots that others read, too.
+    before. items: those of what is iterated over.
 
-    ahead: these calls, in order. counters: of each counter among the carry what an iteration adds.
-    steps: of those that nobody reads but such calls, the same. given: slots that iterations get.
-    calls, dead: the rest.
+    ahead: these calls, in order. sources: the counters and items that they read. counters: of each
+    counter among the carry what an iteration adds. steps: of those that nobody reads but such
+    calls, the same. given: slots that iterations get. calls, dead: the rest.
     """
 
     def __init__(self, plan: Plan, fixed: Sequence[int], carry: Sequence[int],
