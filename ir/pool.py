@@ -73,7 +73,7 @@ class BufferPool:
         if count < ALIGNED or dtype.hasobject:
             return np.empty(shape, dtype)
         if count < SMALLEST:
-            return _lines(count).view(dtype).reshape(shape)
+            return at_line(count).view(dtype).reshape(shape)
         size = -(-count // _ROUND) * _ROUND
         returned = self._returned
         memory = None
@@ -97,7 +97,7 @@ class BufferPool:
             if memory is None:
                 self._peak = max(self._peak, self._lent + size)
                 self._shrink(self._peak - self._lent - size)
-                memory = _lines(size) if size < _PAGE or not _HAS_PAGES else _pages(size)
+                memory = at_line(size) if size < _PAGE or not _HAS_PAGES else _pages(size)
                 memory = memory.view(_Memory)
             self._lent += memory.nbytes
             self._peak = max(self._peak, self._lent)
@@ -145,7 +145,7 @@ class BufferPool:
             self._free.pop()
 
 
-def _lines(size: int) -> np.ndarray:
+def at_line(size: int) -> np.ndarray:
     """So many bytes that begin where a cache line does."""
     memory = np.empty(size + _LINE, np.uint8)
     first = -memory.__array_interface__["data"][0] % _LINE
@@ -156,7 +156,7 @@ def _pages(size: int) -> np.ndarray:
     """The same, on large pages as far as it fills them. Where memory is traced, numpy's, which is.
     """
     if is_tracing():
-        return _lines(size)
+        return at_line(size)
     pages = size // _PAGE * _PAGE
     try:
         held = mmap.mmap(-1, pages + 2 * _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -164,7 +164,7 @@ def _pages(size: int) -> np.ndarray:
         first = -memory.__array_interface__["data"][0] % _PAGE
         held.madvise(mmap.MADV_HUGEPAGE, first, pages)
     except OSError:             # no room for it, or a kernel that was built without large pages
-        return _lines(size)
+        return at_line(size)
     return memory[first:first + size]
 
 

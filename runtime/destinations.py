@@ -84,7 +84,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
 
     def is_own(s: int) -> bool:
         """Is it an array that is computed here, read once, and nobody else's?"""
-        return s in makers and reads[s] == 1 and s not in given and _fresh(makers[s])
+        return s in makers and reads[s] == 1 and s not in given and is_fresh(makers[s])
 
     def is_last(i: int, x: int) -> bool:
         """Has all that reads x, but the call at i, been done before, and left no view of it?"""
@@ -98,7 +98,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
                 continue
             if k > i:
                 return False
-            if not _fresh(call):
+            if not is_fresh(call):
                 if not given.isdisjoint(call.outputs):
                     return False
                 left.update(call.outputs)
@@ -115,7 +115,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
         if changed is not None:
             function, x, inputs = changed
             mine = owned.get(x) == call.outputs[0] and outputs.count(call.outputs[0]) == 1 and all(
-                _fresh(c) for c in calls if call.outputs[0] in c.inputs)
+                is_fresh(c) for c in calls if call.outputs[0] in c.inputs)
             if x not in given and (mine and is_last(i, x) or hasattr(
                     call.function, "over") and is_own(x)):
                 out[i] = call._replace(function=function, inputs=inputs, kernel=None,
@@ -141,7 +141,7 @@ def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
     return None if x is None else (made[0], x, (*made[1], x))
 
 
-def _fresh(call: Call) -> bool:
+def is_fresh(call: Call) -> bool:
     """Are the results arrays of their own, of which no other value is a view?"""
     function, kernel = call.function, call.kernel
     if call.changes:

@@ -18,7 +18,7 @@ arrays that halves the time of a run. The source has no names or texts of the pr
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -156,6 +156,15 @@ class Lines:
         self.reused = in_place(calls, dead, outputs, self.constants)
         self.implied = repeated_by_readers(calls, outputs)
         self._numbers: dict[int, Any] = {}
+        self.memory: dict[int, str] = {}        # of results: what it is called
+
+    def write_into(self, memory: Mapping[int, str], kept: Iterable[int]) -> None:
+        """Let results be written to memory that has a name. kept: slots whose own memory has one.
+        """
+        self.memory.update(memory)
+        self.fixed.update(kept)
+        self.reused = {s: x for s, x in self.reused.items()
+                       if s not in memory and x not in memory and x not in kept}
 
     def slot(self, s: int) -> str:
         """What the value in a slot is called."""
@@ -187,11 +196,13 @@ class Lines:
             operands = [name(s) for s in call.inputs]
             if recording is not None:
                 target = call.outputs[0]
-                spare = self.reused.get(target)
+                spare = self.memory.get(target)
+                if spare is None and target in self.reused:
+                    spare = self.slot(self.reused[target])
                 if target in self.implied:
                     recording = recording.without_last()
                 inline(w, recording, operands, self.slot(target), call.eqn,
-                        None if spare is None else self.slot(spare))
+                       spare)
             else:
                 targets = self.unpack(call.outputs) or "_" if call.several else (
                     self.slot(call.outputs[0]))
@@ -243,13 +254,13 @@ def forget_sources() -> None:
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
            eqn: Equation | None, spare: str | None, many: bool = False) -> None:
-    """The numpy calls of an op, one a line. spare: whose memory the only one may write to. many:
+    """The numpy calls of an op, one a line. spare: whose memory the last one may write to. many:
     whether they are done on arrays of what the operands are."""
     at: dict[int, str] = dict(enumerate(operands))
     for step in recording.steps:
         out = at[step.result] = target if step.result == recording.result else w.fresh()
         args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
-        if spare is not None:
+        if spare is not None and step is recording.steps[-1]:
             args.append(f"out={spare}" if step.function in BY_NAME else spare)
         w.line(f"{out} = {_expression(w, step, args, recording, many)}", eqn)
     if recording.result < recording.operands:

@@ -25,6 +25,7 @@ from typing import Any
 from . import plan as plans
 from .foreseen import Foreseen, added, all_counts, counted
 from .generated import Lines, Writer, inline
+from .loop_buffers import SHORTEST, Buffers, own_copy, room
 from .plan import Plan
 
 
@@ -62,14 +63,31 @@ def _finish(steps: dict[int, Any], w: Writer, lines: Lines, times: str) -> None:
                f"{w.name(step)})")
 
 
+def _buffers(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int]
+             ) -> list[tuple[str, str]]:
+    """Let the body's results be written to memory that is taken here, before the loop. Gives what
+    is to be called otherwise when an iteration ends."""
+    buffers = Buffers(lines.calls, lines.dead, carry, outputs,
+                      {*lines.constants, *lines.implied}, lines.letter)
+    lines.write_into(buffers.into, buffers.own)
+    for x, (shape, dtype) in buffers.own.items():
+        w.line(f"{lines.slot(x)} = {w.name(own_copy, 'f')}({lines.slot(x)}, {shape}, "
+               f"{w.name(dtype)})")
+    for j, (shape, dtype) in enumerate(buffers.rooms):
+        w.line(f"b{j} = {w.name(room, 'f')}({shape}, {w.name(dtype)})")
+    return buffers.moves
+
+
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
-             ended: Sequence[int], steps: Mapping[int, Any]) -> None:
-    """Let what came out go into the next iteration. ended: other slots that nobody reads now."""
+             ended: Sequence[int], steps: Mapping[int, Any], moves: Sequence[tuple[str, str]]
+             ) -> None:
+    """Let what came out go into the next iteration. ended: other slots that nobody reads now.
+    moves: what else gets a name, and what it was called."""
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
              if x != o and x not in steps]
     if moved:
-        w.line(f"{lines.unpack([x for x, _ in moved])}= "
-               f"{''.join(f'{lines.slot(o)}, ' for _, o in moved)}")
+        names = [(lines.slot(x), lines.slot(o)) for x, o in moved] + [*moves]
+        w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
     gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
     if not moved:
         w.line("pass")
@@ -81,13 +99,13 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 
 def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int],
-                  scalars: Sequence[int]) -> Callable[..., list[Any]] | None:
+                  scalars: Sequence[int], length: int) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments, what is made of them, carry, order, items, places, and of
     those items that are scalars the arrays of all.
 
     head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
     before. copied: numbers of outputs that go to places. scalars: numbers of items that are
-    scalars. None if the body is too long.
+    scalars. length: how many items. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -104,6 +122,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
     _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
+    moves = _buffers(w, lines, carried, plan.outputs) if length >= SHORTEST else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
     if foreseen.given:
         targets.append(f"({lines.unpack(foreseen.given)})")
@@ -114,7 +133,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     for n in copied:
         w.line(f"y{n}[i] = {lines.slot(plan.outputs[n])}")
     _carried(w, lines, carried, plan.outputs[:carry], [plan.outputs[n] for n in copied],
-             foreseen.steps)
+             foreseen.steps, moves)
     w.indent = w.indent[:-4]
     _finish(foreseen.steps, w, lines, "len(order)")
     w.line(_returned(lines, carried))
@@ -160,6 +179,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
                                  (lines, made, "made"), (lines, carried, "carry")):
         if slots:
             w.line(f"{owner.unpack(slots)}= {source}")
+    moves = _buffers(w, lines, carried, body.outputs)
     if counters.steps:
         w.line("n = 0")
     w.line("while True:")
@@ -167,7 +187,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
     lines.write()
     if counters.steps:
         w.line("n += 1")
-    _carried(w, lines, carried, body.outputs, (), counters.steps)
+    _carried(w, lines, carried, body.outputs, (), counters.steps, moves)
     if carried:
         w.line(f"{asking.unpack(asked[before:])}= {lines.unpack(carried)}")
     asking.write()

@@ -15,6 +15,7 @@ import numpy as np
 from ..ir.named_tuple import NamedTuple
 from ..ir.pool import empty
 from . import plan as plans
+from .loop_buffers import own_copy
 from .loop_source import scan_function, while_function
 from .masks import Guard
 from .plan import TIMED, Plan
@@ -45,8 +46,7 @@ class Body(NamedTuple):
             return carry
         out = list(carry)
         for i in self.own:
-            out[i] = empty(out[i].shape, out[i].dtype)
-            np.copyto(out[i], carry[i])
+            out[i] = own_copy(carry[i], carry[i].shape, carry[i].dtype)
         return out
 
 
@@ -99,7 +99,7 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
             if loop is None:
                 scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
                 loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied],
-                                     scalars)
+                                     scalars, length)
             if loop is not None:
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest],
                              [given[n][::-1] if reverse else given[n] for n in scalars])
