@@ -6,6 +6,10 @@ any more. What is carried is copied before the first iteration, and then belongs
 all the rest. So the arrays stay in the nearest cache, and all of them begin where a cache line
 does: elsewhere an operation on 16 KB takes half as long again.
 
+numpy lets a result lie as its operands do. What is given here lies in row-major order, and so a
+result is written to it where all that it is computed from lies so: sums are then added up in the
+same order whether a loop is written out or not.
+
     v2 = own_copy(v2, (4096,), float32)     # carried
     b0 = room((4096,), float32)
     for ...:
@@ -28,7 +32,7 @@ from .calls import Call
 from .destinations import is_fresh
 from .generated import recording_of
 from .ownership import FEWEST
-from .recording import CALL, TRANSPOSE, Recording
+from .recording import CALL, INDEX, TRANSPOSE
 
 MOST = 1 << 16                  # bytes; larger arrays are computed block by block
 SHORTEST = 8                    # iterations for which it pays
@@ -40,7 +44,7 @@ class Buffers:
     """Where the results of a body's calls are written.
 
     carry: slots that are the first outputs of the iteration before; of other outputs nothing is
-    kept but copies. skipped: results that are not made as recorded.
+    kept but copies. constants: values of slots. implied: results that are not made as recorded.
 
     into: by slot of a result, the name of the memory it is written to. own: what is carried and
     written over, by slot, and what it is. rooms: what the other buffers are like, in order.
@@ -48,15 +52,21 @@ class Buffers:
     """
 
     def __init__(self, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
-                 carry: Sequence[int], outputs: Sequence[int], skipped: Set[int], letter: str
-                 ) -> None:
+                 carry: Sequence[int], outputs: Sequence[int], constants: Mapping[int, Any],
+                 implied: Set[int], letter: str) -> None:
         self.into: dict[int, str] = {}
         self.own: dict[int, Key] = {}
         self.rooms: list[Key] = []
         self.moves: list[tuple[str, str]] = []
-        roots = _roots(calls, skipped)
+        after = dict(zip(carry, outputs, strict=False))
+        turned = _turned(calls, after, constants)
+        roots: dict[int, Key] = {}
+        for call in calls:
+            key = _writable(call) if turned.isdisjoint((*call.inputs, *call.outputs)) else None
+            if key is not None and constants.keys().isdisjoint(call.outputs) and (
+                    implied.isdisjoint(call.outputs)):
+                roots[call.outputs[0]] = key
         if roots:
-            after = dict(zip(carry, outputs, strict=False))
             self._settle(calls, after, roots)
             self._allot(calls, dead, roots, after, letter)
 
@@ -130,24 +140,48 @@ class Buffers:
 _NOBODY: frozenset[int] = frozenset()
 
 
-def _roots(calls: Sequence[Call], skipped: Set[int]) -> dict[int, Key]:
-    """The results that can be written to memory that is given, and what they are."""
-    turned: set[int] = set()            # views in another order: what is read there lies so, too
-    found: dict[int, Key] = {}
-    for call in calls:
-        recording = recording_of(call)
-        if recording is None or not recording.steps or call.outputs[0] in skipped:
-            continue
-        if any([step.kind == TRANSPOSE for step in recording.steps]):
-            turned.update(call.outputs)
-        elif turned.isdisjoint(call.inputs):
-            key = _writable(recording)
-            if key is not None:
-                found[call.outputs[0]] = key
-    return found
+def _turned(calls: Sequence[Call], after: Mapping[int, int], constants: Mapping[int, Any]
+            ) -> set[int]:
+    """The slots of arrays that may lie in another than row-major order, if none that is given does.
+    """
+    found = {s for s, x in constants.items() if not lies_in_order(x)}
+    while True:
+        for call in calls:
+            if not _keeps_order(call, found):
+                found.update(call.outputs)
+        more = {x for x, o in after.items() if o in found} - found
+        if not more:
+            return found
+        found |= more
 
 
-def _writable(recording: Recording) -> Key | None:
+def _keeps_order(call: Call, turned: Set[int]) -> bool:
+    """Does the result lie in row-major order?"""
+    kernel, recording = call.kernel, recording_of(call)
+    if kernel is not None and sum([n > 1 for n in kernel.shapes[-1]]) < 2 or (
+            hasattr(call.function, "into")):
+        return True
+    if call.changes:                            # the result lies where one of these does
+        return turned.isdisjoint(call.inputs)
+    return recording is not None and turned.isdisjoint(call.inputs) and all(
+        [step.kind != TRANSPOSE and (step.kind != INDEX or all(map(_goes_up, step.function)))
+         for step in recording.steps])
+
+
+def _goes_up(index: Any) -> bool:
+    return type(index) is not slice or index.step is None or index.step > 0
+
+
+def lies_in_order(x: Any) -> bool:
+    """Is x an array in row-major order, or one with no other?"""
+    return isinstance(x, (np.ndarray, np.generic)) and (x.ndim < 2 or x.flags.c_contiguous)
+
+
+def _writable(call: Call) -> Key | None:
+    """Of a result that can be written to memory that is given, what it is."""
+    recording = recording_of(call)
+    if recording is None or not recording.steps:
+        return None
     step, (shape, dtype) = recording.steps[-1], recording.values[recording.result]
     if step.kind != CALL or step.result != recording.result or not shape or (
             dtype.isbuiltin != 1 or dtype.hasobject):

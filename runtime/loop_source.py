@@ -25,7 +25,7 @@ from typing import Any
 from . import plan as plans
 from .foreseen import Foreseen, added, all_counts, counted
 from .generated import Lines, Writer, inline
-from .loop_buffers import SHORTEST, Buffers, own_copy, room
+from .loop_buffers import Buffers, own_copy, room
 from .plan import Plan
 
 
@@ -67,8 +67,8 @@ def _buffers(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[in
              ) -> list[tuple[str, str]]:
     """Let the body's results be written to memory that is taken here, before the loop. Gives what
     is to be called otherwise when an iteration ends."""
-    buffers = Buffers(lines.calls, lines.dead, carry, outputs,
-                      {*lines.constants, *lines.implied}, lines.letter)
+    buffers = Buffers(lines.calls, lines.dead, carry, outputs, lines.constants, lines.implied,
+                      lines.letter)
     lines.write_into(buffers.into, buffers.own)
     for x, (shape, dtype) in buffers.own.items():
         w.line(f"{lines.slot(x)} = {w.name(own_copy, 'f')}({lines.slot(x)}, {shape}, "
@@ -99,13 +99,14 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 
 def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int],
-                  scalars: Sequence[int], length: int) -> Callable[..., list[Any]] | None:
+                  scalars: Sequence[int], buffered: bool) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments, what is made of them, carry, order, items, places, and of
     those items that are scalars the arrays of all.
 
     head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
     before. copied: numbers of outputs that go to places. scalars: numbers of items that are
-    scalars. length: how many items. None if the body is too long.
+    scalars. buffered: whether there is to be memory for the results (runtime/loop_buffers.py):
+    then all that is given lies in row-major order. None if the body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -122,7 +123,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
     _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
-    moves = _buffers(w, lines, carried, plan.outputs) if length >= SHORTEST else []
+    moves = _buffers(w, lines, carried, plan.outputs) if buffered else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
     if foreseen.given:
         targets.append(f"({lines.unpack(foreseen.given)})")
@@ -157,12 +158,12 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
                f"u{call.outputs[0]}", call.eqn, None, many=True)
 
 
-def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
+def while_function(test: Plan, body: Plan, before: int, head: int, carry: int, buffered: bool
                    ) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments of test and body, what is made before, and the carry.
 
     before, head: how many fixed arguments the test has, and the body. The body runs first, and
-    then again for as long as the test holds. None if they are too long.
+    then again for as long as the test holds. buffered: as above. None if they are too long.
     """
     if len(test.calls) + len(body.calls) >= plans.LONG:
         return None
@@ -179,7 +180,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int
                                  (lines, made, "made"), (lines, carried, "carry")):
         if slots:
             w.line(f"{owner.unpack(slots)}= {source}")
-    moves = _buffers(w, lines, carried, body.outputs)
+    moves = _buffers(w, lines, carried, body.outputs) if buffered else []
     if counters.steps:
         w.line("n = 0")
     w.line("while True:")

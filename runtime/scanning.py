@@ -15,7 +15,7 @@ import numpy as np
 from ..ir.named_tuple import NamedTuple
 from ..ir.pool import empty
 from . import plan as plans
-from .loop_buffers import own_copy
+from .loop_buffers import SHORTEST, lies_in_order, own_copy
 from .loop_source import scan_function, while_function
 from .masks import Guard
 from .plan import TIMED, Plan
@@ -65,11 +65,12 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
     copied = [i for i in range(len(results)) if i not in written and i not in twice]
     taken = len(depths) + len(written)
     scalars: list[int] = []             # numbers of items that are such
+    across = any(depths) or any([depth for _, _, depth in results])
     iterations = 0
-    loop: Callable[..., Arrays] | None = None
+    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
 
     def run(*arrays: Any) -> Arrays:
-        nonlocal iterations, loop
+        nonlocal iterations
         head = arrays[:masks + nc]
         carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
         ys: Arrays = [None if k in pairs else empty(shape, dtype)
@@ -96,10 +97,13 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             given = arrays[masks + nc + nk:]
-            if loop is None:
+            buffered = length >= SHORTEST and not across and all(
+                map(lies_in_order, itertools.chain(arrays, made)))
+            if buffered not in loops:
                 scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
-                loop = scan_function(body.plan, len(head), nk, taken, [nk + i for i in copied],
-                                     scalars, length)
+                loops[buffered] = scan_function(body.plan, len(head), nk, taken,
+                                                [nk + i for i in copied], scalars, buffered)
+            loop = loops[buffered]
             if loop is not None:
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest],
                              [given[n][::-1] if reverse else given[n] for n in scalars])
@@ -119,10 +123,10 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
                  nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
     """The function of mask, constants of test and body, and carry: all devices go on, or none."""
     iterations = 0
-    loop: Callable[..., Arrays] | None = None
+    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
 
     def run(*arrays: Any) -> Arrays:
-        nonlocal iterations, loop
+        nonlocal iterations
         mask, rest = arrays[:masks], arrays[masks:]
         for check in (test_guard, body_guard):
             if check is not None:
@@ -137,8 +141,11 @@ def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: G
                 made, carry = body.made(head), body.owning(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-                if loop is None:
-                    loop = while_function(test, body.plan, len(asked), len(head), len(carry))
+                buffered = all(map(lies_in_order, itertools.chain(head, made, carry)))
+                if buffered not in loops:
+                    loops[buffered] = while_function(test, body.plan, len(asked), len(head),
+                                                     len(carry), buffered)
+                loop = loops[buffered]
                 if loop is not None:
                     return loop(asked, head, made, carry)
                 ask, step = test.step, body.plan.step
