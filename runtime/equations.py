@@ -1,7 +1,7 @@
 """What passes over programs ask of equations, and the types that they make."""
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..ir.program import Atom, Equation, Literal
 from ..ir.types import ArrayType, array_type, unsharded
@@ -16,6 +16,25 @@ def is_zeros(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
     """Is the value a zero, or many? maker: what computes a value, if that is known."""
     made = maker(atom)
     return _is_zero(atom) if made is None else makes_zeros(made)
+
+
+def repeated(atom: Atom, maker: Callable[[Atom], Equation | None], dims: Sequence[int]
+             ) -> Atom | None:
+    """What a value repeats along all dimensions but these; None if it does something else."""
+    wanted = tuple(dims)
+    while True:
+        made = maker(atom)
+        if made is None or made.op.name != "broadcast_in_dim":
+            return None
+        source, places = made.invars[0], made.params["broadcast_dimensions"]
+        shape = source.aval.shape
+        rows = [i for i, d in enumerate(places) if d in wanted]
+        if tuple([places[i] for i in rows]) != wanted or any(
+                [n != 1 for i, n in enumerate(shape) if i not in rows]):
+            return None
+        if len(rows) == len(shape):
+            return source
+        atom, wanted = source, tuple(rows)
 
 
 def of_shape(t: ArrayType, shape: tuple[int, ...]) -> ArrayType:

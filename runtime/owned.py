@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.ops.gather import fill_constant
 from ..ir.ops.indexing import GatherScatterMode
 from ..ir.program import Atom, Equation
 from .axes import MeshAtoms
-from .equations import is_zeros
-from .layout import Layout, array_shape
+from .equations import is_zeros, repeated
+from .layout import Atoms, Layout, array_shape
 from .workspace import Value, Workspace
 
 Maker = Callable[[Atom], Equation | None]
@@ -25,7 +26,7 @@ def lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
     """Of a `select_n` between zeros and what a gather found: the gather, and for each of its
     queries whether its result is taken. maker: what computes a value, if that is known."""
     which, zeros, found = eqn.invars
-    gather, test = maker(found), maker(which)
+    gather = maker(found)
     if gather is None or gather.op.name != "gather" or gather.invars[0].aval.ndim == 0:
         return None
     if not is_zeros(zeros, maker):
@@ -34,11 +35,11 @@ def lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
     queries = tuple(d for d in range(found.aval.ndim) if d not in numbers.offset_dims)
     mine = which
     if len(queries) < found.aval.ndim:
-        if test is None or test.op.name != "broadcast_in_dim" or (
-                test.params["broadcast_dimensions"] != queries):
+        source = repeated(which, maker, queries)
+        if source is None:
             return None
-        mine = test.invars[0]
-    plain = (params["mode"] is GatherScatterMode.CLIP and not numbers.operand_batching_dims
+        mine = source
+    plain = (params["mode"] is not GatherScatterMode.ONE_HOT and not numbers.operand_batching_dims
              and all(params["slice_sizes"][d] == 1 for d in numbers.start_index_map)
              and set(numbers.start_index_map) == set(numbers.collapsed_slice_dims))
     same = mine.aval.shape == tuple([found.aval.shape[d] for d in queries])
@@ -56,26 +57,46 @@ def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[
     split = [d for d in numbers.start_index_map if x.layout.split[d]]
     held = mine.layout.atoms | indices.layout.atoms
     done = x.layout.folded
-    if (len(split) != 1 or x.layout.stack or not done <= sums or indices.layout.folded
-            or mine.layout.folded):
+    if len(split) != 1 or x.layout.stack or not done <= sums:
         return False
     (d,) = split
     axes = x.layout.split[d]
-    if not held <= set(axes) <= sums or mine.layout.atoms != set(axes):
+    if not held.issuperset(axes) or not sums.issuperset(axes):
+        return False
+    others = in_place((mine, indices), mine.aval.ndim, axes)
+    if others is None or not mine.layout.atoms.issuperset(axes) or not x.layout.atoms.isdisjoint(
+            held.difference(axes)):
         return False
     (out,) = eqn.outvars
     place = [None] * out.aval.ndim
+    along = iter(others)
     windows = [i for i in range(x.aval.ndim) if i not in numbers.collapsed_slice_dims]
     ends = tuple([x.layout.split[windows[numbers.offset_dims.index(i)]]
-                  if i in numbers.offset_dims else () for i in range(len(place))])
+                  if i in numbers.offset_dims else next(along) for i in range(len(place))])
     layout = Layout((), ends, done.union(axes))
-    tests = p.view(mine, axes, ((),) * mine.aval.ndim)
+    tests = p.view(mine, axes, others)
     positions = p.view(indices, tuple([a for a in axes if a in indices.layout.atoms]),
-                       ((),) * indices.aval.ndim, axes)
+                       (*others, ()), axes)
     function = _function(gather, x, d, axes, p.atoms, array_shape(layout, out.aval.shape,
                                                                   p.atoms.size))
     p.bind(out, layout, p.plan.call(function, (x.slot, positions, tests), eqn))
     return True
+
+
+def in_place(values: Sequence[Value], queries: int, axes: Atoms
+             ) -> tuple[Atoms, ...] | None:
+    """What axes but these are in place in the first `queries` dimensions, alike for all values that
+    have any; None if there are such axes anywhere else, or values differ otherwise."""
+    found: tuple[Atoms, ...] = ((),) * queries
+    for x in values:
+        layout, mine = x.layout, x.layout.split[:queries]
+        if any(mine):
+            if any(found) and mine != found:
+                return None
+            found = mine
+        if not set(axes).issuperset(layout.stack) or layout.folded:
+            return None
+    return None if any([not set(axes).isdisjoint(dim) for dim in found]) else found
 
 
 def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: MeshAtoms,
@@ -90,25 +111,39 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
                                    for i, (m, n) in enumerate(
                                        zip(params["slice_sizes"], whole, strict=True))])
     queries = tuple([i for i in range(len(shape)) if i not in numbers.offset_dims])
+    fill = None
+    if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+        fill = fill_constant(x.aval.dtype, params["fill_value"])
+
+    def everywhere(chosen: Any) -> Any:
+        """By query, as it is among the dimensions of the result."""
+        return chosen.reshape([n if i in queries else 1 for i, n in enumerate(shape)])
 
     def find(array: Any, positions: Any, tests: Any) -> Any:
         owned = tests.reshape(count, -1)
+        own = np.arange(owned.shape[1])
         positions = np.broadcast_to(
             positions, (*tests.shape, positions.shape[-1])).reshape(*owned.shape, -1)
         total = None
         while True:                     # once, where each row has one owner
-            owner = owned.argmax(0)
-            own = np.arange(owner.size)
+            chosen = np.flatnonzero(owned)[::-1]
+            device, query = np.divmod(chosen, own.size)
+            owner = np.full(own.size, -1)
+            owner[query] = device       # the first of several
             place = positions[owner, own].astype(np.int64)
-            place[:, column] = owner * block + np.clip(place[:, column], 0, block - 1)
+            inside = np.clip(place[:, column], 0, block - 1)
+            outside = None if fill is None else inside != place[:, column]
+            place[:, column] = np.maximum(owner, 0) * block + inside
             found = evaluate(0, array, place.reshape(*tests.shape[len(axes):], -1), **params)
-            has = owned[owner, own]
-            if not has.all():
-                missing = ~has.reshape([n if i in queries else 1 for i, n in enumerate(shape)])
-                np.copyto(found, np.zeros((), found.dtype), where=missing)
+            if outside is not None and outside.any():
+                np.copyto(found, np.asarray(fill, found.dtype), where=everywhere(outside))
+            has = owner >= 0
+            many = np.count_nonzero(has)
+            if many < own.size:
+                np.copyto(found, np.zeros((), found.dtype), where=everywhere(~has))
             total = found if total is None else np.add(total, found, out=total)
-            if np.count_nonzero(owned) == np.count_nonzero(has):
+            if len(chosen) == many:
                 return total
             owned = owned.copy()
-            owned[owner, own] = False
+            owned[owner[has], own[has]] = False
     return find

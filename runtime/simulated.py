@@ -24,7 +24,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.op import Op
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
-from . import collectives, control, inplace, joined, summed
+from . import chosen, collectives, control, inplace, joined, summed
 from .alone import makers
 from .axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from .borders import Given, given, global_types, number, result, usual_lead
@@ -364,7 +364,7 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **control.STRATEGIES, **summed.STRATEGIES}
+    "axis_index": _axis_index, **chosen.STRATEGIES, **control.STRATEGIES, **summed.STRATEGIES}
 
 
 @functools.lru_cache(maxsize=1024)

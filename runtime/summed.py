@@ -6,12 +6,18 @@ already. runtime/folding.py says where only the sum is seen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..ir.dtypes import is_narrow_float
+from ..ir.pool import empty
 from ..ir.program import Equation, Var
 from . import collectives, joined, owned
 from .alone import axes_of_one
-from .layout import Layout
+from .equations import is_zeros
+from .layout import Layout, array_shape
+from .permutes import axes_first
 
 if TYPE_CHECKING:
     from .simulated import Planner
@@ -38,7 +44,46 @@ def _select(p: Planner, eqn: Equation) -> None:
             if axes and axes <= allowed and axes.isdisjoint(x.layout.atoms | x.layout.folded):
                 p.bind(out, x.layout._replace(folded=x.layout.folded | axes), x.slot, x.uniform)
                 return
+            if p.mask is None and _from_some(p, eqn, allowed):
+                return
     p.local(eqn)
+
+
+def _from_some(p: Planner, eqn: Equation, sums: frozenset[str]) -> bool:
+    """Plan the sum over devices of what those have on which a scalar is true: often one alone, as
+    where a device sends what it has to all others."""
+    which, zeros, value = eqn.invars
+    (out,) = eqn.outvars
+    test, x = p.value_of(which), p.value_of(value)
+    axes, layout, atoms = test.layout.stack, x.layout, p.atoms
+    if (not axes or not sums.issuperset(axes) or layout.folded or test.layout.folded
+            or not layout.atoms.issuperset(axes) or not is_zeros(zeros, p.maker)
+            or is_narrow_float(out.aval.dtype) or out.aval.dtype.kind not in "iufc"):
+        return False
+    rest = layout.without(set(axes))
+    shape = array_shape(rest, out.aval.shape, atoms.size)
+    read, order = axes_first(p, x, layout, axes)
+    write, back = axes_first(p, x, rest, ())
+    sizes = atoms.sizes(axes)
+
+    def from_some(tests: Any, array: Any) -> Any:
+        parts = array.reshape(read).transpose(order)
+        result = empty(shape, array.dtype)
+        target = result.reshape(write).transpose(back)
+        places = np.flatnonzero(tests)
+        if not len(places):
+            target[...] = 0
+        for i, place in enumerate(places):
+            part = parts[np.unravel_index(place, sizes)]
+            if i:
+                target += part
+            else:
+                target[...] = part
+        return result
+
+    p.bind(out, rest._replace(folded=frozenset(axes)),
+           p.plan.call(from_some, (test.slot, x.slot), eqn))
+    return True
 
 
 def _looked_up(p: Planner, eqn: Equation, sums: frozenset[str]) -> bool:
