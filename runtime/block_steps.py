@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.merging import joins_last, merged
+from ..ir.ops.row_sums import row_adder
 from .block_values import Item, Value
 from .recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant
 from .short_rows import by_columns, has_short_rows
@@ -36,6 +37,12 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
             x = at[a] if full is None else np.broadcast_to(at[a], rows + full)
             at[o] = merged(x, rows + rest) if joins else x.reshape(rows + rest)
         return reshape
+    if item.kind == REDUCE and len(refs) == 2:
+        a, b = refs
+
+        def products(at: Values, rows: Shape) -> None:
+            np.vecdot(at[a], at[b], at[o])
+        return products
     if item.kind == REDUCE:
         (a,) = refs
         function, axes, full, dtype = (item.function.reduce, item.axes, _filled(values[a]),
@@ -48,6 +55,15 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
             def extreme(at: Values, rows: Shape) -> None:
                 columns(at[a] if full is None else np.broadcast_to(at[a], rows + full), at[o])
             return extreme
+        rank = len(axes)
+        add = row_adder(x.rest[len(x.rest) - rank:], dtype) if item.function is np.add and (
+            axes == tuple(range(-rank, 0))) else None
+        if add is not None and full is None:
+            adder = add
+
+            def total(at: Values, rows: Shape) -> None:
+                adder(at[a], at[o])
+            return total
 
         def reduce(at: Values, rows: Shape) -> None:
             x = at[a] if full is None else np.broadcast_to(at[a], rows + full)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..ir.named_tuple import NamedTuple
-from .recording import CALL, VIEWS, WHERE
+from ..ir.ops.row_sums import has_products
+from .recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE
 
 Shape = tuple[int, ...]
 
@@ -59,6 +60,47 @@ def with_clips(items: list[Item], values: Sequence[Value], kept: Collection[int]
             out[j] = item._replace(function=np.clip, operands=(x, low, item.operands[0]))
             gone.add(lows[v])
     return [item for i, item in enumerate(out) if i not in gone]
+
+
+def with_products(items: list[Item], values: Sequence[Value], kept: Collection[int], count: int
+                  ) -> list[Item]:
+    """The items, one in place of two where products are summed along rows: `vecdot` of the rows.
+
+    kept: values that are read elsewhere. count: of operands.
+    """
+    products = {item.result: item for item in items if item.kind == CALL
+                and item.function in _PRODUCTS and all([type(v) is int for v in item.operands])}
+    sums = [item for item in items if item.kind == REDUCE and item.function is np.add
+            and item.axes == (-1,) and item.operands[0] in products]
+    if not sums:
+        return items
+    reads = Counter([v for item in items for v in item.operands if type(v) is int])
+    full = _filled(items, values, count)
+    gone: dict[int, Item] = {}
+    for item in sums:
+        v = item.operands[0]
+        x, factors = values[v], products[v].operands
+        if reads[v] == 1 and v not in kept and x.rows is not None and has_products(
+                x.rest[-1:], x.dtype) and all([f in full and values[f].shape == x.shape
+                                               and values[f].dtype == x.dtype for f in factors]):
+            gone[v] = item._replace(function=np.vecdot, operands=(factors * 2)[:2])
+    return [gone.get(item.operands[0], item) if item.kind == REDUCE else item for item in items
+            if item.result not in gone]
+
+
+_PRODUCTS = frozenset({np.multiply, np.square})
+
+
+def _filled(items: Sequence[Item], values: Sequence[Value], count: int) -> set[int]:
+    """The values of which all elements are there, none for several."""
+    full = {v for v in range(count) if values[v] is not None and values[v].rows is not None}
+    for item in items:
+        shape = values[item.result].shape
+        if item.kind == REDUCE or item.kind != REPEAT and any(
+                [type(v) is int and v in full and (item.kind == RESHAPE or values[v].shape == shape)
+                 for v in item.operands]):
+            full.add(item.result)
+    return full
 
 
 def _is_bound(operand: Any, values: Sequence[Value]) -> bool:

@@ -6,7 +6,8 @@ during a call, so that all cores take part (runtime/block_frames.py).
 
 The steps are the numpy calls of the ops' own evaluators (runtime/recording.py) on the same
 numbers, hence with the same results to the last bit. (Only the sum of an operand that does not lie
-in row-major order may be added up in another order.)
+in row-major order may be added up in another order, and products that are summed along rows are not
+rounded before.)
 
 Groups of the same calls, joined alike, have one *routine*, whatever equations they come from: the
 leaves of an optimizer and the layers of a network are made ready once.
@@ -22,7 +23,15 @@ import numpy as np
 from ..ir.program import Equation
 from .block_frames import Frame, Group
 from .block_steps import Act, act, copying
-from .block_values import Item, Value, assign_buffers, mask_for, new_item, with_clips
+from .block_values import (
+    Item,
+    Value,
+    assign_buffers,
+    mask_for,
+    new_item,
+    with_clips,
+    with_products,
+)
 from .calls import Call
 from .cores import CHEAP, DEAR
 from .permuted import Moves
@@ -136,7 +145,7 @@ class Routine:
     def _build(self) -> Group:
         """Number the values, give them buffers, and make the functions of the steps."""
         values, items, outputs = self._numbered()
-        items = with_clips(items, values, outputs)
+        items = with_products(with_clips(items, values, outputs), values, outputs, self.count)
         count = self.count
         masks: dict[int, int | None] = {}
         cost = 0

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.merging import may_repeat, merged
+from ..ir.ops.row_sums import adder_of
 from ..ir.program import Equation
 from .calls import Call
 from .ownership import folded, in_place, is_new
@@ -305,8 +306,12 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
                 return written
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
-        if is_by_columns(step.function, recording.values[step.operands[0]], step.axes):
+        operand = recording.values[step.operands[0]]
+        if is_by_columns(step.function, operand, step.axes):
             return f"{w.name(by_columns(step.function), 'f')}({listed})"
+        add = adder_of(step.axes, *operand) if step.function is np.add else None
+        if add is not None:
+            return f"{w.name(add, 'f')}({listed})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:

@@ -38,6 +38,7 @@ from .elementwise import values
 from .emitting import INT32, Emitting
 from .pending import refuse
 from .positions import WIDE, first_position
+from .row_sums import adder_of
 
 Axes = tuple[int, ...]
 PIECE = 1 << 18         # bytes of an operand whose positions are found at once
@@ -134,7 +135,9 @@ def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 
 def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
-    return np.add.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
+    positions = _positions(lead, axes)
+    add = adder_of(positions, x.shape, x.dtype) if type(x) is np.ndarray else None
+    return np.add.reduce(x, axis=positions, dtype=x.dtype) if add is None else add(x)
 
 
 def _sum_transpose(ct: Any, x: Any, *, axes: Axes, out_sharding: Any = None) -> list[Any]:
