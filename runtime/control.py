@@ -14,13 +14,18 @@ from typing import Any
 import numpy as np
 
 from ..ir.keys import storage_dtype
+from ..ir.lazy import lazy_import
+from ..ir.ops.collective import ppermute_p
 from ..ir.program import Equation
 from .axes import MeshAtoms
 from .inner import Inner
 from .layout import Atoms, Layout, array_shape
+from .lean import lean_program
 from .masks import Guard, mask_dims, outer_mask, selected
 from .plan import Plan
 from .scanning import Arrays, Body, scan_runner, while_runner
+
+_pipelines = lazy_import(".pipelines", __package__)
 
 
 def plain(layout: Layout) -> Layout:
@@ -61,6 +66,8 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
 def plan_scan(p: Any, eqn: Equation) -> None:
     """Append a scan: one call that runs the body's plan for each item."""
     params, atoms = eqn.params, p.atoms
+    if ppermute_p in lean_program(params["jaxpr"]).ops and _pipelines.plan_stages(p, eqn):
+        return
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
     mask, predicate, mask_slot = outer_mask(p)

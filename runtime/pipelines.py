@@ -1,0 +1,443 @@
+"""Loops of stages (runtime/stages.py), executed stage by stage, all iterations of each at once.
+
+A stage is planned as devices are: iterations take the place of the axis along which the loop passes
+things on. So the body's plan runs once a device, on arrays of all iterations that are of use there.
+"""
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.keys import storage_dtype
+from ..ir.mesh import AbstractMesh
+from ..ir.named_tuple import NamedTuple
+from ..ir.ops.collective import ppermute_p
+from ..ir.pool import empty
+from ..ir.program import Atom, Equation, Var
+from .axes import MeshAtoms, axis_names, mesh_atoms
+from .flatten import needed
+from .layout import Layout, array_shape
+from .plan import Plan
+from .stages import Stages, Written, find_stages
+from .workspace import Value
+
+if TYPE_CHECKING:
+    from .simulated import Planner
+
+Arrays = list[Any]
+
+
+class _Given(NamedTuple):
+    """What a stage takes from an array of all: see `_runner`.
+
+    slot: of the array. layout: in a stage. stage: the dimension of devices, if there is one.
+    iteration: that of iterations, if there is one (without that of devices); at: where it goes.
+    counts: whether it goes by the order of iterations, even if items are taken from the last on.
+    """
+    slot: int
+    layout: Layout
+    stage: int | None = None
+    iteration: int | None = None
+    at: int = 0
+    counts: bool = False
+
+
+class _Body(NamedTuple):
+    """A stage's plan, with what it gives: by number, `sent` first, whether it is given."""
+    plan: Plan
+    layouts: list[Layout]
+    gives: tuple[bool, ...]
+
+
+def plan_stages(p: Planner, eqn: Equation) -> bool:
+    """Append a loop of stages; False if the loop is no such."""
+    s = find_stages(p, eqn)
+    return s is not None and _Pipeline(p, eqn, s).plan()
+
+
+class _Pipeline:
+    """The planning of one loop of stages."""
+
+    def __init__(self, p: Planner, eqn: Equation, s: Stages) -> None:
+        self.p, self.eqn, self.s = p, eqn, s
+        mesh = p.atoms.mesh
+        sizes = tuple([s.many if a == s.axis else n for a, n in mesh.shape.items()])
+        used = [a for a in p.atoms.order if a not in mesh.shape]
+        self.atoms: MeshAtoms = mesh_atoms(AbstractMesh(sizes, tuple(mesh.shape)), used)
+        self.given: list[tuple[Var, _Given]] = []
+        self.received = [x.received for x in s.passed]
+        self.forms: list[Layout] = []           # of what is passed on
+        self.settled: tuple[tuple, tuple[Planner, list[Value]]]     # a body, by its key
+        # what iterations give, beside what they pass on
+        nk = eqn.params["num_carry"]
+        stacks = [i for i in range(nk, len(eqn.outvars)) if s.results[i].any()]
+        self.numbers = [*[w.carry for w in s.written], *[a.carry for a in s.added], *stacks]
+        self.outs: list[Atom] = [*[w.part for w in s.written], *[a.term for a in s.added],
+                                 *[s.flat.outvars[i] for i in stacks]]
+
+    def plan(self) -> bool:
+        s = self.s
+        if not all([isinstance(a, Var) for a in (*self.outs, *[x.sent for x in s.passed])]) or (
+                not all([s.results[i].any() for i in self.numbers])):
+            return False
+        self._take()
+        keys = {d: self._key(d) for d in s.order}
+        self.forms = [Layout((), ((s.axis,), *[()] * (v.aval.ndim - 1))) if v.aval.ndim else
+                      Layout((s.axis,), ()) for v in self.received]
+        for _ in range(3):
+            if not self._settle(keys[s.order[len(s.order) // 2]]):
+                return False
+            bodies: dict[tuple, _Body] = {}
+            before = self.forms
+            for key in keys.values():
+                if key not in bodies and self.forms == before:
+                    bodies[key] = self._body(key)
+            if self.forms == before:        # else some send what differs over more axes
+                layouts = self._common(list(bodies.values()))
+                return layouts is not None and self._bind(
+                    {d: bodies[keys[d]] for d in s.order}, layouts)
+        return False
+
+    # -- what stages take --------------------------------------------------------------------------
+    def _take(self) -> None:
+        """Enter what the body's parameters are, but those that it receives."""
+        p, s, eqn, atoms = self.p, self.s, self.eqn, self.p.atoms
+        nc, nk = eqn.params["num_consts"], eqn.params["num_carry"]
+        fixed = [*range(nc), *[nc + i for i in s.fixed]]
+        params = s.flat.invars
+        for i in fixed:
+            x = p.value_of(eqn.invars[i])
+            if s.axis in x.layout.atoms:
+                rest = x.layout.without({s.axis})
+                stack = atoms.sort({*rest.stack, s.axis})
+                self.given.append((params[i], _Given(
+                    p.view(x, stack, rest.split), rest, stack.index(s.axis))))
+            else:
+                self.given.append((params[i], _Given(x.slot, x.layout)))
+        for var, atom in zip(params[nc + nk:], eqn.invars[nc + nk:], strict=True):
+            x = p.value_of(atom)
+            stack = atoms.sort({*x.layout.stack, *x.layout.split[0]})
+            slot = p.view(x, stack, ((), *x.layout.split[1:]))
+            form = Layout(stack, x.layout.split[1:])
+            stage = None
+            if s.axis in form.atoms:
+                rest = form.without({s.axis})
+                stack = atoms.sort({*rest.stack, s.axis})
+                slot, stage = p.view(x, stack, ((), *rest.split)), stack.index(s.axis)
+                form = rest
+            target = atoms.sort({*form.stack, s.axis})
+            self.given.append((var, _Given(slot, Layout(target, form.split), stage,
+                                           len(form.stack), target.index(s.axis))))
+        for var in s.counters:
+            known = s.known(var)
+            assert known is not None
+            self.given.append((var, _Given(p.plan.constant(np.ascontiguousarray(known)),
+                                           Layout((s.axis,), ()), 0, 0, 0, True)))
+        for e in s.flat.eqns:
+            if e.op.name == "axis_index" and axis_names(e.params["axis_name"]) == (s.axis,):
+                (out,) = e.outvars
+                places = np.arange(s.devices).astype(storage_dtype(out.aval.dtype))
+                self.given.append((out, _Given(p.plan.constant(places), Layout((), ()), 0)))
+
+    def _key(self, d: int) -> tuple:
+        """What distinguishes the bodies of devices: the cases that they take, and what of their
+        results is of use."""
+        s = self.s
+        ticks = slice(s.low[d], s.low[d] + s.many)
+        cases: list[int | None] = []
+        for e in s.flat.eqns:
+            if e.op.name == "select_n" and not e.invars[0].aval.shape:
+                known = s.known(e.invars[0])
+                mine = None if known is None else known[d, ticks].astype(int)
+                cases.append(None if mine is None or (mine != mine[0]).any() else int(mine[0]))
+        gives = [v in s.sent and s.sent[v][d].any() for v in [x.sent for x in s.passed]]
+        gives += [bool(s.results[i][d]) and v in s.needs and s.needs[v][d, ticks].any()
+                  for i, v in zip(self.numbers, self.outs, strict=True)]
+        return tuple(cases), tuple(map(bool, gives))
+
+    # -- bodies ------------------------------------------------------------------------------------
+    def _inside(self, key: tuple) -> tuple[Planner, list[Value]]:
+        """The body, planned for devices that take these cases; and the values that it gives."""
+        s, (cases, gives) = self.s, key
+        instead: dict[Atom, Atom] = {}
+        eqns: list[Equation] = []
+        case = iter(cases)
+        known = {v for v, _ in self.given}
+        for e in s.flat.eqns:
+            if e.op is ppermute_p or not known.isdisjoint(e.outvars):
+                continue
+            taken = next(case) if e.op.name == "select_n" and not e.invars[0].aval.shape else None
+            if taken is not None:
+                chosen = e.invars[1 + taken]
+                instead[e.outvars[0]] = instead.get(chosen, chosen)     # type: ignore[arg-type]
+            elif instead and not instead.keys().isdisjoint(e.invars):
+                eqns.append(e.on([instead.get(a, a) for a in e.invars], e.outvars))
+            else:
+                eqns.append(e)
+        outs = [instead.get(v, v) for v, give in zip(
+            [*[x.sent for x in s.passed], *self.outs], gives, strict=True) if give]
+        flat = copy.copy(s.flat)
+        flat.outvars = outs
+        flat.rewrite(needed(eqns, outs))
+        q = type(self.p)(flat, self.atoms)
+        for var, x in self.given:
+            q.at[var] = Value(var.aval, x.layout, q.plan.input())
+        for var, layout in zip(self.received, self.forms, strict=True):
+            q.at[var] = Value(var.aval, layout, q.plan.input())
+        first = len(s.passed) + len(s.written)
+        sums = [frozenset((s.axis,)) if first <= i < first + len(s.added) else frozenset()
+                for i, give in enumerate(gives) if give]
+        q.follow(sums)
+        return q, [q.folded(q.value_of(a), axes) if axes else q.value_of(a)
+                   for a, axes in zip(outs, sums, strict=True)]
+
+    def _settle(self, key: tuple) -> bool:
+        """Find the layouts of what is passed on, as these devices send it."""
+        s, count = self.s, len(self.s.passed)
+        if not all(key[1][:count]):
+            key = key[0], (*[True] * count, *key[1][count:])
+        for _ in range(4):
+            self.settled = key, self._inside(key)
+            found = [x.layout for x in self.settled[1][1][:count]]
+            if any([x.folded for x in found]):
+                return False
+            new = [a if b.atoms <= a.atoms and s.axis not in b.atoms else self._both(a, b)
+                   for a, b in zip(self.forms, found, strict=True)]
+            if new == self.forms:
+                return True
+            self.forms = new
+        return False
+
+    def _both(self, a: Layout, b: Layout) -> Layout:
+        """A layout for what comes in both; as the second one, as far as that goes."""
+        return Layout(self.atoms.sort({*b.stack, *(a.atoms - b.atoms)}), b.split)
+
+    def _body(self, key: tuple) -> _Body:
+        """The body of devices with this key. What it sends may call for other forms."""
+        s, (_, gives) = self.s, key
+        q, values = self.settled[1] if self.settled[0] == key else self._inside(key)
+        slots: list[int] = []
+        layouts: list[Layout] = []
+        first = len(s.passed)
+        sums = range(first + len(s.written), first + len(s.written) + len(s.added))
+        numbers = [i for i, give in enumerate(gives) if give]
+        for i, x in zip(numbers, values, strict=True):
+            if i < first:
+                layout = self.forms[i]
+                if not x.layout.atoms <= layout.atoms:
+                    self.forms = [*self.forms]
+                    self.forms[i] = layout = self._both(layout, x.layout)
+            elif i in sums:
+                layout = x.layout
+            else:
+                rest = x.layout.without({s.axis})
+                layout = Layout(self.atoms.sort({*rest.stack, s.axis}), rest.split)
+            slots.append(q.view(x, layout.stack, layout.split))
+            layouts.append(layout)
+        return _Body(q.plan.finish(slots), layouts, gives)
+
+    def _common(self, bodies: Sequence[_Body]) -> list[Layout | None] | None:
+        """The layout of each result in a stage; None for those that none gives."""
+        found: list[Layout | None] = [None] * (len(self.s.passed) + len(self.outs))
+        for body in bodies:
+            for i, layout in zip([i for i, give in enumerate(body.gives) if give], body.layouts,
+                                 strict=True):
+                if found[i] is not None and found[i] != layout:
+                    return None
+                if layout.folded - {self.s.axis}:
+                    return None
+                found[i] = layout
+        return found[len(self.s.passed):]
+
+    # -- results -----------------------------------------------------------------------------------
+    def _bind(self, bodies: Mapping[int, _Body], layouts: Sequence[Layout | None]) -> bool:
+        """Append the call that runs the stages, and bind the loop's results."""
+        p, s, eqn, atoms = self.p, self.s, self.eqn, self.p.atoms
+        first = eqn.params["num_consts"]
+        slots = [x.slot for _, x in self.given]
+        forms: list[tuple[int, Layout]] = []
+        kept: list[_Kept] = []
+        for i, (number, layout) in enumerate(zip(self.numbers, layouts, strict=True)):
+            if layout is None:
+                return False
+            written = s.written[i] if i < len(s.written) else None
+            rows = i >= len(s.written) + len(s.added)
+            rest = layout.without({s.axis})
+            form = Layout(atoms.sort({*rest.stack, s.axis}), ((), *rest.split) if rows else
+                          rest.split)
+            aval = eqn.outvars[number].aval
+            shape = array_shape(form, aval.shape, atoms.size)
+            stage, start = form.stack.index(s.axis), -1
+            ticks = layout.stack.index(s.axis) if s.axis in layout.stack else 0
+            put: Callable[..., None] = _put
+            if written is not None:
+                x = p.value_of(eqn.invars[first + written.carry])
+                begun = x.layout.without({s.axis})
+                places = self._places(written, rest)
+                if x.layout.folded or places is None or not begun.atoms <= rest.atoms:
+                    return False
+                start = len(slots)
+                slots.append(p.view(x, tuple([a for a in form.stack if a in rest.stack
+                                              or a in x.layout.atoms]), rest.split, form.stack))
+                put = functools.partial(_put_parts, ticks, len(rest.stack), places)
+            elif rows:
+                put = functools.partial(_put_rows, ticks, len(rest.stack), [
+                    _ticks(s, d, eqn.params["reverse"]) for d in range(s.devices)])
+            kept.append(_Kept(shape, storage_dtype(aval.dtype), stage, start,
+                              np.flatnonzero(s.results[number]).tolist(), put))
+            forms.append((number, form))
+        later = [_later(self.atoms, layout, v, bool(s.low.any()), s.axis)
+                 for layout, v in zip(self.forms, self.received, strict=True)]
+        run = _runner(s.order, [x for _, x in self.given], len(self.given),
+                      [s.low[d] for d in range(s.devices)], s.many, bodies, later, kept,
+                      eqn.params["reverse"], s.length)
+        made = p.plan.call_several(run, slots, len(forms), eqn)
+        for (number, form), slot in zip(forms, made, strict=True):
+            p.bind(eqn.outvars[number], form, slot)
+        for i in s.fixed:
+            (var, x) = eqn.outvars[i], p.value_of(eqn.invars[first + i])
+            p.at[var] = x.again(var.aval)
+        return True
+
+    def _places(self, w: Written, rest: Layout) -> list[list[tuple[int, tuple]]] | None:
+        """By device: the numbers of the iterations that write, and where they do."""
+        s, (base, part, *starts) = self.s, w.update.invars
+        sizes, whole = part.aval.shape, base.aval.shape
+        where = None if w.where is None else s.known(w.where)
+        known = [s.known(a) for a in starts]
+        if w.where is not None and where is None or any([k is None for k in known]) or any(
+                [axes and m != n for axes, m, n in zip(rest.split, sizes, whole, strict=True)]):
+            return None
+        found = []
+        for d in range(s.devices):
+            mine = []
+            for k in range(s.many):
+                t = s.low[d] + k
+                if where is None or where[d, t]:
+                    at = [min(max(int(x[d, t]), 0), n - m)          # type: ignore[index]
+                          for x, m, n in zip(known, sizes, whole, strict=True)]
+                    mine.append((k, tuple([slice(None) if m == n else slice(i, i + m)
+                                           for i, m, n in zip(at, sizes, whole, strict=True)])))
+            found.append(mine)
+        return found
+
+
+class _Kept(NamedTuple):
+    """How the whole of a result is put together. What is of no use is left as memory has it.
+
+    shape, dtype: of its array. stage: the dimension of devices. start: of the array that it begins
+    as, which argument; -1 for none. used: devices whose part is of use. put: writes what a device
+    gives, from (part of the device, device, what it gives).
+    """
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    stage: int
+    start: int
+    used: list[int]
+    put: Callable[..., None]
+
+
+def _put(mine: Any, d: int, piece: Any) -> None:
+    mine[...] = piece
+
+
+def _put_rows(ticks: int, depth: int, rows: Sequence[slice], mine: Any, d: int, piece: Any) -> None:
+    np.moveaxis(mine, depth, 0)[rows[d]] = np.moveaxis(piece, ticks, 0)
+
+
+def _put_parts(ticks: int, depth: int, places: Sequence[Sequence[tuple[int, tuple]]], mine: Any,
+               d: int, piece: Any) -> None:
+    each = np.moveaxis(piece, ticks, 0)
+    for k, where in places[d]:
+        mine[(..., *where)] = each[k]
+
+
+def _ticks(s: Stages, d: int, reverse: bool) -> slice:
+    """Where the iterations of a device are among all."""
+    low, high = int(s.low[d]), int(s.low[d]) + s.many
+    if not reverse:
+        return slice(low, high)
+    return slice(s.length - 1 - low, s.length - 1 - high if high < s.length else None, -1)
+
+
+def _later(atoms: MeshAtoms, layout: Layout, v: Var, same: bool, axis: str
+           ) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """What the first stage receives, and what a stage receives of what the one before it sent."""
+    shape = array_shape(layout, v.aval.shape, atoms.size)
+    dtype = storage_dtype(v.aval.dtype)
+
+    def zeros() -> Any:
+        result = empty(shape, dtype)
+        result[...] = 0
+        return result
+
+    if same:
+        return zeros, _itself
+    labels = [x for dim in layout.dims for x in dim]
+    sizes = {**atoms.size, **dict(enumerate(v.aval.shape))}
+    read = tuple([sizes[x] for x in labels])
+    at = labels.index(axis)
+    order = (at, *[i for i in range(len(labels)) if i != at])
+
+    def moved(array: Any) -> Any:
+        result = empty(shape, dtype)
+        after, before = (x.reshape(read).transpose(order) for x in (result, array))
+        after[0] = 0
+        after[1:] = before[:-1]
+        return result
+    return zeros, moved
+
+
+def _itself(array: Any) -> Any:
+    return array
+
+
+def _runner(order: Sequence[int], given: Sequence[_Given], count: int, low: Sequence[int],
+            many: int, bodies: Mapping[int, _Body],
+            later: Sequence[tuple[Callable[[], Any], Callable[[Any], Any]]],
+            kept: Sequence[_Kept], reverse: bool, length: int) -> Callable[..., Arrays]:
+    """The function of what stages take, and of arrays that results begin as."""
+    passed = len(later)
+
+    def stage(d: int, arrays: Sequence[Any]) -> Arrays:
+        found = []
+        ticks = slice(int(low[d]), int(low[d]) + many)
+        for x, array in zip(given, arrays, strict=False):
+            if x.stage is not None:
+                array = np.moveaxis(array, x.stage, 0)[d, ...]
+            if x.iteration is not None:
+                array = np.moveaxis(array, x.iteration, 0)
+                if reverse and not x.counts:
+                    array = array[::-1]
+                array = np.moveaxis(array[ticks], 0, x.at)
+            found.append(array)
+        return found
+
+    def run(*arrays: Any) -> Arrays:
+        wholes = []
+        for x in kept:
+            whole = empty(x.shape, x.dtype)
+            parts = np.moveaxis(whole, x.stage, 0)
+            if x.start >= 0:
+                begun = np.moveaxis(np.broadcast_to(arrays[x.start], x.shape), x.stage, 0)
+                for d in x.used:
+                    parts[d] = begun[d]
+            wholes.append((whole, parts))
+        state: Arrays = [zeros() for zeros, _ in later]
+        for d in order:
+            body = bodies[d]
+            out = iter(body.plan.step([*stage(d, arrays[:count]), *state]))
+            sent = [next(out) if give else None for give in body.gives[:passed]]
+            for x, (_, parts), give in zip(kept, wholes, body.gives[passed:], strict=True):
+                if give:
+                    x.put(parts[d], d, next(out))
+            if d != order[-1]:
+                state = [zeros() if x is None else move(x)
+                         for x, (zeros, move) in zip(sent, later, strict=True)]
+        return [whole for whole, _ in wholes]
+
+    return run

@@ -1,0 +1,436 @@
+"""Loops in which each device passes on what it made to the next: pipelines.
+
+In iteration t device d computes with what device d - 1 made in iteration t - 1, and with nothing
+else of an earlier one. So all iterations of one device can be computed together, one device after
+the other: large products instead of many small ones. And what is thrown away in the end, such as
+that of devices which wait for their first input, is known before and need not be computed.
+
+Here is found whether a loop is such, and which iterations of each device are of use.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..ir.named_tuple import NamedTuple
+from ..ir.ops.collective import ppermute_p
+from ..ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ..ir.program import Atom, Equation, Literal, Var
+from .axes import axis_names
+from .equations import is_zeros
+from .flatten import FlatProgram, every_equation
+from .followed import COUNTING, number
+from .lean import lean_program
+
+if TYPE_CHECKING:
+    from .simulated import Planner
+
+Numbers = dict[Any, np.ndarray]         # known integers: [devices * iterations], or [1] for all
+Needs = dict[Any, np.ndarray]           # [devices, iterations] whether a value is of use
+_SAME = frozenset({"pvary", "broadcast_in_dim", "reshape", "squeeze", "copy"})
+
+
+class Passed(NamedTuple):
+    """What is sent to the next device, and what that receives."""
+    sent: Atom
+    received: Var
+
+
+class Written(NamedTuple):
+    """A carried array in which an iteration writes `part`, where `where` says so (None: always).
+
+    carry: its number. update: the equation that writes.
+    """
+    carry: int
+    update: Equation
+    part: Atom
+    where: Atom | None
+
+
+class Added(NamedTuple):
+    """A carried array, by number, to which an iteration adds `term`."""
+    carry: int
+    term: Atom
+
+
+class Stages:
+    """What a loop of stages consists of.
+
+    order: the devices, from the first stage to the last. count: of iterations. low: for each device
+    its first iteration of use; many: how many iterations are computed of each. needs: of what
+    iterations give, by value. counters: carried integers, with their numbers.
+    """
+
+    def __init__(self, axis: str, devices: int, length: int, flat: FlatProgram) -> None:
+        self.axis, self.devices, self.length, self.flat = axis, devices, length, flat
+        self.order: list[int] = []
+        self.passed: list[Passed] = []
+        self.written: list[Written] = []
+        self.added: list[Added] = []
+        self.counters: list[Var] = []
+        self.fixed: list[int] = []
+        self.numbers: Numbers = {}
+        self.needs: Needs = {}
+        self.sent: Needs = {}
+        self.results: list[np.ndarray] = []     # by result of the loop, what is of use: [devices]
+        self.low = np.zeros(devices, int)
+        self.many = length
+
+    def known(self, atom: Atom) -> np.ndarray | None:
+        """Of a known integer its value by device and iteration."""
+        found = self.numbers.get(atom)
+        if found is None and type(atom) is Literal:
+            found = number(atom)
+        return None if found is None else np.broadcast_to(
+            found, self.devices * self.length).reshape(self.devices, self.length)
+
+
+def find_stages(p: Planner, eqn: Equation) -> Stages | None:
+    """The stages of a loop; None if it is no such loop, or nothing can be said before it runs."""
+    params, flat = eqn.params, lean_program(eqn.params["jaxpr"])
+    if p.mask is not None or ppermute_p not in flat.ops or params["length"] < 2:
+        return None
+    first = next(e for e in flat.eqns if e.op is ppermute_p)
+    names = axis_names(first.params["axis_name"])
+    if len(names) != 1 or p.atoms.of_all(names) != names:
+        return None
+    (axis,) = names
+    found = Stages(axis, p.atoms.size[axis], params["length"], flat)
+    if not (_stays_inside(flat, axis) and _sort_carries(p, eqn, found)
+            and len({e.params["perm"] for e in flat.eqns if e.op is ppermute_p}) == 1):
+        return None
+    _know_numbers(p, eqn, found)
+    wanted = _wanted(p, eqn, found)
+    if wanted is None:
+        return None
+    target = dict(first.params["perm"])
+    needs = _use(found, wanted, target)
+    order = _in_order(p, found, target, needs)
+    if order is None:
+        return None
+    found.order = order
+    _choose_iterations(found)
+    return found
+
+
+def _stays_inside(flat: FlatProgram, axis: str) -> bool:
+    """Does nothing go along the axis but from neighbour to neighbour?"""
+    for eqn in flat.eqns:
+        for inner in every_equation((eqn,)):
+            if inner.op.effect:
+                return False
+            if inner.op.collective is not None and (inner is not eqn or eqn.op is not ppermute_p):
+                names = axis_names(inner.op.collective.axes(inner.params))
+            elif inner.op.name == "axis_index":
+                names = axis_names(inner.params["axis_name"])
+                if inner is eqn and names == (axis,):
+                    continue
+            else:
+                continue
+            if any([name.split(":")[0] == axis for name in names]):
+                return False
+    return True
+
+
+# -- what is carried -------------------------------------------------------------------------------
+
+def _sort_carries(p: Planner, eqn: Equation, s: Stages) -> bool:
+    """Enter what each carried value is; False if one is something else."""
+    flat, params = s.flat, eqn.params
+    nc, nk = params["num_consts"], params["num_carry"]
+    readers: dict[Any, list[Equation]] = {}
+    made: dict[Any, Equation] = {}
+    for e in flat.eqns:
+        for a in e.invars:
+            readers.setdefault(a, []).append(e)
+        for v in e.outvars:
+            made[v] = e
+    outs = list(flat.outvars)
+    permutes = {id(e) for e in flat.eqns if e.op is ppermute_p}
+    after = set(p.flat.outvars).union(*[e.invars for e in p.flat.eqns])
+    for i, (c, o) in enumerate(zip(flat.invars[nc:nc + nk], outs[:nk], strict=True)):
+        mine, maker = readers.get(c, []), made.get(o)
+        start = eqn.invars[nc + i]
+        read_after = eqn.outvars[i] in after
+        alone = o is not c and outs.count(o) == 1 and not readers.get(o)
+        if o is c:
+            s.fixed.append(i)
+        elif _counts(maker, c) and type(start) is Literal and not read_after:
+            s.counters.append(c)
+        elif (maker is not None and maker.op is ppermute_p and alone and not read_after
+              and _is_blank(p, start)):
+            s.passed.append(Passed(maker.invars[0], c))
+            permutes.discard(id(maker))
+        elif (len(mine) == 1 and mine[0].op is ppermute_p and c not in outs and not read_after
+              and _is_blank(p, start) and type(o) is Var):
+            s.passed.append(Passed(o, mine[0].outvars[0]))
+            permutes.discard(id(mine[0]))
+        elif maker is not None and alone and c not in outs:
+            if maker.op is dynamic_update_slice_p:
+                written = _written(i, c, maker, mine, made)
+                if written is None:
+                    return False
+                s.written.append(written)
+            elif maker.op.name in ("add", "add_any") and mine == [maker] and (
+                    maker.invars[0] is not maker.invars[1]) and _is_blank(p, start) and (
+                    o.aval.dtype.kind in "fc" and o.aval.dtype.itemsize >= 4):
+                a, b = maker.invars
+                s.added.append(Added(i, b if a is c else a))
+            else:
+                return False
+        else:
+            return False
+    return bool(s.passed) and not permutes
+
+
+def _counts(maker: Equation | None, c: Var) -> bool:
+    """Is it the equation that counts c on?"""
+    return (maker is not None and maker.op.name == "add" and not c.aval.shape
+            and c.aval.dtype.kind == "i" and maker.invars[0] is c
+            and type(maker.invars[1]) is Literal)
+
+
+def _is_blank(p: Planner, atom: Atom) -> bool:
+    """Is it zeros, whatever is claimed about over which axes they differ?"""
+    made = p.maker(atom)
+    while made is not None and made.op.name in ("pvary", "copy"):
+        atom = made.invars[0]
+        made = p.maker(atom)
+    return is_zeros(atom, p.maker)
+
+
+def _written(i: int, c: Var, update: Equation, readers: Sequence[Equation],
+             made: Mapping[Any, Equation]) -> Written | None:
+    base, part, *starts = update.invars
+    if base is not c:
+        return None
+    if list(readers) == [update]:
+        return Written(i, update, part, None)
+    choice = made.get(part)
+    if choice is None or choice.op.name != "select_n" or len(choice.invars) != 3 or (
+            len(readers) != 2):
+        return None
+    which, before, chosen = choice.invars
+    old = made.get(before)
+    if (old is None or old.op is not dynamic_slice_p or old.invars[0] is not c
+            or list(old.invars[1:]) != starts or {id(e) for e in readers} != {id(old), id(update)}):
+        return None
+    return Written(i, update, chosen, which)
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
+def _know_numbers(p: Planner, eqn: Equation, s: Stages) -> None:
+    """Enter the integers that are known for all devices and iterations."""
+    params, flat, at = eqn.params, s.flat, s.numbers
+    nc, nk = params["num_consts"], params["num_carry"]
+    ticks = np.arange(s.length)
+    for var, atom in zip(flat.invars[:nc], eqn.invars, strict=False):
+        known = _outside(p, atom, s) if var.aval.size == 1 else None
+        if known is not None:
+            at[var] = known if len(known) == 1 else np.repeat(known, s.length)
+    made = {v: e for e in flat.eqns for v in e.outvars}
+    for i, (c, o) in enumerate(zip(flat.invars[nc:nc + nk], flat.outvars, strict=False)):
+        if c in s.counters:
+            start, step = eqn.invars[nc + i], made[o].invars[1]    # type: ignore[index]
+            assert type(start) is Literal and type(step) is Literal
+            at[c] = np.tile(start.val + ticks * step.val, s.devices).astype(c.aval.dtype)
+    for var, atom in zip(flat.invars[nc + nk:], eqn.invars[nc + nk:], strict=True):
+        source = p.maker(atom)
+        if source is not None and source.op.name == "iota" and not var.aval.shape and (
+                var.aval.dtype.kind in "iu"):
+            order = ticks[::-1] if params["reverse"] else ticks
+            at[var] = np.tile(order, s.devices).astype(var.aval.dtype)
+    for e in flat.eqns:
+        found = _evaluated(e, at, s, s.length)
+        if found is not None:
+            at[e.outvars[0]] = found
+
+
+def _evaluated(e: Equation, at: Numbers, s: Stages, times: int) -> np.ndarray | None:
+    (out, *more) = e.outvars or (None,)
+    if out is None or more or out.aval.size != 1 or out.aval.dtype.kind not in "iub":
+        return None
+    if e.op.name == "axis_index":
+        mine = axis_names(e.params["axis_name"]) == (s.axis,)
+        return np.repeat(np.arange(s.devices).astype(out.aval.dtype), times) if mine else None
+    if e.op.name not in COUNTING and e.op.name not in _SAME:
+        return None
+    numbers = [at[a] if a in at else number(a) for a in e.invars]
+    if not numbers or any([x is None for x in numbers]):
+        return None
+    if e.op.name in _SAME:
+        return numbers[0]
+    evaluate: Any = e.op.evaluate
+    return evaluate(1, *numbers, **e.params) if not out.aval.shape else None
+
+
+def _outside(p: Planner, atom: Atom, s: Stages) -> np.ndarray | None:
+    """A known integer of the program around: by device, or one for all."""
+    known = number(atom)
+    source = p.maker(atom) if known is None else None
+    if source is None:
+        return known
+    if source.op.name != "axis_index":
+        if source.op.name not in COUNTING and source.op.name not in _SAME:
+            return None
+        at: Numbers = {}
+        for a in source.invars:
+            found = _outside(p, a, s)
+            if found is None:
+                return None
+            at[a] = found
+        return _evaluated(source, at, s, 1)
+    return _evaluated(source, {}, s, 1)
+
+
+# -- what is of use --------------------------------------------------------------------------------
+
+def _wanted(p: Planner, eqn: Equation, s: Stages) -> list[np.ndarray] | None:
+    """Of each result of the loop: on which device the item of which iteration is of use."""
+    nk = eqn.params["num_carry"]
+    everywhere = np.ones(s.devices, bool)
+    needs: dict[Any, np.ndarray] = {a: everywhere for a in p.flat.outvars}
+    given = {v: i for i, v in enumerate(eqn.outvars)}
+    found = [np.zeros((s.devices, s.length), bool) for _ in eqn.outvars]
+    for v in given.keys() & needs.keys():
+        found[given[v]][...] = True
+    for e in reversed(p.flat.eqns):
+        if e is eqn:
+            break
+        mine = [needs[v] for v in e.outvars if v in needs]
+        if not mine and not e.effects:
+            continue
+        all_of_it = e.op.collective is not None or e.op.subprograms or e.effects
+        need = everywhere if all_of_it else np.logical_or.reduce(mine)
+        for a, part in zip(e.invars, _of_cases(e, need, _case(p, e, s)), strict=True):
+            if type(a) is not Var:
+                continue
+            i = given.get(a)
+            if i is None:
+                needs[a] = part | needs[a] if a in needs else part
+            elif i >= nk and e.op.name == "slice" and e.params["strides"] is None:
+                low, high = e.params["start_indices"][0], e.params["limit_indices"][0]
+                if eqn.params["reverse"]:
+                    low, high = s.length - high, s.length - low
+                found[i][:, low:high] |= part[:, None]
+            else:
+                found[i] |= part[:, None]
+    return found
+
+
+def _case(p: Planner, e: Equation, s: Stages) -> np.ndarray | None:
+    """Which case of a `select_n` each device takes, if that is known."""
+    if e.op.name != "select_n" or e.invars[0].aval.shape:
+        return None
+    known = _outside(p, e.invars[0], s)
+    return None if known is None else np.broadcast_to(known, s.devices)
+
+
+def _of_cases(e: Equation, need: np.ndarray, case: np.ndarray | None) -> list[np.ndarray]:
+    """Where the operands of an equation are of use, if its result is where `need` says."""
+    if case is None:
+        return [need] * len(e.invars)
+    return [need, *[need & (case.astype(int) == k) for k in range(len(e.invars) - 1)]]
+
+
+def _use(s: Stages, wanted: Sequence[np.ndarray], target: Mapping[int, int]) -> Needs:
+    """Enter where what iterations give is of use; where what they receive is."""
+    flat = s.flat
+    apart = {id(w.update) for w in s.written}
+    s.results = [np.asarray(w.any(1)) for w in wanted]
+    start: Needs = {}
+
+    def want(atom: Atom, need: np.ndarray, into: Needs) -> None:
+        if type(atom) is Var:
+            into[atom] = into[atom] | need if atom in into else need
+
+    for w in s.written:
+        need = np.broadcast_to(s.results[w.carry][:, None], (s.devices, s.length))
+        known = None if w.where is None else s.known(w.where)
+        want(w.part, need if known is None else need & known.astype(bool), start)
+    for a in s.added:
+        want(a.term, np.broadcast_to(s.results[a.carry][:, None], (s.devices, s.length)), start)
+    carried = {w.carry for w in s.written} | {a.carry for a in s.added}
+    for i, (o, need) in enumerate(zip(flat.outvars, wanted, strict=True)):
+        if i not in carried and need.any():
+            want(o, need, start)
+    cases = {id(e): s.known(e.invars[0]) for e in flat.eqns
+             if e.op.name == "select_n" and not e.invars[0].aval.shape}
+    eqns = [e for e in reversed(flat.eqns) if id(e) not in apart and e.op is not ppermute_p
+            and not all([v in s.numbers for v in e.outvars])]
+    sent: Needs = {}
+    while True:
+        needs = dict(start)
+        for v, need in sent.items():
+            want(v, need, needs)
+        for e in eqns:
+            mine = [needs[v] for v in e.outvars if v in needs]
+            if mine:
+                need = mine[0] if len(mine) == 1 else np.logical_or.reduce(mine)
+                for a, part in zip(e.invars, _of_cases(e, need, cases.get(id(e))), strict=True):
+                    want(a, part, needs)
+        new: Needs = {}
+        for x in s.passed:
+            if x.received in needs:
+                need = np.zeros((s.devices, s.length), bool)
+                for source, to in target.items():
+                    need[source, :-1] = needs[x.received][to, 1:]
+                want(x.sent, need, new)
+        if new.keys() == sent.keys() and all([(new[v] == sent[v]).all() for v in new]):
+            break
+        sent = new
+    s.needs = needs
+    s.sent = sent
+    return needs
+
+
+def _in_order(p: Planner, s: Stages, target: Mapping[int, int], needs: Needs
+              ) -> list[int] | None:
+    """The devices from the first stage to the last; None if they are no line."""
+    first = set(range(s.devices)).difference(target.values())
+    if len(target) == s.devices:
+        source = {to: d for d, to in target.items()}
+        first = {d for d in range(s.devices) if all([
+            x.received not in needs or not needs[x.received][d, 1:].any()
+            or _sends_zeros(s, x.sent, source[d]) for x in s.passed])}
+    if not first:
+        return None
+    order = [min(first)]
+    while len(order) < s.devices:
+        if order[-1] not in target or target[order[-1]] in order:
+            return None
+        order.append(target[order[-1]])
+    return order
+
+
+def _sends_zeros(s: Stages, sent: Atom, device: int) -> bool:
+    """Is what a device sends zero in all iterations?"""
+    made: dict[Any, Equation] = {v: e for e in s.flat.eqns for v in e.outvars}
+    choice = made.get(sent)
+    if choice is None or choice.op.name != "select_n" or choice.invars[0].aval.shape:
+        return False
+    known = s.known(choice.invars[0])
+    if known is None:
+        return False
+    cases = {int(k) for k in known[device]}
+    return all([is_zeros(choice.invars[1 + k], made.get) for k in cases])
+
+
+def _choose_iterations(s: Stages) -> None:
+    """Enter which iterations of each device are computed: those of use, if each device has as many,
+    one later than the device before it."""
+    given = [*[w.part for w in s.written], *[a.term for a in s.added], *s.sent,
+             *[o for o in s.flat.outvars if o in s.needs]]
+    use = np.zeros((s.devices, s.length), bool)
+    for v in given:
+        if v in s.needs:
+            use |= s.needs[v]
+    low = use.argmax(1)
+    many = s.length - use[:, ::-1].argmax(1) - low
+    along = low[s.order]
+    if use.any(1).all() and (many == many[0]).all() and many[0] > 1 and (
+            along == along[0] + np.arange(s.devices)).all():
+        s.low, s.many = low, int(many[0])

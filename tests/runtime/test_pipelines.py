@@ -1,0 +1,262 @@
+"""Loops whose devices pass on what they made are executed device by device, with equal results."""
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.lax as lax
+import shardtrace.numpy as jnp
+from shardtrace.runtime import pipelines
+from shardtrace.sharding import AxisType
+from shardtrace.sharding import PartitionSpec as P
+
+N = 4
+MESH = st.make_mesh((N,), ("s",), axis_types=(AxisType.Auto,))
+MESH_2D = st.make_mesh((2, N), ("d", "s"), axis_types=(AxisType.Auto,) * 2)
+RNG = np.random.default_rng(0)
+WS = RNG.normal(size=(N, 6, 6)).astype(np.float32) / 2
+XS = RNG.normal(size=(5, 4, 6)).astype(np.float32)
+
+
+def varying(x, axes="s"):
+    return lax.pcast(x, axes, to="varying")
+
+
+def ring(x, step=1):
+    return lax.ppermute(x, "s", [(i, (i + step) % N) for i in range(N)])
+
+
+def line(x):
+    return lax.ppermute(x, "s", [(i, i + 1) for i in range(N - 1)])
+
+
+def layer(w, x):
+    return jnp.tanh(x @ w)
+
+
+def written(ws, xs, send=ring, stage=layer):
+    """Results are written into a carried array by the last stage."""
+    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+
+    def tick(t, carry):
+        state, out = carry
+        y = stage(w, jnp.where(me == 0, xs[jnp.clip(t, 0, m - 1)], state))
+        done = t - (N - 1)
+        out = jnp.where((me == N - 1) & (done >= 0), lax.dynamic_update_index_in_dim(
+            out, y, jnp.clip(done, 0, m - 1), 0), out)
+        return send(y), out
+    _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
+                                                varying(jnp.zeros_like(xs))))
+    return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+
+
+def stacked(ws, xs, send=ring, stage=layer, reverse=False):
+    """Results are what the last stage stacks."""
+    w, me = ws[0], lax.axis_index("s")
+    blank = jnp.zeros((N - 1, *xs.shape[1:]), xs.dtype)
+    given = jnp.concatenate([blank, xs[::-1]] if reverse else [xs, blank])
+
+    def tick(state, x):
+        y = stage(w, jnp.where(me == 0, x, state))
+        return send(y), y
+    _, ys = lax.scan(tick, varying(jnp.zeros_like(xs[0])), given, reverse=reverse)
+    ys = ys[:xs.shape[0]][::-1] if reverse else ys[N - 1:]
+    return lax.psum(jnp.where(me == N - 1, ys, 0), "s")
+
+
+def received_first(ws, xs):
+    """What is carried is sent on where the next iteration begins."""
+    w, me = ws[0], lax.axis_index("s")
+
+    def tick(y, x):
+        y = layer(w, jnp.where(me == 0, x, line(y)))
+        return y, y
+    given = jnp.concatenate([xs, jnp.zeros((N - 1, *xs.shape[1:]), xs.dtype)])
+    _, ys = lax.scan(tick, varying(jnp.zeros_like(xs[0])), given)
+    return lax.psum(jnp.where(me == N - 1, ys[N - 1:], 0), "s")
+
+
+def deep(w, x):
+    def one(x, _):
+        x = x - x.mean(-1, keepdims=True)
+        return x + jnp.tanh(x @ w), None
+    return lax.scan(one, x, None, length=2)[0]
+
+
+def plain(ws, xs, stage=lambda w, x: np.tanh(x @ w)):
+    for w in ws:
+        xs = stage(w, xs)
+    return xs
+
+
+def plain_deep(w, x):
+    for _ in range(2):
+        x = x - x.mean(-1, keepdims=True)
+        x = x + np.tanh(x @ w)
+    return x
+
+
+PROGRAMS = {
+    "written": (written, plain),
+    "written, sent along a line": (lambda w, x: written(w, x, line), plain),
+    "stacked": (stacked, plain),
+    "stacked, sent along a line": (lambda w, x: stacked(w, x, line), plain),
+    "stacked in reverse": (lambda w, x: stacked(w, x, reverse=True), plain),
+    "received first": (received_first, plain),
+    "loops in stages": (lambda w, x: stacked(w, x, stage=deep),
+                        lambda w, x: plain(w, x, plain_deep)),
+}
+
+
+@pytest.fixture
+def staged(monkeypatch):
+    """For each loop that was asked, whether it is executed device by device."""
+    found = []
+    plan = pipelines.plan_stages
+    monkeypatch.setattr(pipelines, "plan_stages", lambda p, eqn: (
+        found.append(plan(p, eqn)), found[-1])[1])
+    return found
+
+
+def mapped(body, mesh=MESH, specs=(P("s"), P()), out=P()):
+    return st.shard_map(body, mesh=mesh, in_specs=specs, out_specs=out)
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_are_those_of_the_stages(name, executor, staged):
+    body, want = PROGRAMS[name]
+    with st.config.override(shardtrace_executor=executor):
+        f = st.jit(mapped(body))
+        np.testing.assert_allclose(f(WS, XS), want(WS, XS), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(f(WS, 2 * XS), want(WS, 2 * XS), rtol=1e-5, atol=1e-6)
+    assert staged == ([True] if executor == "simulated" else [])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_agree_between_executors(name):
+    body, _ = PROGRAMS[name]
+    run = mapped(body)
+    found = []
+    for executor in ("simulated", "per_device"):
+        with st.config.override(shardtrace_executor=executor):
+            found.append(st.jit(st.grad(lambda w, x: (run(w, x) ** 2).sum(), (0, 1)))(WS, XS))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gradient_is_staged_too(staged):
+    run = mapped(stacked)
+    st.jit(st.grad(lambda w: (run(w, XS) ** 2).sum()))(WS)
+    assert staged == [True, True]
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("body", [written, stacked])
+def test_batches_are_split_over_another_axis(body, executor, staged):
+    f = st.jit(mapped(body, MESH_2D, (P("s"), P(None, "d")), P(None, "d")))
+    with st.config.override(shardtrace_executor=executor):
+        np.testing.assert_allclose(f(WS, XS), plain(WS, XS), rtol=1e-5, atol=1e-6)
+    assert staged == ([True] if executor == "simulated" else [])
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+def test_stages_are_split_over_another_axis(executor, staged):
+    up, down = (RNG.normal(size=(N, *shape)).astype(np.float32) / 3 for shape in ((6, 8), (8, 6)))
+
+    def body(ups, downs, xs):
+        return stacked((ups[0], downs[0]), xs, stage=stage)
+
+    def stage(w, x):
+        return lax.psum(jnp.tanh(x @ w[0]) @ w[1], "d")
+
+    def one(ups, downs, xs):
+        return stacked(((ups[0], downs[0]),), xs, stage=stage)
+    f = st.jit(mapped(one, MESH_2D, (P("s", None, "d"), P("s", "d"), P())))
+    want = XS
+    for a, b in zip(up, down, strict=True):
+        want = np.tanh(want @ a) @ b
+    with st.config.override(shardtrace_executor=executor):
+        np.testing.assert_allclose(f(up, down, XS), want, rtol=1e-4, atol=1e-5)
+    assert staged == ([True] if executor == "simulated" else [])
+
+
+def test_several_things_are_passed_on(staged):
+    def body(ws, xs):
+        w, me = ws[0], lax.axis_index("s")
+        given = jnp.concatenate([xs, jnp.zeros((N - 1, *xs.shape[1:]), xs.dtype)])
+
+        def tick(carry, x):
+            a, b = carry
+            y = layer(w, jnp.where(me == 0, x, a))
+            z = jnp.where(me == 0, 0, b) + y.sum(-1)
+            return (ring(y), ring(z)), (y, z)
+        blank = varying(jnp.zeros_like(xs[0]))
+        _, (ys, zs) = lax.scan(tick, (blank, blank[:, 0] * 0), given)
+        last = me == N - 1
+        return lax.psum((jnp.where(last, ys[N - 1:], 0), jnp.where(last, zs[N - 1:], 0)), "s")
+
+    def both(executor):
+        with st.config.override(shardtrace_executor=executor):
+            return st.jit(mapped(body, out=(P(), P())))(WS, XS)
+    for a, b in zip(both("simulated"), both("per_device"), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+def test_all_iterations_are_of_use_where_all_are_seen(executor, staged):
+    def body(ws, xs):
+        w, me = ws[0], lax.axis_index("s")
+
+        def tick(carry, x):
+            state, total = carry
+            y = layer(w, jnp.where(me == 0, x, state)) + 1
+            return (line(y), total + y.sum(0)), y
+        (_, total), ys = lax.scan(tick, (varying(jnp.zeros_like(xs[0])),
+                                         varying(jnp.zeros(6, jnp.float32))), xs)
+        return ys[None], total[None]
+    with st.config.override(shardtrace_executor=executor):
+        ys, total = st.jit(mapped(body, out=(P("s"), P("s"))))(WS, XS)
+    want = np.zeros((N, 5, 4, 6), np.float32)
+    for d in range(N):
+        for t in range(5):
+            x = XS[t] if d == 0 else want[d - 1, t - 1] if t else np.zeros((4, 6), np.float32)
+            want[d, t] = np.tanh(x @ WS[d]) + 1
+    np.testing.assert_allclose(ys, want, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(total, want.sum((1, 2)), rtol=1e-5, atol=1e-5)
+    assert staged == ([True] if executor == "simulated" else [])
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+def test_what_goes_round_is_computed_in_turns(executor, staged):
+    def body(ws, xs):
+        w = ws[0]
+        y = lax.fori_loop(0, 6, lambda t, y: ring(layer(w, y)) + 0.1 * t, xs)
+        z = lax.fori_loop(0, 6, lambda t, y: ring(layer(w, y)), xs)
+        return (y + z)[None]
+    f = st.jit(mapped(body, specs=(P("s"), P("s")), out=P("s")))
+    xs = RNG.normal(size=(N, 4, 6)).astype(np.float32)
+    want = []
+    for late in (0.1, 0):
+        y = xs
+        for t in range(6):
+            y = np.roll(np.tanh(y @ WS), 1, 0) + late * t
+        want.append(y)
+    with st.config.override(shardtrace_executor=executor):
+        np.testing.assert_allclose(np.asarray(f(WS, xs)).reshape(xs.shape), sum(want), rtol=1e-4,
+                                   atol=1e-5)
+    assert not any(staged)
+
+
+def test_what_the_loop_begins_with_counts(staged):
+    def body(ws, xs):
+        w, me = ws[0], lax.axis_index("s")
+
+        def tick(state, x):
+            y = layer(w, jnp.where(me == 0, x, state))
+            return line(y), y
+        return lax.scan(tick, varying(jnp.ones_like(xs[0])), xs)[1][None]
+    f = st.jit(mapped(body, out=P("s")))
+    got = f(WS, XS)
+    with st.config.override(shardtrace_executor="per_device"):
+        np.testing.assert_allclose(got, st.jit(mapped(body, out=P("s")))(WS, XS), rtol=1e-5)
+    assert not any(staged)
