@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.op import Op
+from ..ir.ops.control import scan_p
 from ..ir.program import Atom, Equation, Var
 from ..ir.types import ArrayType
 from .axes import MeshAtoms, group_of
@@ -147,7 +148,7 @@ def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
         if isinstance(v, Var):
             found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}
     for eqn in reversed(eqns):
-        if eqn.op.name == "scan":
+        if eqn.op is scan_p:
             uses = _scan_uses(eqn, found, varies, atoms, loops)
         else:
             if eqn.op.collective is None:

@@ -3,7 +3,7 @@
 Blocks that `ppermute` sends on, parts of arrays that each device takes at an index of its own, and
 sums and arrays that are made of them, are followed symbolically; integers that are known, such as
 a device's place or a loop's counter, are numbers. Loops of known length are followed iteration by
-iteration.
+iteration, but for what they count, which is computed for all iterations at once.
 """
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.named_tuple import NamedTuple
+from ..ir.ops.arithmetic import add_p
 from ..ir.ops.collective import ppermute_p
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.types import ArrayType
@@ -144,11 +145,15 @@ class Follower:
         fixed, rest = map(ways_of, _apart(flat.eqns, flat.invars[nc:]))
         self.follow(fixed, steady, True)
         order = range(length - 1, -1, -1) if params["reverse"] else range(length)
+        counts = _Counts(self, steady, order)
+        counts.begin(flat, nc, carry, items)
+        rest = counts.without(rest, flat.outvars)
         for i in order:
             here = [x.values[i] if type(x) is Items else None for x in items]
-            values = steady.copy()
+            values = counts.always.copy()
             values.update({v: x for v, x in zip(flat.invars[nc:], (*carry, *here), strict=True)
                            if x is not None})
+            values.update([(v, x[i]) for v, x in counts.read])
             self.follow(rest, values, True)
             results = [self.value(a, values, True) for a in flat.outvars]
             if any([results[k] is None for k in wanted]):
@@ -158,6 +163,76 @@ class Follower:
                 stack[i] = results[k]
         for k in wanted:
             at[eqn.outvars[k]] = carry[k] if k < nk else Items(stacks[k])
+
+
+class _Counts:
+    """The integers that are known in all iterations of a loop, computed for all of them at once.
+
+    numbers: one for each iteration and device, iterations major, as if all were devices. read:
+    those that iterations read, as [iteration, device]; always: what else they read that does not
+    change.
+    """
+
+    def __init__(self, follower: Follower, steady: Mapping[Any, Any], order: range) -> None:
+        self.follower, self.steady, self.order = follower, steady, order
+        self.numbers: dict[Any, np.ndarray] = {}
+        self.read: list[tuple[Var, np.ndarray]] = []
+        self.always: Values = {}
+
+    def begin(self, flat: FlatProgram, nc: int, carry: Sequence[Any], items: Sequence[Any]) -> None:
+        """Enter the counters, to which each iteration adds the same, and what is iterated over."""
+        places = np.arange(self.order.start, self.order.stop, self.order.step)[:, None]
+        made = {e.outvars[0]: e for e in flat.eqns if e.op is add_p}
+        for v, x, out in zip(flat.invars[nc:], carry, flat.outvars, strict=False):
+            eqn = made.get(out)                                     # type: ignore[call-overload]
+            if type(x) is np.ndarray and x.dtype.kind in "iu" and eqn and v in eqn.invars:
+                a, b = eqn.invars
+                step = self.steady.get(b if a is v else a) if a is not b else None
+                if step is None:
+                    step = number(b if a is v else a)
+                if type(step) is np.ndarray and step.dtype == x.dtype:
+                    self._enter(v, x + places.astype(x.dtype) * step)
+        for v, x in zip(flat.invars[nc + len(carry):], items, strict=True):
+            if type(x) is Items and all([type(n) is np.ndarray for n in x.values]):
+                self._enter(v, x.values)
+
+    def _enter(self, v: Var, numbers: Sequence[np.ndarray] | np.ndarray) -> None:
+        """numbers: of each iteration, for each device or for all."""
+        whole = np.empty((len(self.order), self.follower.count), numbers[0].dtype)
+        for row, here in zip(whole, numbers, strict=True):
+            row[:] = here
+        self.numbers[v] = whole.reshape(-1)
+
+    def without(self, ways: Sequence[tuple[Equation, Way]], outvars: Sequence[Atom]
+                ) -> Sequence[tuple[Equation, Way]]:
+        """The equations but those that can be computed for all iterations; these are."""
+        numbers = self.numbers
+        left: list[tuple[Equation, Way]] = []
+        for eqn, way in ways:
+            found = None
+            if way in _OF_NUMBERS:
+                given = [numbers[a] if a in numbers else self._always(a)    # type: ignore[index]
+                         for a in eqn.invars]
+                if all([x is not None for x in given]):
+                    found = way(self.follower, eqn, given)              # type: ignore[misc]
+            if type(found) is np.ndarray:
+                numbers[eqn.outvars[0]] = found
+            else:
+                left.append((eqn, way))
+        shape, steady = (len(self.order), self.follower.count), self.steady
+        for v in {*outvars}.union(*[eqn.invars for eqn, _ in left]):
+            if v in numbers:
+                self.read.append((v, numbers[v].reshape(shape)))        # type: ignore[arg-type]
+            elif v in steady:
+                self.always[v] = steady[v]                              # type: ignore[index]
+        return left
+
+    def _always(self, atom: Atom) -> np.ndarray | None:
+        """What is known and alike in all iterations."""
+        found = number(self.steady.get(atom, atom))     # type: ignore[call-overload]
+        if found is None or len(found) == 1:
+            return found
+        return np.concatenate((found,) * len(self.order))
 
 
 def _apart(eqns: Sequence[Equation], changing: Sequence[Var]
@@ -366,3 +441,4 @@ _WAYS: dict[str, Any] = {
     "copy": _same, "dot_general": _multiplied, "dynamic_slice": _sliced,
     "dynamic_update_slice": _updated, "iota": _iota, "ppermute": _permuted, "pvary": _same,
     "reshape": _one_number, "squeeze": _one_number, "transpose": _transposed}
+_OF_NUMBERS = frozenset({_added, _broadcast, _counted, _one_number, _same})

@@ -70,8 +70,8 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     again: set[Var] = set()
     if dear.issuperset(wanted):
         return Choice(kept, again)
-    for part in _parts(into) if len(wanted) > 1 else (set(into),):
-        mine = [v for v in wanted if v in part]
+    parts = _parts(into) if len(wanted) > 1 else [set(into)]
+    for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
         if dear.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
@@ -137,6 +137,17 @@ def _parts(into: Mapping[Var, list[Var]]) -> list[set[Var]]:
         seen |= part
         parts.append(part)
     return parts
+
+
+def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]]:
+    """The values that are wanted of each part, in order."""
+    if len(parts) == 1:
+        return [list(wanted)]
+    place = {v: i for i, part in enumerate(parts) for v in part}
+    found: list[list[Var]] = [[] for _ in parts]
+    for v in wanted:
+        found[place[v]].append(v)
+    return found
 
 
 def _between(wanted: Sequence[Var], kept: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:

@@ -16,7 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ..ir.ops.arithmetic import add_any_p, add_p
 from ..ir.ops.collective import ppermute_p
+from ..ir.ops.control import scan_p
+from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ..ir.program import Atom, Equation, Program, Var
 from .flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values, ways_of
@@ -25,6 +28,8 @@ from .raised import Raised
 # What is replaced of what loops give, and of what other equations give.
 _OF_LOOPS = frozenset({Sum, Sent, Put, Moved, Var})
 _OF_OTHERS = frozenset({Sum, Sent, Put})
+# What adds a contribution to others, or puts it beside them.
+_JOIN = frozenset({add_p, add_any_p, dynamic_update_slice_p})
 
 
 def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> None:
@@ -35,6 +40,8 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
     group = _group(flat)
     if group is None:
         return
+    if scan_p not in flat.ops and sum([e.op in _JOIN for e in flat.eqns]) < group[1] - 1:
+        return                      # too few for one contribution of each device
     reads = set(flat.outvars).union(*[e.invars for e in flat.eqns])
     follower = Follower(*group, reads, inside)
     at: Values = {}

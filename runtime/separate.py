@@ -5,13 +5,13 @@ the parts end to end is all that it costs.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.ops.collective import pmax_p, pmin_p, pprod_p, psum_invariant_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.reshape import reshape_p
 from ..ir.ops.slicing import slice_p
-from ..ir.program import Atom, Equation, Var
+from ..ir.program import Atom, Equation
 from .flatten import FlatProgram, needed
 
 REDUCTIONS = frozenset((pmax_p, pmin_p, pprod_p, psum_invariant_p))
@@ -19,36 +19,41 @@ REDUCTIONS = frozenset((pmax_p, pmin_p, pprod_p, psum_invariant_p))
 
 def separate(flat: FlatProgram) -> None:
     """Let the program reduce over devices the parts themselves, not a vector of them all."""
-    made: dict[Atom, Equation] = {}
-    readers: dict[Atom, list[Equation]] = {}
-    for eqn in flat.eqns:
-        for v in eqn.outvars:
-            made[v] = eqn
-        for a in eqn.invars:
-            if type(a) is Var:
-                readers.setdefault(a, []).append(eqn)
-    results = set(flat.outvars)
+    eqns, results = flat.eqns, set(flat.outvars)
+    joined: dict[Atom, Equation] = {e.outvars[0]: e for e in eqns if e.op is concatenate_p}
+    totals = {e.outvars[0]: e for e in eqns if e.op in REDUCTIONS and e.invars[0] in joined
+              and results.isdisjoint(e.outvars)}
+    if not totals:
+        return
+    cuts = _readers(eqns, totals)
     instead: dict[Equation, Equation] = {}
-    for eqn in flat.eqns:
-        if eqn.op in REDUCTIONS and results.isdisjoint(eqn.outvars):
-            joined = made.get(eqn.invars[0])
-            cuts = readers.get(eqn.outvars[0], ())
-            if joined is None or joined.op is not concatenate_p:
-                continue
-            parts = _parts(joined, cuts)
-            for cut, part in parts:
-                new = eqn.on((part,), cut.outvars)
-                instead[cut] = new
-                source, after = made.get(part), readers.get(cut.outvars[0], ())
-                if source is None or source.op is not reshape_p or len(after) != 1 or (
-                        cut.outvars[0] in results):
-                    continue
-                (last,) = after
-                (whole,) = source.invars
-                if last.op is reshape_p and last.outvars[0].aval.shape == whole.aval.shape:
-                    instead[last] = eqn.on((whole,), last.outvars)
+    parts: dict[Atom, tuple[Equation, Atom]] = {}       # what is cut out -> the total, the part
+    for v, total in totals.items():
+        for cut, part in _parts(joined[total.invars[0]], cuts[v]):
+            instead[cut] = total.on((part,), cut.outvars)
+            parts[cut.outvars[0]] = total, part
+    shaped = {e.outvars[0]: e.invars[0] for e in eqns if e.op is reshape_p}
+    after = _readers(eqns, parts)
+    for v, (total, part) in parts.items():
+        if part in shaped and len(after[v]) == 1 and v not in results:
+            (last,) = after[v]
+            whole = shaped[part]                                                # type: ignore
+            if last.op is reshape_p and last.outvars[0].aval.shape == whole.aval.shape:
+                instead[last] = total.on((whole,), last.outvars)
     if instead:
-        flat.rewrite(needed([instead.get(eqn, eqn) for eqn in flat.eqns], flat.outvars))
+        flat.rewrite(needed([instead.get(eqn, eqn) for eqn in eqns], flat.outvars))
+
+
+def _readers(eqns: Sequence[Equation], wanted: Iterable[Atom]) -> dict[Atom, list[Equation]]:
+    """The equations that read each of these values, as often as they do."""
+    found: dict[Atom, list[Equation]] = {v: [] for v in wanted}
+    apart = found.keys().isdisjoint
+    for eqn in eqns:
+        if not apart(eqn.invars):
+            for a in eqn.invars:
+                if a in found:
+                    found[a].append(eqn)
+    return found
 
 
 def _parts(joined: Equation, cuts: Sequence[Equation]) -> list[tuple[Equation, Atom]]:

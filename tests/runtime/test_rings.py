@@ -12,6 +12,7 @@ from shardtrace import lax
 from shardtrace.driver.recent import forget_recent
 from shardtrace.ir.context import config
 from shardtrace.runtime import rings
+from shardtrace.runtime.followed import Follower
 from shardtrace.sharding import PartitionSpec as P
 
 N = 4
@@ -72,6 +73,19 @@ def gathered_rows_step_by_step(x, w):
         if i < N - 1:
             x = sent(x)
     return out
+
+
+def gathered_rows_backward(x, w):
+    """From the last item to the first, each device's place told by an item, a counter, or both."""
+    me, rows = lax.axis_index("x"), x.shape[0]
+
+    def turn(carry, i):
+        x, out, n, twice = carry
+        at = jnp.where(i % 2 == 0, (me + N - 1 - i) % N, (me + n + twice - 2 * n) % N)
+        out = lax.dynamic_update_slice(out, x @ w, (at * rows, 0))
+        return (sent(x, -1), out, n + 1, 2 + twice), None
+    return lax.scan(turn, (x, blank(N * rows, w.shape[1], like=x), 0, 0), jnp.arange(N),
+                    reverse=True)[0][1]
 
 
 def gathered_columns(x, w):
@@ -139,6 +153,7 @@ def scattered_step_by_step(x, w):
 PRODUCTS = {
     gathered_rows: ((P("x"), P(None, "x")), P(None, "x")),
     gathered_rows_step_by_step: ((P("x"), P(None, "x")), P(None, "x")),
+    gathered_rows_backward: ((P("x"), P(None, "x")), P(None, "x")),
     gathered_columns: ((P("x"), P(None, "x")), P("x")),
     contracted: ((P("x"), P("x")), P("x")),
     contracted_both_ways: ((P("x"), P("x")), P("x")),
@@ -156,6 +171,20 @@ def test_a_ring_of_products_is_one_product(monkeypatch, f):
     (got,), ops = run(monkeypatch, f, specs, out, x, w)
     np.testing.assert_allclose(got, x @ w, rtol=2e-5, atol=2e-5)
     assert ops & RING == set() and ops >= {"dot_general"} | COLLECTIVE.get(f, {"all_gather"})
+
+
+def test_what_turns_count_is_computed_for_all_of_them_at_once(monkeypatch):
+    seen = []
+    follow = Follower.follow
+
+    def noted(self, ways, at, inside):
+        seen.append(sorted(eqn.op.name for eqn, _ in ways))
+        follow(self, ways, at, inside)
+    monkeypatch.setattr(Follower, "follow", noted)
+    for f in gathered_rows, gathered_rows_backward:
+        seen.clear()
+        run(monkeypatch, f, *PRODUCTS[f], normal(16, 24), normal(24, 32))
+        assert seen.count(["dot_general", "dynamic_update_slice", "ppermute"]) == N
 
 
 @pytest.mark.parametrize("f", PRODUCTS, ids=lambda f: f.__name__)
