@@ -12,7 +12,7 @@ each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..ir.location import UNKNOWN, Location
 from ..ir.ops.sharding import reshard_p
@@ -53,35 +53,45 @@ class Delay:
         self.leaving = dict(leaving or {})
         # result -> where and why it would have been finished, of those that left in another form
         self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
+        self.earlier: dict[Atom, ArrayType] = {}
+        self.touched: list[tuple[int, Equation, Passed | None]] = []
         self._plan(frozenset())
         # values that are finished where they arise, of which some reshard had better start
         ready = self.earlier.keys() - self.later
-        if ready and any([_nearer(eqn, self.earlier) for _, eqn, _ in self.touched
-                          if eqn.op is reshard_p and eqn.invars[0] in ready]):
-            self._plan(frozenset(ready))
+        for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
+            if eqn.op is reshard_p and eqn.invars[0] in ready and _nearer(eqn, self.earlier):
+                self._plan(frozenset(ready), self.touched[:n], k)
+                break
 
-    def _plan(self, ready: frozenset[Atom]) -> None:
-        """ready: the values that are known to be finished where they arise.
+    def _plan(self, ready: frozenset[Atom],
+              before: Sequence[tuple[int, Equation, Passed | None]] = (), start: int = 0) -> None:
+        """ready: the values that are known to be finished where they arise. before: what is
+        touched up to equation `start`, where that is known; `earlier` has the forms of results.
 
         touched: the reshards and readers of what has an earlier form, each with its place and how
         it passes that on.
         later: values that are not finished where they arise; direct: those that are brought from a
         value that is finished anyway.
         """
-        self.earlier: dict[Atom, ArrayType] = {**self.entering}
-        self.touched: list[tuple[int, Equation, Passed | None]] = []
+        known = self.earlier
+        self.earlier = {**self.entering}
+        for _, eqn, _ in before:
+            if eqn.outvars and eqn.outvars[0] in known:
+                self.earlier[eqn.outvars[0]] = known[eqn.outvars[0]]
+        self.touched = [*before]
         self.later: set[Atom] = set()
         self.direct: set[Atom] = set()
-        self._find_forms(ready)
+        self._find_forms(ready, start)
         self._decide(ready)
 
     # -- what could be ---------------------------------------------------------------------------
 
-    def _find_forms(self, ready: frozenset[Atom]) -> None:
-        """The earlier forms of values."""
+    def _find_forms(self, ready: frozenset[Atom], start: int) -> None:
+        """The earlier forms of values, from equation `start` on."""
         earlier, touched = self.earlier, self.touched
         untouched = earlier.keys().isdisjoint
-        for k, eqn in enumerate(self.program.eqns):
+        eqns = self.program.eqns
+        for k, eqn in enumerate(eqns[start:] if start else eqns, start):
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 touched.append((k, eqn, None))

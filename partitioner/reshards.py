@@ -83,7 +83,6 @@ class _Chooser:
         self.produced: dict[Var, _Made | tuple[Location, str]] = {}
         self.moved: set[Var] = set()
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
-        self.types: dict[tuple[ArrayType, Entries, frozenset[str]], ArrayType] = {}
 
     def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
         """plan: as of `Planner.run`."""
@@ -120,10 +119,7 @@ class _Chooser:
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
         """The type of a value in another layout."""
-        key = aval, entries, pending
-        if key not in self.types:
-            self.types[key] = typed(aval, self.mesh, entries, pending)
-        return self.types[key]
+        return typed(aval, self.mesh, entries, pending)
 
     # -- values ----------------------------------------------------------------------------------
 

@@ -46,11 +46,15 @@ def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
     if own.mesh is mesh and aval.entries == entries and own.spec.unreduced == pending and (
             not reduced):
         return aval
+    key, memo = (mesh, entries, pending), aval.memo
+    if key in memo:
+        return memo[key]
     if reduced:
         reduced -= pending.union(*entries)
     sharding = named_sharding_abstract(mesh, spec_from_entries(entries, pending, reduced))
-    return array_type(aval.shape, aval.dtype, aval.weak_type, sharding, aval.manual,
-                      aval.memory_space)
+    found = memo[key] = array_type(aval.shape, aval.dtype, aval.weak_type, sharding, aval.manual,
+                                   aval.memory_space)
+    return found
 
 
 def bare_literal(literal: Literal) -> Literal:

@@ -67,23 +67,17 @@ def _exchanges_neighbours(flat: FlatProgram) -> bool:
 def _lean_peak(flat: FlatProgram) -> None:
     """Hold less where the most is held: between the way forward and the way back, usually."""
     eqns = flat.eqns
-    if sum([held_bytes(v.aval) for eqn in eqns for v in eqn.outvars]) < 2 * LEAST:
+    # of large values
+    size = {v: n for eqn in eqns for v in eqn.outvars if (n := held_bytes(v.aval)) >= SMALL}
+    if sum(size.values()) < 2 * LEAST:
         return
-    views = VIEWS
-    size: dict[Var, int] = {}           # of large values
-    born: dict[Var, int] = {}
+    born = {v: i for i, eqn in enumerate(eqns) for v in eqn.outvars if v in size}
+    last: dict[Var, int] = {
+        a: i for i, eqn in enumerate(eqns) for a in eqn.invars if a in size}  # type: ignore[misc]
     roots: dict[Var, Var] = {}
-    last: dict[Var, int] = {}
-    for i, eqn in enumerate(eqns):
-        for a in eqn.invars:
-            if a in size:
-                last[a] = i                     # type: ignore[index]
-        for v in eqn.outvars:
-            n = held_bytes(v.aval)
-            if n >= SMALL:
-                size[v] = n
-                born[v] = i
-        if eqn.op.name in views:
+    views = {op for op in flat.ops if op.name in VIEWS}
+    for eqn in eqns if views else ():
+        if eqn.op in views:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
     # what could be computed later: another equation stands between it and its last reader
