@@ -7,7 +7,7 @@ part of its operand does so in place where the operand was computed here and nob
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any
 
@@ -15,6 +15,7 @@ from .blocked import Blocked
 from .calls import Call, new_call, read_counts
 from .generated import BY_NAME
 from .recording import CALL, VIEWS, Recording
+from .rows import Changed
 
 
 def into_memory(calls: Sequence[Call], wanted: Sequence[int], new_slot: Callable[[], int]
@@ -81,10 +82,16 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
     out = list(calls)
     reads = read_counts(calls)
     given = set(outputs)
+    ends = {o: o for o in owned.values() if outputs.count(o) == 1 and not _is_viewed(
+        calls, o, given)} if owned else {}          # slots, by what is written over them
 
     def is_own(s: int) -> bool:
         """Is it an array that is computed here, read once, and nobody else's?"""
         return s in makers and reads[s] == 1 and s not in given and is_fresh(makers[s])
+
+    def is_made(s: int) -> bool:
+        """The same, however often it is read."""
+        return s in makers and s not in given and is_fresh(makers[s])
 
     def is_last(i: int, x: int) -> bool:
         """Has all that reads x, but the call at i, been done before, and left no view of it?"""
@@ -104,7 +111,7 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
                 left.update(call.outputs)
         return True
 
-    for i in able:
+    for i in reversed(able):
         call = calls[i]
         if type(call.function) is Blocked:
             dying = [k for k, s in enumerate(call[1]) if is_own(s)]
@@ -114,15 +121,28 @@ def over_operands(calls: list[Call], outputs: Sequence[int], owned: Mapping[int,
         changed = _changed(call)
         if changed is not None:
             function, x, inputs = changed
-            mine = owned.get(x) == call.outputs[0] and outputs.count(call.outputs[0]) == 1 and all(
-                is_fresh(c) for c in calls if call.outputs[0] in c.inputs)
-            if x not in given and (mine and is_last(i, x) or hasattr(
-                    call.function, "over") and is_own(x)):
+            end = ends.get(call.outputs[0])
+            if x not in given and (x in owned and owned[x] == end and is_last(i, x) or hasattr(
+                    call.function, "over") and is_own(x) or type(call.function) is Changed
+                    and is_made(x) and is_last(i, x)):
                 out[i] = call._replace(function=function, inputs=inputs, kernel=None,
                                        changes=True)
                 if x in owned:
                     used.append(x)
+                elif end is not None:
+                    ends[x] = end
     return out, used
+
+
+def _is_viewed(calls: Sequence[Call], s: int, given: Set[int]) -> bool:
+    """Is a result of the calls, of those in `given`, a view of what is in this slot?"""
+    views = {s}
+    for call in calls:
+        if not views.isdisjoint(call.inputs) and not is_fresh(call):
+            if not given.isdisjoint(call.outputs):
+                return True
+            views.update(call.outputs)
+    return False
 
 
 def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:

@@ -16,6 +16,7 @@ from .calls import Call
 from .cores import CHEAP
 from .plan import Plan
 from .recording import CALL, CAST, WHERE, Recording
+from .rows import Taken
 
 _EXACT = CHEAP | {np.divide, np.true_divide}    # alike for one number and for many, to the last bit
 
@@ -56,7 +57,7 @@ class Foreseen:
         rest: list[tuple[Call, tuple[int, ...]]] = []
         for call, ends in zip(plan.calls, plan.dead, strict=True):
             if known.issuperset(call.inputs) and not varying.isdisjoint(call.inputs) and (
-                    is_of_scalars(call)):
+                    is_of_scalars(call) or takes_a_number(call)):
                 self.ahead.append(call)
                 varying.update(call.outputs)
                 known.update(call.outputs)
@@ -77,6 +78,11 @@ class Foreseen:
                 needed.update(call.inputs)
         self.ahead = [call for call in self.ahead if not needed.isdisjoint(call.outputs)]
         self.sources = [s for s in (*self.counters, *items) if s in needed]
+
+
+def takes_a_number(call: Call) -> bool:
+    """Does the call take one element of an array?"""
+    return type(call.function) is Taken and call.kernel is not None and not call.kernel.shapes[-1]
 
 
 def is_of_scalars(call: Call) -> bool:
@@ -121,3 +127,8 @@ def counted(x: Any, times: int, step: Any) -> Any:
 def all_counts(x: Any, times: int, step: Any) -> Any:
     """What x is before each of so many additions of `step`."""
     return np.add(x, np.multiply(np.arange(times).astype(step.dtype), step))
+
+
+def clipped(x: Any, last: int) -> Any:
+    """Starts moved inside."""
+    return np.minimum(np.maximum(x, 0), last)

@@ -41,6 +41,7 @@ from .recording import (
     Recording,
     constant,
 )
+from .rows import is_written, written
 from .short_rows import by_columns, is_by_columns
 from .storage import settled
 
@@ -157,6 +158,7 @@ class Lines:
         self.reused = in_place(calls, dead, outputs, self.constants)
         self.implied = repeated_by_readers(calls, outputs)
         self._numbers: dict[int, Any] = {}
+        self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
         self.memory: dict[int, str] = {}        # of results: what it is called
 
     def write_into(self, memory: Mapping[int, str], kept: Iterable[int]) -> None:
@@ -204,12 +206,22 @@ class Lines:
                     recording = recording.without_last()
                 inline(w, recording, operands, self.slot(target), call.eqn,
                        spare)
+            elif is_written(call):
+                written(w, call, operands, self.slot(call.outputs[0]),
+                        functools.partial(self._start, call.inputs))
             else:
                 targets = self.unpack(call.outputs) or "_" if call.several else (
                     self.slot(call.outputs[0]))
                 w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
                        call.eqn)
             self.drop([s for s in ends if s not in self.fixed])
+
+    def _start(self, inputs: Sequence[int], i: int, last: int | None) -> str | None:
+        """What a start is called that is a number, moved inside; None if that is to be computed."""
+        value = self.constants.get(inputs[i])
+        if value is None:
+            return self.indices.get((inputs[i], last))
+        return str(int(value) if last is None else min(max(int(value), 0), last))
 
     def drop(self, slots: Sequence[int]) -> None:
         """Behind the last line: nobody reads these any more."""
@@ -274,9 +286,11 @@ def _of_numbers(step: Any, args: Sequence[str], recording: Recording) -> str | N
     kind = values[0][1] if values else np.dtype(object)
     if any([x or dtype != kind or dtype.isbuiltin != 1 for x, dtype in values]):
         return None
-    for signs, kinds in ((_COMPARED, "iubf"), (_BITS, "iub"), (_COUNTED, "iu")):
+    for signs, kinds in ((_COMPARED, "iubf"), (_BITS, "iub"), (_COUNTED, "iu"), (_COMPUTED, "f")):
         if step.function in signs and kind.kind in kinds:
             return f"{args[0]} {signs[step.function]} {args[1]}"
+    if step.function in _SIGNS and kind.kind in "if":
+        return f"{_SIGNS[step.function]}({args[0]})"
     if step.function in _CHOSEN and kind.kind in "iu" and len(values) == 2:
         return f"{args[0]} if {args[0]} {_CHOSEN[step.function]} {args[1]} else {args[1]}"
     return None
@@ -292,6 +306,8 @@ _COMPARED = {np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equa
              np.equal: "==", np.not_equal: "!="}
 _BITS = {np.bitwise_and: "&", np.bitwise_or: "|", np.bitwise_xor: "^"}
 _COUNTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.floor_divide: "//"}
+_COMPUTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
+_SIGNS = {np.negative: "-", np.absolute: "abs"}
 _CHOSEN = {np.maximum: ">", np.minimum: "<"}
 
 

@@ -12,8 +12,8 @@ from ..ir.program import Equation, Program
 from .calls import Call
 from .flatten import every_equation
 from .layout import Atoms, Layout
-from .lean import lean_program
 from .masks import MASK, guard
+from .once import lean_body
 from .plan import Plan
 from .scanning import Body
 from .workspace import Value
@@ -31,7 +31,7 @@ class Inner:
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
                  layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
                  trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        flat = lean_program(program)
+        flat = lean_body(program)
         self.planner = q = p.nested(flat)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate

@@ -23,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from . import plan as plans
-from .foreseen import Foreseen, added, all_counts, counted
+from .foreseen import Foreseen, added, all_counts, clipped, counted
 from .generated import Lines, Writer, inline
 from .loop_buffers import Buffers, own_copy, room
 from .plan import Plan
+from .rows import Taken, is_written
 
 
 class _Counters:
@@ -125,9 +126,10 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
     moves = _buffers(w, lines, carried, plan.outputs) if buffered else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
-    if foreseen.given:
-        targets.append(f"({lines.unpack(foreseen.given)})")
-        sources.append(f"zip({', '.join([f'u{s}' for s in foreseen.given])})")
+    given = _write_given(w, lines, foreseen)
+    if given:
+        targets.append(f"({''.join([f'{name}, ' for name, _ in given])})")
+        sources.append(f"zip({', '.join([values for _, values in given])})")
     w.line(f"for i, {', '.join(targets)} in zip(order, {', '.join(sources)}):")
     w.indent += "    "
     lines.write()
@@ -151,11 +153,41 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
                    f"{w.name(foreseen.counters[s])})")
     there = set(foreseen.sources)
     for call in foreseen.ahead:
-        assert call.kernel is not None and call.kernel.recording is not None
         there.update(call.outputs)
-        inline(w, call.kernel.recording,
-               [f"u{s}" if s in there else lines.slot(s) for s in call.inputs],
-               f"u{call.outputs[0]}", call.eqn, None, many=True)
+        operands = [f"u{s}" if s in there else lines.slot(s) for s in call.inputs]
+        if type(call.function) is Taken:
+            w.line(f"u{call.outputs[0]} = {w.name(call.function.all, 'f')}({', '.join(operands)})",
+                   call.eqn)
+            continue
+        assert call.kernel is not None and call.kernel.recording is not None
+        inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, None, many=True)
+
+
+def _write_given(w: Writer, lines: Lines, foreseen: Foreseen) -> list[tuple[str, str]]:
+    """What iterations are given of what was computed for all: what it is called, and all of it.
+
+    Where parts are taken or changed at it, it is a number of Python, which is inside.
+    """
+    starts: dict[int, set[int | None]] = {s: set() for s in foreseen.given}
+    others: set[int] = set()
+    for call in foreseen.calls:
+        known = call.function.starts() if is_written(call) else ()      # type: ignore
+        places = {i for i, _ in known}
+        for i, last in known:
+            if call.inputs[i] in starts:
+                starts[call.inputs[i]].add(last)
+        others.update([s for i, s in enumerate(call.inputs) if i not in places])
+    found: list[tuple[str, str]] = []
+    for s, lasts in starts.items():
+        if s in others or not lasts:
+            found.append((lines.slot(s), f"u{s}"))
+        else:
+            lines.fixed.add(s)
+        for last in lasts:
+            name = lines.indices[s, last] = f"{lines.slot(s)}_{'' if last is None else last}"
+            values = f"u{s}" if last is None else f"{w.name(clipped, 'f')}(u{s}, {last})"
+            found.append((name, f"{values}.tolist()"))
+    return found
 
 
 def while_function(test: Plan, body: Plan, before: int, head: int, carry: int, buffered: bool

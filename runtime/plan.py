@@ -23,7 +23,9 @@ from .float_errors import silently
 from .fusion import fused, is_large
 from .generated import Run, generate
 from .products import in_one_piece, ordered
+from .read_first import read_first
 from .recording import Kernel
+from .rows import by_index
 from .steps import stepwise
 from .storage import settled
 
@@ -124,7 +126,9 @@ class PlanBuilder:
             before.extend(copies)
             passed.extend([s for call in copies for s in call[2]])
             first = self._plan(before, fixed, passed)
-        rest, _ = self._grouped(rest, outputs)
+        rest, _ = self._grouped(by_index(rest, outputs), outputs)
+        rest, outputs = read_first(rest, list(outputs), dict(zip(carried, outputs, strict=False)),
+                                   self.new_slot)
         slots = {outputs[i]: i for i in reversed(wanted)}
         rest, memory = into_memory(rest, list(slots), self.new_slot)
         own = dict(zip(carried, outputs, strict=False))

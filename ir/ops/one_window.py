@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..named_tuple import NamedTuple
+from ..types import Shape
 from .indexing import GatherScatterMode
+from .lead import empty_like
+from .moving_parts import Place, Window
 from .scatter_derivatives import slice_sizes_of
 
 
@@ -51,3 +55,50 @@ def one_window(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarra
     part = [slice(None)] * lead
     part += [slice(at, at + m) for at, m in zip(starts, sizes, strict=True)]
     return OneWindow(tuple(part), sizes)
+
+
+def window_changed(lead: int, shapes: Sequence[Shape], params: dict[str, Any],
+                   ufunc: np.ufunc | None) -> Callable[..., np.ndarray] | None:
+    """The scatter of arrays of these shapes, if it changes one window; None if it does not."""
+    whole, indices, updates = shapes
+    n = params["dimension_numbers"]
+    if n.operand_batching_dims or math.prod(indices[:-1]) != 1 or not indices[-1] or any(
+            [m > k for m, k in zip(updates[:lead], whole, strict=False)]):
+        return None
+    sizes = slice_sizes_of(whole[lead:], updates[lead:], n)
+    places = tuple([Place(k, lead + d, whole[lead + d] - sizes[d], sizes[d])
+                    for k, d in enumerate(n.scatter_dims_to_operand_dims)])
+    clips = params["mode"] is GatherScatterMode.CLIP
+    filled = (*updates[:lead], *sizes)
+
+    def part(at: np.ndarray) -> tuple[slice, ...] | None:
+        found = [slice(None)] * len(whole)
+        for (_, d, last, size), start in zip(places, at.reshape(-1).tolist(), strict=True):
+            if not 0 <= start <= last:
+                if not clips:
+                    return None
+                start = min(max(start, 0), last)
+            found[d] = slice(start, start + size)
+        return tuple(found)
+
+    def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The same, written over x."""
+        if not x.flags.writeable:
+            return changed(x, at, values)
+        where = part(at)
+        if where is not None:
+            values = values.reshape(filled)
+            if ufunc is None:
+                x[where] = values
+            else:
+                here = x[where]
+                ufunc(here, values, out=here)
+        return x
+
+    def changed(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+        out = empty_like(x, x.shape)
+        np.copyto(out, x)
+        return over(out, at, values)
+    changed.over = over  # type: ignore[attr-defined]
+    changed.window = Window(places, lead, clips, ufunc, True)  # type: ignore[attr-defined]
+    return changed

@@ -35,7 +35,7 @@ from .indexing import (
     window_dims,
 )
 from .lead import empty_like, lead_indices, lead_sizes, with_lead
-from .one_window import one_window
+from .one_window import one_window, window_changed
 from .rules import call, permutation_inverse, rule_text, shifted
 from .scatter_derivatives import (
     jvp_extremal,
@@ -338,7 +338,10 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: Params) -> Callable[..., np.ndarray] | None:
-        """The same for arrays of these shapes, where it changes whole rows."""
+        """The same for arrays of these shapes, where it changes one window, or whole rows."""
+        one = window_changed(lead, shapes, params, ufunc)
+        if one is not None:
+            return one
         if lead or params["mode"] is GatherScatterMode.CLIP or 0 in shapes[2]:
             return None
         n = params["dimension_numbers"]
