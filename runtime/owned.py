@@ -6,6 +6,7 @@ once, in the whole array: so the price does not grow with the number of devices.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -114,6 +115,10 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
     fill = None
     if params["mode"] is GatherScatterMode.FILL_OR_DROP:
         fill = fill_constant(x.aval.dtype, params["fill_value"])
+    places = (*[shape[i] for i in queries], gather.invars[1].aval.shape[-1])
+    look_up = evaluate.prepared(0, (whole, places), (x.aval.dtype, np.dtype(np.int64)), params)
+    if look_up is None:
+        look_up = functools.partial(evaluate, 0, **params)
 
     def everywhere(chosen: Any) -> Any:
         """By query, as it is among the dimensions of the result."""
@@ -134,7 +139,7 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
             inside = np.clip(place[:, column], 0, block - 1)
             outside = None if fill is None else inside != place[:, column]
             place[:, column] = np.maximum(owner, 0) * block + inside
-            found = evaluate(0, array, place.reshape(*tests.shape[len(axes):], -1), **params)
+            found = look_up(array, place.reshape(places))
             if outside is not None and outside.any():
                 np.copyto(found, np.asarray(fill, found.dtype), where=everywhere(outside))
             has = owner >= 0

@@ -39,6 +39,7 @@ from .rules import permutation_inverse, rule_text, shifted, zeros
 from .split_windows import own_windows, split_dims
 
 _row_indexing = lazy_import(".row_indexing", __package__)
+_point_indexing = lazy_import(".point_indexing", __package__)
 
 
 def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherDimensionNumbers,
@@ -251,20 +252,21 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
         outside = ~at.inside.reshape(at.inside.shape + (1,) * (out.ndim - lead - queries))
         np.copyto(out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype), where=outside)
     windows = window_dims(len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)
-    return out.transpose(query_order(lead, queries, at, n.offset_dims, windows))
+    return out.transpose(query_order(lead, queries, at.partial, at.whole, n.offset_dims,
+                                     windows))
 
 
 def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
               params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The same for arrays of these shapes, where it takes whole rows."""
+    """The same for arrays of these shapes, where rows lie one behind the other."""
     if lead:
         return None
     fill = None
     if params["mode"] is GatherScatterMode.FILL_OR_DROP:
         fill = np.asarray(fill_constant(dtypes[0], params["fill_value"]), dtypes[0])
-    return _row_indexing.rows_taken(shapes, dtypes, params["dimension_numbers"],
-                                    params["slice_sizes"], fill,
-                                    functools.partial(_evaluate, lead, **params))
+    like = (shapes, dtypes, params["dimension_numbers"], params["slice_sizes"], fill,
+            functools.partial(_evaluate, lead, **params))
+    return _row_indexing.rows_taken(*like) or _point_indexing.windows_taken(*like)
 
 
 _evaluate.prepared = _prepared  # type: ignore[attr-defined]

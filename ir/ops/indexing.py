@@ -235,10 +235,10 @@ def linear_index(index: Sequence[np.ndarray], sizes: Sequence[int]) -> np.ndarra
     return out
 
 
-def query_order(lead: int, queries: int, at: Windows, offset_dims: Sequence[int],
-                windows: Sequence[int]) -> tuple[int, ...]:
+def query_order(lead: int, queries: int, partial: Sequence[int], whole: Sequence[int],
+                offset_dims: Sequence[int], windows: Sequence[int]) -> tuple[int, ...]:
     """The permutation from (devices, queries, partial, whole) to a gather's result."""
-    order = list(at.partial) + list(at.whole)
+    order = [*partial, *whole]
     place = {d: lead + queries + order.index(w)
              for d, w in zip(offset_dims, windows, strict=True)}
     rest = iter(range(lead, lead + queries))

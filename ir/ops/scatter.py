@@ -50,6 +50,7 @@ from .split_windows import own_windows, split_dims
 
 sparse = lazy_import("scipy.sparse")
 _row_indexing = lazy_import(".row_indexing", __package__)
+_point_indexing = lazy_import(".point_indexing", __package__)
 
 Params = dict[str, Any]
 PIECE = 1 << 18         # bytes of rows that are added at once
@@ -328,7 +329,8 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         where = [*lead_indices(out, lead, devices, lead + len(full)), *at.index]
         positions = np.broadcast_to(linear_index(where, [*devices, *sizes]), devices + full)
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
-        order = query_order(lead, queries, at, n.update_window_dims, windows)
+        order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims,
+                            windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
         if at.inside is not None and mode is not GatherScatterMode.CLIP:
             kept = np.broadcast_to(at.inside, devices + full[:queries])
@@ -338,15 +340,18 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: Params) -> Callable[..., np.ndarray] | None:
-        """The same for arrays of these shapes, where it changes one window, or whole rows."""
+        """The same for arrays of these shapes, where it changes one window, or where rows lie one
+        behind the other."""
         one = window_changed(lead, shapes, params, ufunc)
         if one is not None:
             return one
-        if lead or params["mode"] is GatherScatterMode.CLIP or 0 in shapes[2]:
+        if lead or 0 in shapes[2]:
             return None
+        clips = params["mode"] is GatherScatterMode.CLIP
         n = params["dimension_numbers"]
         sizes = slice_sizes_of(shapes[0], shapes[2], n)
-        return _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
+        found = None if clips else _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
+        return found or _point_indexing.windows_combined(shapes, dtypes, n, sizes, combine, clips)
     evaluate.prepared = prepared  # type: ignore[attr-defined]
     evaluate.over = written_over  # type: ignore[attr-defined]
     return evaluate

@@ -74,12 +74,13 @@ def test_rows_combined(name, width, outside):
 
 
 def test_other_windows_go_the_general_way():
-    n = GatherDimensionNumbers((1,), (0,), (0,))
-    params = {"dimension_numbers": n, "slice_sizes": (1, 4), "unique_indices": False,
+    n = GatherDimensionNumbers((0, 1), (), (1,))
+    params = {"dimension_numbers": n, "slice_sizes": (8, 4), "unique_indices": False,
               "indices_are_sorted": False, "mode": GatherScatterMode.CLIP, "fill_value": None}
     prepared = OPS["gather"].evaluate.prepared
     kinds = np.dtype(np.float32), np.dtype(np.int32)
-    assert prepared(0, ((8, 7), (3, 1)), kinds, params) is None               # part of a row
+    assert prepared(0, ((8, 7), (3, 1)), kinds, params) is None               # parts of all rows
+    params["dimension_numbers"] = GatherDimensionNumbers((1,), (0,), (0,))
     params["slice_sizes"] = (1, 7)
     assert prepared(0, ((8, 7), (3, 1)), kinds, params) is not None
     assert prepared(1, ((2, 8, 7), (2, 3, 1)), kinds, params) is None         # for each device

@@ -1,0 +1,89 @@
+"""Gathers and scatters of small windows, decided once, give what the general ways give."""
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from shardtrace.ir.op import OPS
+from shardtrace.ir.ops.indexing import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
+
+RNG = np.random.default_rng(0)
+MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP,
+         GatherScatterMode.PROMISE_IN_BOUNDS)
+# The operand, the queries, the sizes of a window, and the numbers of a gather.
+KINDS = [
+    ((6, 7), (4,), (1, 1), GatherDimensionNumbers((), (0, 1), (0, 1))),
+    ((6, 7), (4,), (1, 1), GatherDimensionNumbers((), (0, 1), (1, 0))),
+    ((6, 7, 5), (3, 2), (1, 1, 5), GatherDimensionNumbers((2,), (0, 1), (0, 1))),
+    ((6, 7, 5), (3, 2), (1, 1, 5), GatherDimensionNumbers((0,), (0, 1), (0, 1))),
+    ((6, 7), (6,), (1, 1), GatherDimensionNumbers((), (1,), (1,), (0,), (0,))),
+    ((6, 7), (6, 3), (1, 1), GatherDimensionNumbers((), (1,), (1,), (0,), (0,))),
+    ((6, 7), (3, 7), (1, 1), GatherDimensionNumbers((), (0,), (0,), (1,), (1,))),
+    ((6, 7), (6,), (1, 3), GatherDimensionNumbers((1,), (), (1,), (0,), (0,))),
+    ((6, 7, 2), (4,), (2, 3, 2), GatherDimensionNumbers((1, 2, 3), (), (0, 1))),
+    ((6, 7, 2), (4,), (2, 3, 2), GatherDimensionNumbers((0, 1, 2), (), (1, 0))),
+    ((6, 1, 7), (4,), (1, 1, 1), GatherDimensionNumbers((1,), (0, 2), (0, 2))),
+    ((3000, 40), (3000, 30), (1, 1), GatherDimensionNumbers((), (1,), (1,), (0,), (0,))),
+    ((900, 90), (80, 1000), (1, 1), GatherDimensionNumbers((), (0, 1), (0, 1))),
+]
+
+
+def positions(shape, queries, sizes, n, outside, kind):
+    found = np.stack([RNG.integers(0, shape[d] - sizes[d] + 1, queries)
+                      for d in n.start_index_map], -1).astype(kind)
+    if outside:
+        found[(0,) * len(queries)] = -1
+        found[(-1,) * len(queries) + (0,)] = 5000
+    return found
+
+
+@pytest.mark.parametrize("case", range(len(KINDS)))
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_windows_taken(case, kind):
+    shape, queries, sizes, n = KINDS[case]
+    x = RNG.normal(size=shape).astype(np.float32)
+    evaluate = OPS["gather"].evaluate
+    for mode, outside, turned in itertools.product(MODES, (False, True), (False, True)):
+        at = positions(shape, queries, sizes, n, outside, kind)
+        params = {"dimension_numbers": n, "slice_sizes": sizes, "unique_indices": False,
+                  "indices_are_sorted": False, "mode": mode, "fill_value": None}
+        f = evaluate.prepared(0, (x.shape, at.shape), (x.dtype, at.dtype), params)
+        assert f is not None
+        given = np.asfortranarray(x) if turned else x
+        want = evaluate(0, given, at, **params)
+        got = f(given, at)
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("case", range(len(KINDS)))
+@pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-max"])
+def test_windows_combined(case, name):
+    shape, queries, sizes, g = KINDS[case]
+    n = ScatterDimensionNumbers(g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
+                                g.operand_batching_dims, g.start_indices_batching_dims)
+    evaluate = OPS[name].evaluate
+    for mode, outside in itertools.product(MODES, (False, True)):
+        x = RNG.normal(size=shape).astype(np.float32)
+        at = positions(shape, queries, sizes, g, outside, np.int32)
+        gather = {"dimension_numbers": g, "slice_sizes": sizes, "unique_indices": False,
+                  "indices_are_sorted": False, "mode": mode, "fill_value": None}
+        updates = RNG.normal(size=OPS["gather"].evaluate(0, x, at, **gather).shape).astype(x.dtype)
+        params = {"dimension_numbers": n, "indices_are_sorted": False, "unique_indices": False,
+                  "mode": mode}
+        f = evaluate.prepared(0, (x.shape, at.shape, updates.shape), (x.dtype, at.dtype, x.dtype),
+                              params)
+        assert f is not None
+        before = x.copy()
+        want = evaluate(0, x, at, updates, **params)
+        np.testing.assert_allclose(f(x, at, updates), want, rtol=1e-6, atol=1e-6)
+        np.testing.assert_array_equal(x, before)
+        want = f(x, at, updates)
+        assert f.over(x, at, updates) is x
+        np.testing.assert_array_equal(x, want)
