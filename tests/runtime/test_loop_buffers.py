@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as draw
 
 import shardtrace as st
@@ -213,6 +213,7 @@ def test_random_loops_written_and_followed_agree(steps, carried, given_out):
 
     followed, written_out = both_ways(
         lambda *c: lax.scan(body, c, None, length=LENGTH), X, Y, Z)
+    assume(all(np.abs(a).max() < 1e30 for a in followed))
     for a, b in zip(followed, written_out, strict=True):
         # numpy adds up in another order what lies in another: the last bits may differ.
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-3 * max(1, np.abs(b).max()))
