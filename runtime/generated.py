@@ -28,6 +28,7 @@ from ..ir.ops.merging import may_repeat, merged
 from ..ir.ops.row_sums import adder_of
 from ..ir.program import Equation
 from .calls import Call
+from .layout import Reshaped
 from .ownership import folded, in_place, is_new
 from .recording import (
     CALL,
@@ -209,6 +210,9 @@ class Lines:
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]),
                         functools.partial(self._start, call.inputs))
+            elif type(call.function) is Reshaped:
+                w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
+                       f"{call.function.shape})", call.eqn)
             else:
                 targets = self.unpack(call.outputs) or "_" if call.several else (
                     self.slot(call.outputs[0]))
@@ -221,7 +225,7 @@ class Lines:
         value = self.constants.get(inputs[i])
         if value is None:
             return self.indices.get((inputs[i], last))
-        return str(int(value) if last is None else min(max(int(value), 0), last))
+        return str(value.item() if last is None else min(max(value.item(), 0), last))
 
     def drop(self, slots: Sequence[int]) -> None:
         """Behind the last line: nobody reads these any more."""

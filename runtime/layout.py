@@ -86,6 +86,14 @@ def identity(x: Any) -> Any:
     return x
 
 
+class Reshaped(NamedTuple):
+    """Gives an array another shape."""
+    shape: Shape
+
+    def __call__(self, x: Any) -> Any:
+        return x.reshape(self.shape)
+
+
 @functools.lru_cache(maxsize=16384)
 def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
                   ) -> Function | None:
@@ -116,7 +124,7 @@ def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
         if moving == sorted(moving):
             if start == final:
                 return None
-            return lambda x: x.reshape(final)
+            return Reshaped(final)
         if split == start and tuple(split[i] for i in order) == final:
             return lambda x: x.transpose(order)
         if split == start:

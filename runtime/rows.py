@@ -15,6 +15,7 @@ from ..ir.named_tuple import NamedTuple
 from ..ir.ops.moving_parts import Place, Window
 from ..ir.pool import empty
 from .calls import Call, read_counts
+from .layout import Reshaped
 from .recording import REPEAT, RESHAPE, Kernel
 
 
@@ -27,7 +28,7 @@ class Taken(NamedTuple):
     def __call__(self, x: Any, *starts: Any) -> Any:
         index = [slice(None)] * x.ndim
         for i, d, last, size in self.places:
-            at = min(max(int(starts[i]), 0), last)
+            at = min(max(starts[i].item(), 0), last)
             index[d] = at if self.drops else slice(at, at + size)   # type: ignore[call-overload]
         return x[tuple(index)]
 
@@ -66,7 +67,7 @@ class Changed(NamedTuple):
             x = out
         index: list[Any] = [slice(None)] * x.ndim
         for i, d, last, size in self.places:
-            at = int(starts[i])
+            at = starts[i].item()
             if not 0 <= at <= last:
                 if not self.clips:
                     return x
@@ -101,7 +102,7 @@ def written(w: Any, call: Call, operands: Sequence[str], target: str,
         name = given(i, last)
         if name is None:
             name = w.fresh()
-            w.line(f"{name} = int({operands[i]})", eqn)
+            w.line(f"{name} = {operands[i]}.item()", eqn)
             if last is not None:
                 w.line(f"{name} = 0 if {name} < 0 else {name} if {name} < {last} else {last}")
         names[i] = name
@@ -148,11 +149,9 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
             out.append(_changing(call, window, makers) or call)
         else:
             x, *at = call.inputs
-            starts = _all_scalars(at, kernel.shapes[1:], makers)
-            if starts is not None:
-                takes[call.outputs[0]] = len(out)
-                call = call._replace(function=Taken(window.places, False), inputs=(x, *starts))
-            out.append(call)
+            takes[call.outputs[0]] = len(out)
+            out.append(call._replace(function=Taken(window.places, False), inputs=(
+                x, *_numbers(at, kernel.shapes[1:], makers))))
     return _without_unread(out, calls, outputs)
 
 
@@ -181,7 +180,7 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     if window.vector:
         starts, values, given = _scalars(call.inputs[1], makers), call.inputs[2], kernel.shapes[2]
     else:
-        starts = _all_scalars(call.inputs[2:], kernel.shapes[2:], makers)
+        starts = _numbers(call.inputs[2:], kernel.shapes[2:], makers)
         values, given = call.inputs[1], kernel.shapes[1]
     if starts is None:
         return None
@@ -194,21 +193,20 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 
-def _all_scalars(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]
-                 ) -> list[int] | None:
-    """Slots of the same numbers as scalars; None if there are none for some."""
+def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]) -> list[int]:
+    """Slots of the same numbers, of scalars where there are such."""
     found: list[int] = []
     for s, shape in zip(slots, shapes, strict=False):
-        here = _scalars(s, makers) if shape else [s]
-        if here is None:
-            return None
-        found += here
+        found += (_scalars(s, makers) or [s]) if shape else [s]
     return found
 
 
 def _scalars(at: int, makers: Mapping[int, Call]) -> list[int] | None:
     """The slots of the scalars that an array of indices consists of."""
     call = makers.get(at)
+    while call is not None and type(call.function) is Reshaped:
+        (at,) = call.inputs
+        call = makers.get(at)
     if call is None or call.kernel is None or call.several:
         return None
     if call.eqn is not None and call.eqn.op.name == "concatenate":

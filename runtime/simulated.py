@@ -229,6 +229,10 @@ class Planner(Workspace):
         (out,) = eqn.outvars
         self.at[out] = self.value_of(eqn.invars[0]).again(out.aval)
 
+    def identities(self, eqn: Equation) -> None:
+        for a, out in zip(eqn.invars, eqn.outvars, strict=True):
+            self.at[out] = self.value_of(a).again(out.aval)
+
     def collective(self, eqn: Equation) -> None:
         (operand, *_) = eqn.invars
         if eqn.op.name == "exchange_rows" and joined.plan_joined(self, eqn, self.maker(operand)):
@@ -340,9 +344,11 @@ class Planner(Workspace):
             for order in inplace.common_orders(rule, operands, allowed).values():
                 sums = sums.difference(order)
         found = []
+        size = types[0].size
         for a in self.atoms.sort(sums):
             having = frozenset([i for i, x in enumerate(operands) if a in x.layout.atoms])
-            if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None:
+            if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None and all(
+                    [operands[i].aval.size <= size for i in having]):
                 found.append((having, a))
         return found
 
@@ -372,6 +378,8 @@ def _way(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
     if op.name in IDENTITIES:
         return Planner.identity
+    if op.name == "optimization_barrier":
+        return Planner.identities
     if op.name in STRATEGIES:
         return STRATEGIES[op.name]
     if op.effect:
