@@ -42,7 +42,7 @@ from .recording import (
     Recording,
     constant,
 )
-from .rows import is_written, written
+from .rows import indexed, is_written, written
 from .short_rows import by_columns, is_by_columns
 from .storage import settled
 
@@ -107,7 +107,8 @@ class Writer:
         self.names: dict[str, Any] = {}
         self.indent = " " * 8                       # within `def` and `try`
         self._of: dict[int, str] = {}
-        self._eqns: dict[int, Equation] = {}        # by line number
+        self._eqns: dict[int, tuple[Equation, ...]] = {}    # by line number
+        self.around: tuple[Equation, ...] = ()      # of branches, the equations that choose them
         self._fresh = 0
 
     def name(self, value: Any, letter: str = "c") -> str:
@@ -120,7 +121,7 @@ class Writer:
     def line(self, text: str, eqn: Equation | None = None) -> None:
         self.lines.append(self.indent + text)
         if eqn is not None:
-            self._eqns[len(self.lines) + 2] = eqn
+            self._eqns[len(self.lines) + 2] = (eqn, *self.around)
 
     def fresh(self) -> str:
         self._fresh += 1
@@ -137,8 +138,7 @@ class Writer:
             trace = error.__traceback__
             while trace is not None and trace.tb_frame.f_code is not code:
                 trace = trace.tb_next
-            eqn = None if trace is None else eqns.get(trace.tb_lineno)
-            if eqn is not None:
+            for eqn in () if trace is None else eqns.get(trace.tb_lineno, ()):
                 error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
 
         names = {**self.names, "note": note}
@@ -158,6 +158,7 @@ class Lines:
         self.fixed = {*self.constants, *fixed}
         self.reused = in_place(calls, dead, outputs, self.constants)
         self.implied = repeated_by_readers(calls, outputs)
+        self.indexed = indexed(calls, outputs)
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
         self.memory: dict[int, str] = {}        # of results: what it is called
@@ -194,6 +195,14 @@ class Lines:
         for call, ends in zip(self.calls, self.dead, strict=True):
             if call.outputs and call.outputs[0] in self.constants:
                 continue
+            if call.outputs and call.outputs[0] in self.indexed:
+                place = self.indexed[call.outputs[0]]
+                if place is not None:
+                    s, index = place
+                    w.line(f"{self.slot(s)} = {self.slot(call.inputs[0])}[{w.name(index)}]",
+                           call.eqn)
+                self.drop([s for s in ends if s not in self.fixed])
+                continue
             recording = recording_of(call)
             name = self.slot if recording is None or any(
                 [shape for shape, _ in recording.values]) else self.number
@@ -210,6 +219,8 @@ class Lines:
             elif is_written(call):
                 written(w, call, operands, self.slot(call.outputs[0]),
                         functools.partial(self._start, call.inputs))
+            elif _branches(call) is not None:
+                self._branch(call, operands)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)
@@ -227,10 +238,44 @@ class Lines:
             return self.indices.get((inputs[i], last))
         return str(value.item() if last is None else min(max(value.item(), 0), last))
 
+    def _branch(self, call: Call, operands: Sequence[str]) -> None:
+        """The lines of a choice between plans, which the first operand numbers."""
+        w, around = self.writer, self.writer.around
+        choice, *given = operands
+        targets = self.unpack(call.outputs)
+        plans = _branches(call) or ()
+        for k, plan in enumerate(plans):
+            word = "else" if k and k == len(plans) - 1 else (
+                f"{'el' if k else ''}if {choice} {'==' if k else '<='} {k}")
+            w.line(f"{word}:", call.eqn)
+            indent, w.indent = w.indent, w.indent + "    "
+            w.around = around if call.eqn is None else (call.eqn, *around)
+            inside = Lines(w, plan.calls, plan.dead, plan.outputs, plan.constants,
+                           f"{self.letter}{call.outputs[0]}b{k}_")
+            if given:
+                w.line(f"{inside.unpack(plan.inputs)}= {', '.join(given)},")
+            inside.write()
+            w.line(f"{targets}= {''.join([inside.slot(s) + ', ' for s in plan.outputs])}")
+            inside.drop([s for s in dict.fromkeys((*plan.inputs, *plan.outputs))
+                         if s not in inside.fixed])
+            w.indent, w.around = indent, around
+        w.line("pass")              # what is dropped here is dropped whatever was chosen
+
     def drop(self, slots: Sequence[int]) -> None:
         """Behind the last line: nobody reads these any more."""
         if slots:
             self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
+
+
+FEW_LINES = 64          # calls of branches that are written where they are chosen
+
+
+def _branches(call: Call) -> Sequence[Any] | None:
+    """The plans that a call chooses between, if they are few and short."""
+    plans = getattr(call.function, "branches", None)
+    if plans is None or not call.outputs or sum([len(plan.calls) for plan in plans]) > FEW_LINES:
+        return None
+    return plans if len(plans) > 1 else None
 
 
 def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],

@@ -148,11 +148,14 @@ class PlanBuilder:
         """The calls in order and in groups, as far as that has something to do; and whether some
         may be able to write over what they read."""
         ways = kernels(calls)
+        changes = any([kernel.changes for kernel in ways])
+        if changes:
+            calls = by_index(calls, outputs)
         if any([kernel.permutes for kernel in ways]):
             calls = ordered(calls, outputs)
         if any([is_large(kernel) for kernel in ways]):
             return fused(calls, outputs), True
-        return list(calls), any([kernel.changes for kernel in ways])
+        return list(calls), changes
 
     def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
                  kept: bool = False) -> Plan:

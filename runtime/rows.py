@@ -16,7 +16,7 @@ from ..ir.ops.moving_parts import Place, Window
 from ..ir.pool import empty
 from .calls import Call, read_counts
 from .layout import Reshaped
-from .recording import REPEAT, RESHAPE, Kernel
+from .recording import INDEX, REPEAT, RESHAPE, Kernel, Recording
 
 
 class Taken(NamedTuple):
@@ -233,3 +233,38 @@ def _without_unread(calls: Sequence[Call], before: Sequence[Call], outputs: Sequ
             kept.append(call)
     kept.reverse()
     return kept
+
+
+def indexed(calls: Sequence[Call], outputs: Sequence[int]
+            ) -> dict[int, tuple[int, tuple[Any, ...]] | None]:
+    """Calls that are one indexing together: a slice at a known place, and the loss of dimensions
+    that it cut to size 1. By result: of the one, what is to be indexed instead with what; of the
+    other one None.
+    """
+    cuts: dict[int, tuple[Recording, Any]] = {}
+    found: dict[int, tuple[int, tuple[Any, ...]] | None] = {}
+    for call in calls:
+        kernel = call.kernel
+        if kernel is None or call.several or len(call.inputs) != 1:
+            continue
+        recording = kernel.recording
+        if recording is None or len(recording.steps) != 1:
+            continue
+        (step,) = recording.steps
+        if step.kind == INDEX:
+            cuts[call.outputs[0]] = recording, step.function
+        elif step.kind == RESHAPE and call.inputs[0] in cuts:
+            cut, index = cuts[call.inputs[0]]
+            whole, part = cut.values[0][0], cut.values[1][0]
+            left = tuple([m for m, n in zip(part, whole, strict=True) if m != 1 or n == 1])
+            if left == kernel.shapes[-1] and kernel.dtypes[-1].isbuiltin:
+                found[call.outputs[0]] = None
+                found[call.inputs[0]] = call.outputs[0], tuple(
+                    [i.start if m == 1 and n != 1 else i for i, m, n in
+                     zip(index, part, whole, strict=True)])
+    if found:
+        reads = read_counts(calls, outputs)
+        for s in [s for s, place in found.items() if place is not None and reads[s] != 1]:
+            made = found.pop(s)
+            del found[made[0]]              # type: ignore[index]
+    return found

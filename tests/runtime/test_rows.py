@@ -152,7 +152,14 @@ def compare(seed, place=lambda x: x, runs=3, kind="scan"):
             return i + 1, a, b
         return (*lax.while_loop(lambda c: c[0] < LENGTH, step, (0, a, b))[1:], ())
 
-    f = st.jit(scanned if kind == "scan" else looped)
+    def unrolled(a, b, places):
+        found = []
+        for i in range(LENGTH):
+            a, b, results = body(Ours(), jnp, a, b, i, places[i])
+            found.append(results)
+        return a, b, tuple(jnp.stack(y) for y in zip(*found, strict=True))
+
+    f = st.jit({"scan": scanned, "while": looped, "unrolled": unrolled}[kind])
     given = [place(x.copy()) for x in ROWS]
     for _ in range(runs):
         got = f(*given, PLACES)
@@ -168,6 +175,7 @@ def compare(seed, place=lambda x: x, runs=3, kind="scan"):
 def test_random_bodies(seed):
     compare(seed)
     compare(seed + 1, kind="while")
+    compare(seed + 2, kind="unrolled")
 
 
 @pytest.mark.parametrize("seed", range(1000, 1100, 10))
@@ -193,3 +201,41 @@ def test_rows_change_places_in_one_buffer():
     for _ in range(4):
         np.testing.assert_array_equal(f(x, np.clip(PLACES, -N, N - 1)), wanted)
     np.testing.assert_array_equal(x, ROWS[0])
+
+
+def test_branches_that_are_written_where_they_are_chosen():
+    """An error in one names its equation and the choice; each runs alone."""
+    def f(x):
+        def step(i, x):
+            return lax.switch(i % 3, [lambda x: x + i, lambda x: x.at[i % 4].set(x[0] * 2),
+                                      lambda x: x[::-1]], x)
+        return lax.fori_loop(0, 40, step, x)
+
+    def wanted(x):
+        for i in range(40):
+            if i % 3 == 0:
+                x = x + i
+            elif i % 3 == 1:
+                x = x.copy()
+                x[i % 4] = x[0] * 2
+            else:
+                x = x[::-1]
+        return x
+
+    g, x = st.jit(f), np.arange(5, dtype=np.float64)
+    for _ in range(4):
+        np.testing.assert_allclose(g(x), wanted(x), rtol=1e-6)
+
+    def failing(i, x):
+        def fail(x):
+            if i_now[0] > 60:
+                raise ValueError("of the host")
+            i_now[0] += 1
+            return x
+        return lax.cond(x[0] >= 0, lambda x: st.pure_callback(fail, x, x) + 1, lambda x: x, x)
+
+    i_now = [0]
+    with pytest.raises(Exception, match="of the host") as caught:
+        st.jit(lambda x: lax.fori_loop(0, 100, failing, x))(np.ones(3, np.float32))
+    notes = " ".join(caught.value.__notes__)
+    assert "`pure_callback`" in notes and "`cond`" in notes and "`scan`" in notes
