@@ -5,6 +5,7 @@ integers that are too large wrap around.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,12 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
         return x.astype(np.int64).astype(dtype)
     if is_narrow_float(x.dtype):
         x = x.astype(compute_dtype(x.dtype))
+    if dtype.kind == "i" and dtype.itemsize >= 4 and _tells(x.dtype, dtype):
+        try:
+            with np.errstate(invalid="raise"):
+                return x.astype(dtype)
+        except FloatingPointError:
+            pass                                # some are out of range
     low, high = _bounds(dtype)
     if x.size:
         # Comparisons with NaN are false; Python's compare the float and the integer exactly.
@@ -83,6 +90,24 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     if dtype.itemsize == 1:
         return out.astype(np.int16).astype(dtype)   # ml_dtypes cast integers, not all floats
     return out.astype(dtype)
+
+
+@functools.cache
+def _tells(source: np.dtype, target: np.dtype) -> bool:
+    """Does the processor tell of floats that such an integer cannot hold? To look for them takes
+    longer than to convert them."""
+    beyond = -2.0 * np.iinfo(target).min
+    for bad in (np.nan, np.inf, -np.inf, beyond, -beyond):
+        for at in (0, 30, 34):                  # alone, and where many are converted at once
+            x = np.zeros(35, source)
+            x[at] = bad
+            try:
+                with np.errstate(invalid="raise"):
+                    x.astype(target)
+                return False
+            except FloatingPointError:
+                pass
+    return True
 
 
 def _bounds(dtype: Any) -> tuple[int, int]:

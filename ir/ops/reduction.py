@@ -41,6 +41,7 @@ from .positions import WIDE, first_position
 from .row_sums import adder_of
 
 Axes = tuple[int, ...]
+FEW = 1 << 13           # bytes that are soon copied
 PIECE = 1 << 18         # bytes of an operand whose positions are found at once
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
@@ -315,13 +316,14 @@ def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shap
 def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
         axis = lead + axes[0]
+        # numpy copies an operand that is read-only, or whose last dimension is another one.
+        if (axis == x.ndim - 1 and x.nbytes > FEW and x.flags.c_contiguous
+                and x.dtype.isbuiltin == 1):
+            return np.asarray(function(_writable(x), axis=axis)).astype(index_dtype)
         if x.nbytes <= PIECE or x.ndim == 1:
             found = None if axis == x.ndim - 1 else first_position(x, axis, extreme)
             return np.asarray(function(x, axis=axis) if found is None else found).astype(
                 index_dtype)
-        # numpy copies an operand that is read-only, or whose last dimension is another one.
-        if axis == x.ndim - 1 and x.flags.c_contiguous and x.dtype.isbuiltin == 1:
-            return function(_writable(x), axis=axis).astype(index_dtype)
         out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
         cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
         step = max(1, x.shape[cut] * PIECE // x.nbytes)

@@ -22,12 +22,12 @@ from ..mesh import empty_abstract_mesh
 from ..op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape, short_list
 from .column_sort import column_sort
-from .comparison import total_order_key
 from .derivatives import batch_first, iota_like, type_of
 from .elementwise import values
 from .emitting import Emitting
 from .indexing import GatherDimensionNumbers, GatherScatterMode
-from .stable_order import LOW, packed, stable_order, taken
+from .largest import largest
+from .stable_order import stable_order, taken
 
 F32, I32 = np.float32, np.int32
 INT32 = np.dtype(I32)
@@ -267,34 +267,9 @@ def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
                     fill_value=None)
 
 
-def _largest(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
-    n = x.shape[axis]
-    keys = total_order_key(x)
-    if keys.dtype.kind in "iub" and keys.dtype.itemsize <= 4 and n < 2 ** 31:
-        order = _largest_of_short(keys, k, axis)
-    else:
-        # A stable ascending sort of the reversed array, read from the end: equal ones in order.
-        ascending = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
-        order = n - 1 - np.flip(ascending, axis).take(range(k), axis)
-    return [np.take_along_axis(x, order, axis=axis), order.astype(I32)]
-
-
-def _largest_of_short(keys: np.ndarray, k: int, axis: int) -> np.ndarray:
-    """Positions of the k largest: of 64-bit numbers, a key over a position counted from the end.
-
-    No two are equal and numpy need not sort them all: several times as fast as sorting stably.
-    """
-    n = keys.shape[axis]
-    found = packed(keys, np.arange(n - 1, -1, -1), axis)
-    if 0 < k < n:
-        found.partition(n - k, axis=axis)
-        found = found.take(range(n - k, n), axis)
-    found = np.flip(np.sort(found, axis=axis), axis).take(range(k), axis)
-    return n - 1 - (found & LOW)
-
-
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
-    return _largest(x, k, lead + axis)
+    values, places = largest(x, k, lead + axis)
+    return [values, places.astype(I32)]
 
 
 def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int

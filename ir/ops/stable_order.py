@@ -37,15 +37,16 @@ def stable_order(x: np.ndarray, axis: int) -> np.ndarray:
     return found.astype(np.intp, copy=False)
 
 
-def packed(keys: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
+def packed(keys: np.ndarray, positions: np.ndarray, axis: int | None) -> np.ndarray:
     """Integers of 64 bits that compare as `keys`, integers of at most 32, and equal ones as the
-    positions along `axis`, which are the lower half (`& LOW`)."""
+    positions along `axis`, which are the lower half (`& LOW`). None: positions of all elements."""
     found = empty(keys.shape, np.dtype(np.int64))
     found[...] = keys
     if keys.dtype.kind == "u":
         found -= 1 << 31
     found <<= 32
-    found |= positions.reshape([-1 if d == axis else 1 for d in range(keys.ndim)])
+    found |= positions if axis is None else positions.reshape(
+        [-1 if d == axis else 1 for d in range(keys.ndim)])
     return found
 
 

@@ -336,6 +336,22 @@ def test_tangents_of_values_sorted_by_constant_keys(evaluating: None) -> None:
     np.testing.assert_array_equal(tangents[1], [2, 3, 1])
 
 
+@pytest.mark.parametrize("source", [np.float32, np.float64])
+@pytest.mark.parametrize("target", [np.int32, np.int64])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_one_float_beyond_an_integer_dtype_is_found_wherever_it_is(source, target, stride):
+    least, most = np.iinfo(target).min, np.iinfo(target).max
+    for bad, want in ((np.nan, 0), (np.inf, most), (-np.inf, least), (1e30, most), (-1e30, least),
+                      (-float(least), most)):
+        for at in range(70):
+            x = np.arange(70 * stride, dtype=source)[::stride] - 7.5
+            expected = x.astype(target)
+            x[at], expected[at] = bad, want
+            out = evaluate("convert_element_type", x, new_dtype=np.dtype(target), weak_type=False,
+                           sharding=None)
+            np.testing.assert_array_equal(out, expected)
+
+
 # -- conversions ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("target,expected", [

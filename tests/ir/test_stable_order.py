@@ -1,6 +1,8 @@
 """Positions in a stable order: the same as numpy finds by comparing."""
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.ops import stable_order as module
+from shardtrace.ir.ops.comparison import total_order_key
+from shardtrace.ir.ops.largest import largest
 from shardtrace.ir.ops.stable_order import stable_order, taken
 
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
@@ -60,3 +64,22 @@ def test_what_is_sorted_by_others_lies_as_its_keys_do():
         rest, np.argsort(keys, axis=1, kind="stable"), 1))
     np.testing.assert_array_equal(
         jnp.argsort(keys, axis=0), np.argsort(keys, axis=0, kind="stable"))
+
+
+@pytest.mark.parametrize("shape", [(7, 5), (4, 70), (900, 90), (3000, 30), (2, 60, 700), (0, 4)])
+@pytest.mark.parametrize("kind", [np.float32, np.int32, np.uint8, np.float64, np.uint32])
+def test_the_largest_are_those_of_a_stable_sort(shape, kind):
+    rng = np.random.default_rng(0)
+    for distinct, axis in itertools.product((True, False), (0, len(shape) - 1)):
+        x = rng.normal(size=shape) * 1000 if distinct else rng.integers(0, 9, shape)
+        x = np.abs(x).astype(kind) if np.dtype(kind).kind == "u" else x.astype(kind)
+        n = shape[axis]
+        if x.dtype.kind == "f" and x.size:
+            x.reshape(-1)[:2] = -0.0, 0.0
+        for k in sorted({1, 2, n // 2, n} - {0}) if n else ():
+            values, places = largest(x, k, axis)
+            keys = total_order_key(np.flip(x, axis))
+            ascending = np.argsort(keys, axis=axis, kind="stable")
+            want = n - 1 - np.flip(ascending, axis).take(range(k), axis)
+            np.testing.assert_array_equal(places, want)
+            np.testing.assert_array_equal(values, np.take_along_axis(x, want, axis))
