@@ -5,8 +5,9 @@ Before a plan is made, two sweeps over the program:
 - forward, over which axes each value differs (`variation`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
 - backward, over which axes it is *folded* (`folds`): every use of the value either combines it
-  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it, whose result is
-  folded too. A value that is a result of the program, or that anything else looks at, is not.
+  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it (one that only moves
+  its elements, where their maximum is taken), whose result is folded too. A value that is a result
+  of the program, or that anything else looks at, is not.
 
 A contraction whose contracted dimension is in place over a folded axis is then one product over the
 whole dimension, and the N partial results are never made. Nothing here applies unless the program
@@ -31,6 +32,9 @@ SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
 GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
 EXTREMES = {"pmax": "max", "pmin": "min"}
 OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
+
+# Ops whose result has the elements of their operand: the greatest over devices are so as well.
+_MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
 
 NONE: frozenset[str] = frozenset()
 Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
@@ -216,10 +220,13 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         through = own if through is None else through & own
         if not through:
             break
+    extremes: Folds = {}
+    if eqn.op.name in _MOVING and eqn.outvars[0] in found:
+        extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
     through = through or NONE
     if through and eqn.op.collective is not None:
         through -= group_of(eqn, atoms)
-    if not through and combines is None:
+    if not through and combines is None and not extremes:
         return [_NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []
     for i in range(len(eqn.invars)):
@@ -235,5 +242,6 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         if combines is not None:
             operator, axes = combines
             use[operator] = use.get(operator, NONE) | axes
+        use.update(extremes)
         out.append(use)
     return out
