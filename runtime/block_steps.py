@@ -77,7 +77,13 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
         return cast
     if item.kind == WHERE:
         return _select(o, refs, values[o].dtype, mask)
-    return _ufunc(o, item.function, refs)
+    function = item.function
+    if function is np.multiply and values[o].dtype.kind in "fiu":
+        a, b = refs
+        if type(a) is type(b) is int and a == b:
+            # Reads once: half the time where memory does not begin where a cache line does.
+            return _ufunc(o, np.square, (a,))
+    return _ufunc(o, function, refs)
 
 
 def _filled(x: Value) -> Shape | None:

@@ -369,6 +369,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
             written = _of_numbers(step, args, recording)
             if written is not None:
                 return written
+        if step.function is np.multiply and args[0] == args[1] and dtype.kind in "fiu":
+            return f"{w.name(np.square, 'f')}({', '.join(args[1:])})"   # as in block_steps.py
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
         operand = recording.values[step.operands[0]]

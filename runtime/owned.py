@@ -7,6 +7,7 @@ once, in the whole array: so the price does not grow with the number of devices.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -120,31 +121,35 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
     if look_up is None:
         look_up = functools.partial(evaluate, 0, **params)
 
+    size = math.prod(places[:-1])
+    own = np.arange(size)
+
     def everywhere(chosen: Any) -> Any:
         """By query, as it is among the dimensions of the result."""
         return chosen.reshape([n if i in queries else 1 for i, n in enumerate(shape)])
 
     def find(array: Any, positions: Any, tests: Any) -> Any:
-        owned = tests.reshape(count, -1)
-        own = np.arange(owned.shape[1])
-        positions = np.broadcast_to(
-            positions, (*tests.shape, positions.shape[-1])).reshape(*owned.shape, -1)
+        owned = tests.reshape(count, size)
+        if positions.shape[:-1] != tests.shape:
+            positions = np.broadcast_to(positions, (*tests.shape, positions.shape[-1]))
+        positions = positions.reshape(count * size, -1)
         total = None
         while True:                     # once, where each row has one owner
             chosen = np.flatnonzero(owned)[::-1]
-            device, query = np.divmod(chosen, own.size)
-            owner = np.full(own.size, -1)
+            device, query = np.divmod(chosen, size)
+            owner = np.full(size, -1)
             owner[query] = device       # the first of several
-            place = positions[owner, own].astype(np.int64)
-            inside = np.clip(place[:, column], 0, block - 1)
-            outside = None if fill is None else inside != place[:, column]
-            place[:, column] = np.maximum(owner, 0) * block + inside
+            place = positions.take(owner * size + own, 0).astype(np.int64)
+            at = place[:, column]
+            inside = np.minimum(np.maximum(at, 0), block - 1)
+            outside = None if fill is None else inside != at
+            at[...] = np.maximum(owner, 0) * block + inside
             found = look_up(array, place.reshape(places))
             if outside is not None and outside.any():
                 np.copyto(found, np.asarray(fill, found.dtype), where=everywhere(outside))
             has = owner >= 0
             many = np.count_nonzero(has)
-            if many < own.size:
+            if many < size:
                 np.copyto(found, np.zeros((), found.dtype), where=everywhere(~has))
             total = found if total is None else np.add(total, found, out=total)
             if len(chosen) == many:

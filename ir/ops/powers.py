@@ -69,7 +69,7 @@ def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
             result = power if result is None else np.multiply(result, power)
         left >>= 1
         if left:
-            power = np.multiply(power, power)
+            power = np.square(power) if x.dtype.kind in "fiu" else np.multiply(power, power)
     if result is None:
         return np.ones_like(x)
     return np.reciprocal(result) if y < 0 else result
