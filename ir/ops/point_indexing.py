@@ -57,7 +57,7 @@ class Places(NamedTuple):
             if outside.any():
                 inside = ~outside if inside is None else inside & ~outside
                 at = np.clip(at, 0, int(last))
-            at = at.astype(np.intp)
+            at = np.asarray(at.astype(np.intp))
             if step != 1:
                 at *= step
             rows = at if rows is None else np.add(rows, at, out=rows)
@@ -135,7 +135,7 @@ def windows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Gather
             np.take(rows, found, 0, here, "clip")
             if fill is not None and inside is not None:
                 here.reshape(inside.size, width, *tail)[~inside.reshape(-1)] = fill
-        out = out.reshape(*queries, *sizes, *tail)
+        out = out.reshape((*queries, *sizes, *tail))
         return out.transpose(places.order) if permuted else out
     return taken
 

@@ -18,6 +18,7 @@ MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP,
          GatherScatterMode.PROMISE_IN_BOUNDS)
 # The operand, the queries, the sizes of a window, and the numbers of a gather.
 KINDS = [
+    ((6, 7), (), (1, 1), GatherDimensionNumbers((), (0, 1), (0, 1))),
     ((6, 7), (4,), (1, 1), GatherDimensionNumbers((), (0, 1), (0, 1))),
     ((6, 7), (4,), (1, 1), GatherDimensionNumbers((), (0, 1), (1, 0))),
     ((6, 7, 5), (3, 2), (1, 1, 5), GatherDimensionNumbers((2,), (0, 1), (0, 1))),
