@@ -7,6 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.runtime import loop_buffers, ownership, scanning
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -127,6 +128,15 @@ def executor(request):
     st.config.update("shardtrace_executor", request.param)
     yield request.param
     st.config.update("shardtrace_executor", before)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "with_memory"], autouse=True)
+def memory(request, monkeypatch):
+    """Loops as they are written for arrays of this size, and as for larger ones."""
+    if request.param:
+        monkeypatch.setattr(loop_buffers, "FEWEST", 1)
+        monkeypatch.setattr(ownership, "FEWEST", 1)
+        monkeypatch.setattr(scanning, "SHORTEST", 1)
 
 
 def compare(seed, place=lambda x: x, runs=3, kind="scan"):
