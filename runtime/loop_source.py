@@ -24,7 +24,7 @@ from typing import Any
 
 from . import plan as plans
 from .foreseen import Foreseen, added, all_counts, clipped, counted
-from .generated import Lines, Writer, inline
+from .generated import Lines, Writer, inline, recording_of
 from .loop_buffers import Buffers, own_copy, room
 from .plan import Plan
 from .rows import Taken, is_written
@@ -62,6 +62,21 @@ def _finish(steps: dict[int, Any], w: Writer, lines: Lines, times: str) -> None:
     for x, step in steps.items():
         w.line(f"{lines.slot(x)} = {w.name(counted, 'f')}({lines.slot(x)}, {times}, "
                f"{w.name(step)})")
+
+
+def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
+    """What a loop is given, by slot; as numbers what is reckoned with as such."""
+    if not slots:
+        return
+    w.line(f"{lines.unpack(slots)}= {source}")
+    numbers: set[int] = set()
+    for call in lines.calls:
+        recording = recording_of(call)
+        if recording is not None and not any([shape for shape, _ in recording.values]):
+            numbers.update(call.inputs)
+    for s in slots:
+        if s in numbers and s not in lines.constants:
+            w.line(f"{lines.slot(s)} = {lines.slot(s)}[()]")
 
 
 def _buffers(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int]
@@ -119,8 +134,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     lines = Lines(w, foreseen.calls, foreseen.dead, plan.outputs, plan.constants, "v",
                   [*fixed, *made])
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
-        if slots:
-            w.line(f"{lines.unpack(slots)}= {source}")
+        _unpack(w, lines, slots, source)
     if copied:
         w.line("".join(f"y{n}, " for n in copied) + "= places")
     _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
@@ -210,8 +224,7 @@ def while_function(test: Plan, body: Plan, before: int, head: int, carry: int, b
     asking = Lines(w, test.calls, test.dead, test.outputs, test.constants, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, made, "made"), (lines, carried, "carry")):
-        if slots:
-            w.line(f"{owner.unpack(slots)}= {source}")
+        _unpack(w, owner, slots, source)
     moves = _buffers(w, lines, carried, body.outputs) if buffered else []
     if counters.steps:
         w.line("n = 0")

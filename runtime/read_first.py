@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.pool import empty
+from ..ir.pool import SMALLEST, empty
 from .calls import Call, new_call
 from .destinations import is_fresh
 from .rows import Changed
@@ -20,7 +20,7 @@ Calls = list[Call]
 
 def copied(x: Any) -> Any:
     """The same numbers in memory of their own."""
-    return copied_into(x, empty(x.shape, x.dtype))
+    return x.copy() if x.nbytes < SMALLEST else copied_into(x, empty(x.shape, x.dtype))
 
 
 def copied_into(x: Any, out: Any) -> Any:

@@ -46,13 +46,15 @@ class Changed(NamedTuple):
     """An array with another part, at starts between it and the values of the part.
 
     drops: whether the part is indexed without the dimensions that are cut. shape: of the values, as
-    they go there; None if they come so. own: whether the array itself is changed.
+    they go there; None if they come so. number: whether the part is one element, indexed as such.
+    own: whether the array itself is changed.
     """
     places: tuple[Place, ...]
     drops: bool
     clips: bool
     ufunc: np.ufunc | None
     shape: tuple[int, ...] | None
+    number: bool
     own: bool = False
 
     @property
@@ -120,8 +122,13 @@ def written(w: Any, call: Call, operands: Sequence[str], target: str,
     values = operands[-1] if function.shape is None else f"{operands[-1]}.reshape({function.shape})"
     test = f"if {' and '.join(checks)}: " if checks else ""
     ufunc = None if function.ufunc is None else w.name(function.ufunc, "f")
-    made = values if ufunc is None else f"{ufunc}({x}, {values})"
-    w.line(f"{test}{x} = {made}", eqn)
+    if ufunc is None:
+        w.line(f"{test}{x} = {values}", eqn)
+    elif function.number:
+        w.line(f"{test}{x} = {ufunc}({x}, {values})", eqn)
+    else:
+        part = w.fresh()
+        w.line(f"{test}{ufunc}({part} := {x}, {values}, out={part})", eqn)
     if target != operands[0]:
         w.line(f"{target} = {operands[0]}")
 
@@ -189,7 +196,7 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     part = [sizes.get(d, n) for d, n in enumerate(kernel.shapes[-1]) if not drops or d not in sizes]
     shape = (*given[:window.lead], *part[window.lead:])
     function = Changed(window.places, drops, window.clips, window.ufunc,
-                       None if shape == given else shape)
+                       None if shape == given else shape, not part)
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 

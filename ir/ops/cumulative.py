@@ -68,6 +68,14 @@ def _evaluate(function: np.ufunc) -> Callable[..., Any]:
             x = np.flip(x, place)
         out = function.accumulate(x, axis=place, dtype=x.dtype)
         return np.flip(out, place) if reverse else out
+
+    def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                 params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+        place, kind = lead + params["axis"], dtypes[0]
+        if params["reverse"]:
+            return None
+        return lambda x: function.accumulate(x, place, kind)
+    evaluate.prepared = prepared  # type: ignore[attr-defined]
     return evaluate
 
 

@@ -6,7 +6,8 @@ dimension is gathered before the op. All other dimensions pass through.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..explicit import POLICIES
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ..pool import SMALLEST
 from ..row_exchange import joined, plain
 from ..types import ArrayType, Entries, Shape, array_type, short_list
 from .derivatives import batch_first, cotangent_type, move_first, type_of
@@ -101,6 +103,27 @@ def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.
     shape[lead + dimension] = sum([x.shape[lead + dimension] for x in parts])
     out = empty_like(max(parts, key=_extent), tuple(shape))
     return np.concatenate(parts, lead + dimension, out=out)
+
+
+def _concatenate_prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                          params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The same of small arrays that all have the same device dimensions."""
+    size = sum([math.prod(s) for s in shapes]) * dtypes[0].itemsize
+    if size >= SMALLEST or any([s[:lead] != shapes[0][:lead] for s in shapes]):
+        return None
+    axis = lead + params["dimension"]
+
+    def together(*arrays: np.ndarray) -> np.ndarray:
+        return np.concatenate(arrays, axis)
+
+    def into(*arrays: np.ndarray) -> np.ndarray:
+        *parts, out = arrays
+        return np.concatenate(parts, axis, out)
+    together.into = into  # type: ignore[attr-defined]
+    return together
+
+
+_concatenate_evaluate.prepared = _concatenate_prepared  # type: ignore[attr-defined]
 
 
 def _extent(x: np.ndarray) -> int:

@@ -328,3 +328,31 @@ def test_a_sort_of_equal_elements_that_differ_is_stable(dtype):
     np.testing.assert_array_equal(np.signbit(out) if out.dtype.kind == "f" else out,
                                   np.signbit(np.sort(x, 1, kind="stable"))
                                   if out.dtype.kind == "f" else np.sort(x, 1))
+
+
+def test_products_of_prepared_shapes_however_operands_lie():
+    """Also with vectors, which numpy multiplies in less time as such."""
+    rng = np.random.default_rng(0)
+    size, count = {"i": 3, "j": 4, "k": 5, "l": 1, "z": 0}, 0
+    for a, b in itertools.product(("k", "ik", "ki", "ijk", "kl", "z", "iz"),
+                                  ("k", "ik", "ki", "kl", "kj", "zk", "z")):
+        shared = [x for x in a if x in b]
+        for summed in (shared, shared[:1]) if shared else ():
+            left = [x for x in dict.fromkeys(a + b) if x not in summed]
+            x, y = (rng.normal(size=[size[n] for n in names]).astype(np.float32)
+                    for names in (a, b))
+            for out in itertools.permutations(left):
+                f: Any = gemm.prepared(x.shape, a, y.shape, b, out, x.dtype)
+                if f is None:
+                    continue
+                wanted = np.einsum(f"{a},{b}->{''.join(out)}", x, y)
+                for p, q in itertools.product((x, np.asfortranarray(x), x.repeat(2, -1)[..., ::2]),
+                                              (y, np.asfortranarray(y), y[None])):
+                    got, into = f(p, q), np.empty(wanted.shape, np.float32)
+                    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+                    assert got.shape == wanted.shape and got.dtype == wanted.dtype
+                    if hasattr(f, "into"):
+                        f.into(p, q, into)
+                        np.testing.assert_allclose(into, wanted, rtol=1e-4, atol=1e-5)
+                    count += 1
+    assert count > 1000
