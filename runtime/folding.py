@@ -19,6 +19,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..ir.op import Op
 from ..ir.ops.control import scan_p
 from ..ir.program import Atom, Equation, Var
@@ -31,13 +33,14 @@ SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
 GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
 EXTREMES = {"pmax": "max", "pmin": "min"}
+LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
 OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
 
 # Ops whose result has the elements of their operand: the greatest over devices are so as well.
 _MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
 
 NONE: frozenset[str] = frozenset()
-Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min") to axes
+Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
 _NO_FOLDS: Folds = {}
 
 
@@ -242,6 +245,8 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         if combines is not None:
             operator, axes = combines
             use[operator] = use.get(operator, NONE) | axes
+            if operator in LOGICAL and eqn.invars[i].aval.dtype == np.bool_:
+                use[LOGICAL[operator]] = axes
         use.update(extremes)
         out.append(use)
     return out
