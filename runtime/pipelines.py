@@ -263,10 +263,15 @@ class _Pipeline:
         kept: list[_Kept] = []
         for i, (number, layout) in enumerate(zip(self.numbers, layouts, strict=True)):
             if layout is None:
-                return False
+                return False            # of use, and zeros everywhere
             written = s.written[i] if i < len(s.written) else None
             rows = i >= len(s.written) + len(s.added)
             rest = layout.without({s.axis})
+            if written is not None:
+                split = [*rest.split]
+                for d in written.added:
+                    split.insert(d, ())
+                rest = rest._replace(split=tuple(split))
             form = Layout(atoms.sort({*rest.stack, s.axis}), ((), *rest.split) if rows else
                           rest.split)
             aval = eqn.outvars[number].aval
@@ -283,12 +288,12 @@ class _Pipeline:
                 start = len(slots)
                 slots.append(p.view(x, tuple([a for a in form.stack if a in rest.stack
                                               or a in x.layout.atoms]), rest.split, form.stack))
-                put = functools.partial(_put_parts, ticks, len(rest.stack), places)
+                put = functools.partial(_put_parts, ticks, len(rest.stack), written.added, places)
             elif rows:
                 put = functools.partial(_put_rows, ticks, len(rest.stack), [
                     _ticks(s, d, eqn.params["reverse"]) for d in range(s.devices)])
             kept.append(_Kept(shape, storage_dtype(aval.dtype), stage, start,
-                              np.flatnonzero(s.results[number]).tolist(), put))
+                              np.flatnonzero(s.results[number]).tolist(), number in s.blank, put))
             forms.append((number, form))
         later = [_later(self.atoms, layout, v, bool(s.low.any()), s.axis)
                  for layout, v in zip(self.forms, self.received, strict=True)]
@@ -305,23 +310,26 @@ class _Pipeline:
 
     def _places(self, w: Written, rest: Layout) -> list[list[tuple[int, tuple]]] | None:
         """By device: the numbers of the iterations that write, and where they do."""
-        s, (base, part, *starts) = self.s, w.update.invars
-        sizes, whole = part.aval.shape, base.aval.shape
-        where = None if w.where is None else s.known(w.where)
-        known = [s.known(a) for a in starts]
-        if w.where is not None and where is None or any([k is None for k in known]) or any(
-                [axes and m != n for axes, m, n in zip(rest.split, sizes, whole, strict=True)]):
+        s, whole = self.s, self.s.flat.invars[self.eqn.params["num_consts"] + w.carry].aval.shape
+        which = None if w.which is None else s.known(w.which)
+        known = [0 if a is None else s.known(a) for a in w.starts]
+        if w.which is not None and which is None or any([k is None for k in known]) or any(
+                [axes and m != n for axes, m, n in zip(rest.split, w.sizes, whole, strict=True)]):
             return None
         found = []
         for d in range(s.devices):
             mine = []
             for k in range(s.many):
                 t = s.low[d] + k
-                if where is None or where[d, t]:
-                    at = [min(max(int(x[d, t]), 0), n - m)          # type: ignore[index]
-                          for x, m, n in zip(known, sizes, whole, strict=True)]
-                    mine.append((k, tuple([slice(None) if m == n else slice(i, i + m)
-                                           for i, m, n in zip(at, sizes, whole, strict=True)])))
+                if which is not None and int(which[d, t]) != w.case:
+                    continue
+                at = [x if type(x) is int else int(x[d, t]) for x in known]  # type: ignore[index]
+                last = [n - m for m, n in zip(w.sizes, whole, strict=True)]
+                if w.drops and not all([0 <= i <= j for i, j in zip(at, last, strict=True)]):
+                    continue
+                at = [min(max(i, 0), j) for i, j in zip(at, last, strict=True)]
+                mine.append((k, tuple([slice(None) if m == n else slice(i, i + m)
+                                       for i, m, n in zip(at, w.sizes, whole, strict=True)])))
             found.append(mine)
         return found
 
@@ -330,7 +338,8 @@ class _Kept(NamedTuple):
     """How the whole of a result is put together. What is of no use is left as memory has it.
 
     shape, dtype: of its array. stage: the dimension of devices. start: of the array that it begins
-    as, which argument; -1 for none. used: devices whose part is of use. put: writes what a device
+    as, which argument; -1 for none. used: devices whose part is of use. blank: whether it is zeros
+    where nobody gives anything. put: writes what a device
     gives, from (part of the device, device, what it gives).
     """
     shape: tuple[int, ...]
@@ -338,6 +347,7 @@ class _Kept(NamedTuple):
     stage: int
     start: int
     used: list[int]
+    blank: bool
     put: Callable[..., None]
 
 
@@ -349,9 +359,11 @@ def _put_rows(ticks: int, depth: int, rows: Sequence[slice], mine: Any, d: int, 
     np.moveaxis(mine, depth, 0)[rows[d]] = np.moveaxis(piece, ticks, 0)
 
 
-def _put_parts(ticks: int, depth: int, places: Sequence[Sequence[tuple[int, tuple]]], mine: Any,
-               d: int, piece: Any) -> None:
+def _put_parts(ticks: int, depth: int, added: Sequence[int],
+               places: Sequence[Sequence[tuple[int, tuple]]], mine: Any, d: int, piece: Any
+               ) -> None:
     each = np.moveaxis(piece, ticks, 0)
+    each = np.expand_dims(each, tuple([1 + depth + i for i in added]))
     for k, where in places[d]:
         mine[(..., *where)] = each[k]
 
@@ -422,6 +434,8 @@ def _runner(order: Sequence[int], given: Sequence[_Given], count: int, low: Sequ
         for x in kept:
             whole = empty(x.shape, x.dtype)
             parts = np.moveaxis(whole, x.stage, 0)
+            if x.blank:
+                whole[...] = 0
             if x.start >= 0:
                 begun = np.moveaxis(np.broadcast_to(arrays[x.start], x.shape), x.stage, 0)
                 for d in x.used:

@@ -17,6 +17,7 @@ import numpy as np
 from ..ir.named_tuple import NamedTuple
 from ..ir.ops.collective import ppermute_p
 from ..ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ..ir.ops.indexing import GatherScatterMode
 from ..ir.program import Atom, Equation, Literal, Var
 from .axes import axis_names
 from .equations import is_zeros
@@ -39,14 +40,21 @@ class Passed(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A carried array in which an iteration writes `part`, where `where` says so (None: always).
+    """A carried array, by number, in which an iteration writes `part`, where `which` has the value
+    `case` (None: always).
 
-    carry: its number. update: the equation that writes.
+    starts: where it begins along the dimensions; None for the first place. sizes: of what is
+    written. added: dimensions of it, of size 1, that `part` lacks. drops: whether what does not lie
+    inside is left out, rather than moved inside.
     """
     carry: int
-    update: Equation
     part: Atom
-    where: Atom | None
+    which: Atom | None
+    case: int
+    starts: tuple[Atom | None, ...]
+    sizes: tuple[int, ...]
+    added: tuple[int, ...]
+    drops: bool
 
 
 class Added(NamedTuple):
@@ -75,6 +83,7 @@ class Stages:
         self.needs: Needs = {}
         self.sent: Needs = {}
         self.results: list[np.ndarray] = []     # by result of the loop, what is of use: [devices]
+        self.blank: set[int] = set()            # results that are zeros where nothing is given
         self.low = np.zeros(devices, int)
         self.many = length
 
@@ -168,10 +177,8 @@ def _sort_carries(p: Planner, eqn: Equation, s: Stages) -> bool:
             s.passed.append(Passed(o, mine[0].outvars[0]))
             permutes.discard(id(mine[0]))
         elif maker is not None and alone and c not in outs:
-            if maker.op is dynamic_update_slice_p:
-                written = _written(i, c, maker, mine, made)
-                if written is None:
-                    return False
+            written = _written(i, c, maker, mine, made)
+            if written is not None:
                 s.written.append(written)
             elif maker.op.name in ("add", "add_any") and mine == [maker] and (
                     maker.invars[0] is not maker.invars[1]) and _is_blank(p, start) and (
@@ -201,23 +208,109 @@ def _is_blank(p: Planner, atom: Atom) -> bool:
     return is_zeros(atom, p.maker)
 
 
-def _written(i: int, c: Var, update: Equation, readers: Sequence[Equation],
+def _written(i: int, c: Var, maker: Equation, readers: Sequence[Equation],
              made: Mapping[Any, Equation]) -> Written | None:
-    base, part, *starts = update.invars
-    if base is not c:
+    """How an equation writes into what is carried, if that is all that it does."""
+    update: Equation | None = maker
+    which, case, used = None, 1, [maker]
+    if maker.op.name == "select_n" and len(maker.invars) == 3 and c in maker.invars[1:]:
+        case = 1 if maker.invars[1] is c else 0                 # all of it, or all as it was
+        which, update = maker.invars[0], made.get(maker.invars[1 + case])
+        used.append(update)         # type: ignore[arg-type]
+    place = None if update is None or update.invars[0] is not c else _place(update)
+    if place is None:
         return None
-    if list(readers) == [update]:
-        return Written(i, update, part, None)
-    choice = made.get(part)
-    if choice is None or choice.op.name != "select_n" or len(choice.invars) != 3 or (
-            len(readers) != 2):
+    part, starts, sizes, drops = place
+    if which is None:
+        choice = made.get(_without_ones(part, made))
+        if choice is not None and choice.op.name == "select_n" and len(choice.invars) == 3 and (
+                not choice.invars[0].aval.shape):
+            for k in (0, 1):                                    # the part, or the part as it was
+                old = made.get(_without_ones(choice.invars[2 - k], made))
+                if old is not None and old.op is dynamic_slice_p and old.invars[0] is c and (
+                        old.params["slice_sizes"] == sizes):
+                    which, case, part = choice.invars[0], k, choice.invars[1 + k]
+                    before = tuple(old.invars[1:])
+                    used.append(old)
+                    if not _alike(before, starts, made):
+                        return None
+                    break
+    part = _without_ones(part, made)
+    added = _added_ones(part.aval.shape, sizes)
+    if added is None or {id(e) for e in readers} != {id(e) for e in used if c in e.invars}:
         return None
-    which, before, chosen = choice.invars
-    old = made.get(before)
-    if (old is None or old.op is not dynamic_slice_p or old.invars[0] is not c
-            or list(old.invars[1:]) != starts or {id(e) for e in readers} != {id(old), id(update)}):
+    return Written(i, part, which, case, starts, sizes, added, drops)
+
+
+def _place(update: Equation) -> tuple[Atom, tuple[Atom | None, ...], tuple[int, ...], bool] | None:
+    """What an equation writes, where it starts, of which sizes, and whether it may be dropped."""
+    if update.op is dynamic_update_slice_p:
+        _, part, *starts = update.invars
+        return part, tuple(starts), part.aval.shape, False
+    if update.op.name != "scatter":
         return None
-    return Written(i, update, chosen, which)
+    x, at, part = update.invars
+    n, mode = update.params["dimension_numbers"], update.params["mode"]
+    rank = x.aval.ndim
+    if (at.aval.shape != (1,) or n.operand_batching_dims
+            or n.inserted_window_dims != n.scatter_dims_to_operand_dims
+            or n.update_window_dims != tuple(range(rank - 1))):
+        return None
+    (d,) = n.inserted_window_dims
+    sizes = (*x.aval.shape[:d], 1, *x.aval.shape[d + 1:])
+    if part.aval.shape != (*sizes[:d], *sizes[d + 1:]):
+        return None
+    return part, tuple([at if k == d else None for k in range(rank)]), sizes, (
+        mode not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT))
+
+
+def _without_ones(atom: Atom, made: Mapping[Any, Equation]) -> Atom:
+    """What a value is but for dimensions of size 1."""
+    while True:
+        maker = made.get(atom)
+        if maker is None or maker.op.name not in _SAME or maker.op.name == "pvary":
+            return atom
+        source = maker.invars[0]
+        if source.aval.size != atom.aval.size or [m for m in source.aval.shape if m != 1] != [
+                m for m in atom.aval.shape if m != 1]:
+            return atom
+        atom = source
+
+
+def _added_ones(have: Sequence[int], want: Sequence[int]) -> tuple[int, ...] | None:
+    """The dimensions of size 1 that make shape `have` to `want`."""
+    added, j = [], 0
+    for i, n in enumerate(want):
+        if j < len(have) and have[j] == n:
+            j += 1
+        elif n == 1:
+            added.append(i)
+        else:
+            return None
+    return tuple(added) if j == len(have) else None
+
+
+def _alike(a: Sequence[Atom | None], b: Sequence[Atom | None], made: Mapping[Any, Equation]
+           ) -> bool:
+    """Are these the same places, for all that equations tell?"""
+    return all([_index(x, made) == _index(y, made) for x, y in zip(a, b, strict=True)])
+
+
+def _index(atom: Atom | None, made: Mapping[Any, Equation]) -> Any:
+    """What a place is computed from: the same for equal places of equal equations."""
+    if atom is None:
+        return 0
+    if type(atom) is Literal:
+        return int(atom.val)
+    maker = made.get(atom)
+    if maker is None or atom.aval.size != 1:
+        return atom
+    if maker.op.name in _SAME or maker.op.name == "convert_element_type" and (
+            maker.invars[0].aval.dtype.kind == "i"):
+        return _index(maker.invars[0], made)
+    if maker.op.name not in COUNTING or maker.params:
+        return atom
+    return (maker.op.name, *[_index(a, made) for a in maker.invars])
 
 
 # -- what is known ---------------------------------------------------------------------------------
@@ -339,7 +432,6 @@ def _of_cases(e: Equation, need: np.ndarray, case: np.ndarray | None) -> list[np
 def _use(s: Stages, wanted: Sequence[np.ndarray], target: Mapping[int, int]) -> Needs:
     """Enter where what iterations give is of use; where what they receive is."""
     flat = s.flat
-    apart = {id(w.update) for w in s.written}
     s.results = [np.asarray(w.any(1)) for w in wanted]
     start: Needs = {}
 
@@ -349,17 +441,22 @@ def _use(s: Stages, wanted: Sequence[np.ndarray], target: Mapping[int, int]) -> 
 
     for w in s.written:
         need = np.broadcast_to(s.results[w.carry][:, None], (s.devices, s.length))
-        known = None if w.where is None else s.known(w.where)
-        want(w.part, need if known is None else need & known.astype(bool), start)
+        known = None if w.which is None else s.known(w.which)
+        want(w.part, need if known is None else need & (known.astype(int) == w.case), start)
     for a in s.added:
         want(a.term, np.broadcast_to(s.results[a.carry][:, None], (s.devices, s.length)), start)
     carried = {w.carry for w in s.written} | {a.carry for a in s.added}
+    made: dict[Any, Equation] = {v: e for e in flat.eqns for v in e.outvars}
     for i, (o, need) in enumerate(zip(flat.outvars, wanted, strict=True)):
         if i not in carried and need.any():
+            zero = _zero(s, o, made)
+            if zero is not None and zero.any():
+                s.blank.add(i)
+                need = need & ~zero
             want(o, need, start)
     cases = {id(e): s.known(e.invars[0]) for e in flat.eqns
              if e.op.name == "select_n" and not e.invars[0].aval.shape}
-    eqns = [e for e in reversed(flat.eqns) if id(e) not in apart and e.op is not ppermute_p
+    eqns = [e for e in reversed(flat.eqns) if e.op is not ppermute_p
             and not all([v in s.numbers for v in e.outvars])]
     sent: Needs = {}
     while True:
@@ -391,11 +488,17 @@ def _in_order(p: Planner, s: Stages, target: Mapping[int, int], needs: Needs
               ) -> list[int] | None:
     """The devices from the first stage to the last; None if they are no line."""
     first = set(range(s.devices)).difference(target.values())
+    made: dict[Any, Equation] = {v: e for e in s.flat.eqns for v in e.outvars}
+
+    def sends_zeros(x: Passed, device: int) -> bool:
+        zero = _zero(s, x.sent, made)
+        return zero is not None and bool(zero[device].all())
+
     if len(target) == s.devices:
         source = {to: d for d, to in target.items()}
         first = {d for d in range(s.devices) if all([
             x.received not in needs or not needs[x.received][d, 1:].any()
-            or _sends_zeros(s, x.sent, source[d]) for x in s.passed])}
+            or sends_zeros(x, source[d]) for x in s.passed])}
     if not first:
         return None
     order = [min(first)]
@@ -406,17 +509,20 @@ def _in_order(p: Planner, s: Stages, target: Mapping[int, int], needs: Needs
     return order
 
 
-def _sends_zeros(s: Stages, sent: Atom, device: int) -> bool:
-    """Is what a device sends zero in all iterations?"""
-    made: dict[Any, Equation] = {v: e for e in s.flat.eqns for v in e.outvars}
-    choice = made.get(sent)
+def _zero(s: Stages, atom: Atom, made: Mapping[Any, Equation]) -> np.ndarray | None:
+    """On which device in which iteration a value is chosen to be zeros; None if that is not known.
+    """
+    choice = made.get(atom)
     if choice is None or choice.op.name != "select_n" or choice.invars[0].aval.shape:
-        return False
+        return None
     known = s.known(choice.invars[0])
     if known is None:
-        return False
-    cases = {int(k) for k in known[device]}
-    return all([is_zeros(choice.invars[1 + k], made.get) for k in cases])
+        return None
+    found = np.zeros((s.devices, s.length), bool)
+    for k, case in enumerate(choice.invars[1:]):
+        if is_zeros(case, made.get):                                # type: ignore[arg-type]
+            found |= known.astype(int) == k
+    return found
 
 
 def _choose_iterations(s: Stages) -> None:

@@ -49,6 +49,52 @@ def written(ws, xs, send=ring, stage=layer):
     return lax.psum(jnp.where(me == N - 1, out, 0), "s")
 
 
+def part_written(ws, xs):
+    """The last stage writes what it has, others what was there."""
+    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+
+    def tick(t, carry):
+        state, out = carry
+        y = layer(w, jnp.where(me == 0, xs[jnp.minimum(t, m - 1)], state))
+        k = jnp.clip(t - (N - 1), 0, m - 1)
+        before = lax.dynamic_index_in_dim(out, k, 0, keepdims=False)
+        y_or_before = jnp.where((me == N - 1) & (t >= N - 1), y, before)
+        return ring(y), lax.dynamic_update_index_in_dim(out, y_or_before, k, 0)
+    _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
+                                                varying(jnp.zeros_like(xs))))
+    return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+
+
+def set_at(ws, xs, whole=False):
+    """The same with `.at[].set`; whole: of what is then taken or left as a whole."""
+    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+
+    def tick(t, carry):
+        state, out = carry
+        y = layer(w, jnp.where(me == 0, xs[jnp.minimum(t, m - 1)], state))
+        done = (me == N - 1) & (t >= N - 1)
+        k = jnp.clip(t - (N - 1), 0, m - 1)
+        if whole:
+            out = jnp.where(done, out.at[t - (N - 1)].set(y), out)
+        else:
+            out = out.at[k].set(jnp.where(done, y, out[k]))
+        return ring(y), out
+    _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
+                                                varying(jnp.zeros_like(xs))))
+    return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+
+
+def masked(ws, xs):
+    """All stages but the last stack zeros."""
+    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+
+    def tick(state, t):
+        y = layer(w, jnp.where(me == 0, xs[jnp.clip(t, 0, m - 1)], state))
+        return ring(y), jnp.where(me == N - 1, y, 0)
+    _, ys = lax.scan(tick, varying(jnp.zeros_like(xs[0])), jnp.arange(m + N - 1))
+    return lax.psum(ys[N - 1:], "s")
+
+
 def stacked(ws, xs, send=ring, stage=layer, reverse=False):
     """Results are what the last stage stacks."""
     w, me = ws[0], lax.axis_index("s")
@@ -102,6 +148,10 @@ PROGRAMS = {
     "stacked, sent along a line": (lambda w, x: stacked(w, x, line), plain),
     "stacked in reverse": (lambda w, x: stacked(w, x, reverse=True), plain),
     "received first": (received_first, plain),
+    "written in part": (part_written, plain),
+    "set": (set_at, plain),
+    "set or left": (lambda w, x: set_at(w, x, whole=True), plain),
+    "masked": (masked, plain),
     "loops in stages": (lambda w, x: stacked(w, x, stage=deep),
                         lambda w, x: plain(w, x, plain_deep)),
 }
@@ -144,6 +194,26 @@ def test_gradients_agree_between_executors(name):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_what_is_written_elsewhere_is_not_taken_for_a_stage_s_own(staged):
+    def body(ws, xs):
+        w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+
+        def tick(t, carry):
+            state, out = carry
+            y = layer(w, jnp.where(me == 0, xs[jnp.minimum(t, m - 1)], state))
+            before = lax.dynamic_index_in_dim(out, jnp.minimum(t + 1, m - 1), 0, keepdims=False)
+            y_or_before = jnp.where((me == N - 1) & (t >= N - 1), y, before)
+            return ring(y), lax.dynamic_update_index_in_dim(out, y_or_before, t % m, 0)
+        _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
+                                                    varying(xs)))
+        return out[None]
+    got = st.jit(mapped(body, out=P("s")))(WS, XS)
+    with st.config.override(shardtrace_executor="per_device"):
+        np.testing.assert_allclose(got, st.jit(mapped(body, out=P("s")))(WS, XS), rtol=1e-5,
+                                   atol=1e-6)
+    assert staged == [False]
+
+
 def test_the_gradient_is_staged_too(staged):
     run = mapped(stacked)
     st.jit(st.grad(lambda w: (run(w, XS) ** 2).sum()))(WS)
@@ -151,7 +221,7 @@ def test_the_gradient_is_staged_too(staged):
 
 
 @pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("body", [written, stacked])
+@pytest.mark.parametrize("body", [written, part_written, set_at, masked, stacked])
 def test_batches_are_split_over_another_axis(body, executor, staged):
     f = st.jit(mapped(body, MESH_2D, (P("s"), P(None, "d")), P(None, "d")))
     with st.config.override(shardtrace_executor=executor):
