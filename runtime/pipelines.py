@@ -14,14 +14,22 @@ import numpy as np
 
 from ..ir.keys import storage_dtype
 from ..ir.mesh import AbstractMesh
-from ..ir.named_tuple import NamedTuple
 from ..ir.ops.collective import ppermute_p
-from ..ir.pool import empty
 from ..ir.program import Atom, Equation, Var
 from .axes import MeshAtoms, axis_names, mesh_atoms
 from .flatten import needed
 from .layout import Layout, array_shape
-from .plan import Plan
+from .stage_runs import (
+    Body,
+    Given,
+    Kept,
+    later,
+    put_all,
+    put_parts,
+    put_rows,
+    stage_runner,
+    ticks_of,
+)
 from .stages import Stages, Written, find_stages
 from .workspace import Value
 
@@ -29,28 +37,6 @@ if TYPE_CHECKING:
     from .simulated import Planner
 
 Arrays = list[Any]
-
-
-class _Given(NamedTuple):
-    """What a stage takes from an array of all: see `_runner`.
-
-    slot: of the array. layout: in a stage. stage: the dimension of devices, if there is one.
-    iteration: that of iterations, if there is one (without that of devices); at: where it goes.
-    counts: whether it goes by the order of iterations, even if items are taken from the last on.
-    """
-    slot: int
-    layout: Layout
-    stage: int | None = None
-    iteration: int | None = None
-    at: int = 0
-    counts: bool = False
-
-
-class _Body(NamedTuple):
-    """A stage's plan, with what it gives: by number, `sent` first, whether it is given."""
-    plan: Plan
-    layouts: list[Layout]
-    gives: tuple[bool, ...]
 
 
 def plan_stages(p: Planner, eqn: Equation) -> bool:
@@ -68,7 +54,7 @@ class _Pipeline:
         sizes = tuple([s.many if a == s.axis else n for a, n in mesh.shape.items()])
         used = [a for a in p.atoms.order if a not in mesh.shape]
         self.atoms: MeshAtoms = mesh_atoms(AbstractMesh(sizes, tuple(mesh.shape)), used)
-        self.given: list[tuple[Var, _Given]] = []
+        self.given: list[tuple[Var, Given]] = []
         self.received = [x.received for x in s.passed]
         self.forms: list[Layout] = []           # of what is passed on
         self.settled: tuple[tuple, tuple[Planner, list[Value]]]     # a body, by its key
@@ -91,7 +77,7 @@ class _Pipeline:
         for _ in range(3):
             if not self._settle(keys[s.order[len(s.order) // 2]]):
                 return False
-            bodies: dict[tuple, _Body] = {}
+            bodies: dict[tuple, Body] = {}
             before = self.forms
             for key in keys.values():
                 if key not in bodies and self.forms == before:
@@ -114,10 +100,10 @@ class _Pipeline:
             if s.axis in x.layout.atoms:
                 rest = x.layout.without({s.axis})
                 stack = atoms.sort({*rest.stack, s.axis})
-                self.given.append((params[i], _Given(
+                self.given.append((params[i], Given(
                     p.view(x, stack, rest.split), rest, stack.index(s.axis))))
             else:
-                self.given.append((params[i], _Given(x.slot, x.layout)))
+                self.given.append((params[i], Given(x.slot, x.layout)))
         for var, atom in zip(params[nc + nk:], eqn.invars[nc + nk:], strict=True):
             x = p.value_of(atom)
             stack = atoms.sort({*x.layout.stack, *x.layout.split[0]})
@@ -130,18 +116,18 @@ class _Pipeline:
                 slot, stage = p.view(x, stack, ((), *rest.split)), stack.index(s.axis)
                 form = rest
             target = atoms.sort({*form.stack, s.axis})
-            self.given.append((var, _Given(slot, Layout(target, form.split), stage,
+            self.given.append((var, Given(slot, Layout(target, form.split), stage,
                                            len(form.stack), target.index(s.axis))))
         for var in s.counters:
             known = s.known(var)
             assert known is not None
-            self.given.append((var, _Given(p.plan.constant(np.ascontiguousarray(known)),
+            self.given.append((var, Given(p.plan.constant(np.ascontiguousarray(known)),
                                            Layout((s.axis,), ()), 0, 0, 0, True)))
         for e in s.flat.eqns:
             if e.op.name == "axis_index" and axis_names(e.params["axis_name"]) == (s.axis,):
                 (out,) = e.outvars
                 places = np.arange(s.devices).astype(storage_dtype(out.aval.dtype))
-                self.given.append((out, _Given(p.plan.constant(places), Layout((), ()), 0)))
+                self.given.append((out, Given(p.plan.constant(places), Layout((), ()), 0)))
 
     def _key(self, d: int) -> tuple:
         """What distinguishes the bodies of devices: the cases that they take, and what of their
@@ -216,7 +202,7 @@ class _Pipeline:
         """A layout for what comes in both; as the second one, as far as that goes."""
         return Layout(self.atoms.sort({*b.stack, *(a.atoms - b.atoms)}), b.split)
 
-    def _body(self, key: tuple) -> _Body:
+    def _body(self, key: tuple) -> Body:
         """The body of devices with this key. What it sends may call for other forms."""
         s, (_, gives) = self.s, key
         q, values = self.settled[1] if self.settled[0] == key else self._inside(key)
@@ -238,9 +224,9 @@ class _Pipeline:
                 layout = Layout(self.atoms.sort({*rest.stack, s.axis}), rest.split)
             slots.append(q.view(x, layout.stack, layout.split))
             layouts.append(layout)
-        return _Body(q.plan.finish(slots), layouts, gives)
+        return Body(q.plan.finish(slots), layouts, gives)
 
-    def _common(self, bodies: Sequence[_Body]) -> list[Layout | None] | None:
+    def _common(self, bodies: Sequence[Body]) -> list[Layout | None] | None:
         """The layout of each result in a stage; None for those that none gives."""
         found: list[Layout | None] = [None] * (len(self.s.passed) + len(self.outs))
         for body in bodies:
@@ -254,13 +240,13 @@ class _Pipeline:
         return found[len(self.s.passed):]
 
     # -- results -----------------------------------------------------------------------------------
-    def _bind(self, bodies: Mapping[int, _Body], layouts: Sequence[Layout | None]) -> bool:
+    def _bind(self, bodies: Mapping[int, Body], layouts: Sequence[Layout | None]) -> bool:
         """Append the call that runs the stages, and bind the loop's results."""
         p, s, eqn, atoms = self.p, self.s, self.eqn, self.p.atoms
         first = eqn.params["num_consts"]
         slots = [x.slot for _, x in self.given]
         forms: list[tuple[int, Layout]] = []
-        kept: list[_Kept] = []
+        kept: list[Kept] = []
         for i, (number, layout) in enumerate(zip(self.numbers, layouts, strict=True)):
             if layout is None:
                 return False            # of use, and zeros everywhere
@@ -278,7 +264,7 @@ class _Pipeline:
             shape = array_shape(form, aval.shape, atoms.size)
             stage, start = form.stack.index(s.axis), -1
             ticks = layout.stack.index(s.axis) if s.axis in layout.stack else 0
-            put: Callable[..., None] = _put
+            put: Callable[..., None] = put_all
             if written is not None:
                 x = p.value_of(eqn.invars[first + written.carry])
                 begun = x.layout.without({s.axis})
@@ -288,18 +274,17 @@ class _Pipeline:
                 start = len(slots)
                 slots.append(p.view(x, tuple([a for a in form.stack if a in rest.stack
                                               or a in x.layout.atoms]), rest.split, form.stack))
-                put = functools.partial(_put_parts, ticks, len(rest.stack), written.added, places)
+                put = functools.partial(put_parts, ticks, len(rest.stack), written.added, places)
             elif rows:
-                put = functools.partial(_put_rows, ticks, len(rest.stack), [
-                    _ticks(s, d, eqn.params["reverse"]) for d in range(s.devices)])
-            kept.append(_Kept(shape, storage_dtype(aval.dtype), stage, start,
-                              np.flatnonzero(s.results[number]).tolist(), number in s.blank, put))
+                put = functools.partial(put_rows, ticks, len(rest.stack), [
+                    ticks_of(s, d, eqn.params["reverse"]) for d in range(s.devices)])
+            kept.append(Kept(shape, storage_dtype(aval.dtype), stage, start,
+                             np.flatnonzero(s.results[number]).tolist(), number in s.blank, put))
             forms.append((number, form))
-        later = [_later(self.atoms, layout, v, bool(s.low.any()), s.axis)
+        moves = [later(self.atoms, layout, v, bool(s.low.any()), s.axis)
                  for layout, v in zip(self.forms, self.received, strict=True)]
-        run = _runner(s.order, [x for _, x in self.given], len(self.given),
-                      [s.low[d] for d in range(s.devices)], s.many, bodies, later, kept,
-                      eqn.params["reverse"], s.length)
+        run = stage_runner(s, [x for _, x in self.given], bodies, moves, kept,
+                           eqn.params["reverse"])
         made = p.plan.call_several(run, slots, len(forms), eqn)
         for (number, form), slot in zip(forms, made, strict=True):
             p.bind(eqn.outvars[number], form, slot)
@@ -332,126 +317,3 @@ class _Pipeline:
                                        for i, m, n in zip(at, w.sizes, whole, strict=True)])))
             found.append(mine)
         return found
-
-
-class _Kept(NamedTuple):
-    """How the whole of a result is put together. What is of no use is left as memory has it.
-
-    shape, dtype: of its array. stage: the dimension of devices. start: of the array that it begins
-    as, which argument; -1 for none. used: devices whose part is of use. blank: whether it is zeros
-    where nobody gives anything. put: writes what a device
-    gives, from (part of the device, device, what it gives).
-    """
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    stage: int
-    start: int
-    used: list[int]
-    blank: bool
-    put: Callable[..., None]
-
-
-def _put(mine: Any, d: int, piece: Any) -> None:
-    mine[...] = piece
-
-
-def _put_rows(ticks: int, depth: int, rows: Sequence[slice], mine: Any, d: int, piece: Any) -> None:
-    np.moveaxis(mine, depth, 0)[rows[d]] = np.moveaxis(piece, ticks, 0)
-
-
-def _put_parts(ticks: int, depth: int, added: Sequence[int],
-               places: Sequence[Sequence[tuple[int, tuple]]], mine: Any, d: int, piece: Any
-               ) -> None:
-    each = np.moveaxis(piece, ticks, 0)
-    each = np.expand_dims(each, tuple([1 + depth + i for i in added]))
-    for k, where in places[d]:
-        mine[(..., *where)] = each[k]
-
-
-def _ticks(s: Stages, d: int, reverse: bool) -> slice:
-    """Where the iterations of a device are among all."""
-    low, high = int(s.low[d]), int(s.low[d]) + s.many
-    if not reverse:
-        return slice(low, high)
-    return slice(s.length - 1 - low, s.length - 1 - high if high < s.length else None, -1)
-
-
-def _later(atoms: MeshAtoms, layout: Layout, v: Var, same: bool, axis: str
-           ) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """What the first stage receives, and what a stage receives of what the one before it sent."""
-    shape = array_shape(layout, v.aval.shape, atoms.size)
-    dtype = storage_dtype(v.aval.dtype)
-
-    def zeros() -> Any:
-        result = empty(shape, dtype)
-        result[...] = 0
-        return result
-
-    if same:
-        return zeros, _itself
-    labels = [x for dim in layout.dims for x in dim]
-    sizes = {**atoms.size, **dict(enumerate(v.aval.shape))}
-    read = tuple([sizes[x] for x in labels])
-    at = labels.index(axis)
-    order = (at, *[i for i in range(len(labels)) if i != at])
-
-    def moved(array: Any) -> Any:
-        result = empty(shape, dtype)
-        after, before = (x.reshape(read).transpose(order) for x in (result, array))
-        after[0] = 0
-        after[1:] = before[:-1]
-        return result
-    return zeros, moved
-
-
-def _itself(array: Any) -> Any:
-    return array
-
-
-def _runner(order: Sequence[int], given: Sequence[_Given], count: int, low: Sequence[int],
-            many: int, bodies: Mapping[int, _Body],
-            later: Sequence[tuple[Callable[[], Any], Callable[[Any], Any]]],
-            kept: Sequence[_Kept], reverse: bool, length: int) -> Callable[..., Arrays]:
-    """The function of what stages take, and of arrays that results begin as."""
-    passed = len(later)
-
-    def stage(d: int, arrays: Sequence[Any]) -> Arrays:
-        found = []
-        ticks = slice(int(low[d]), int(low[d]) + many)
-        for x, array in zip(given, arrays, strict=False):
-            if x.stage is not None:
-                array = np.moveaxis(array, x.stage, 0)[d, ...]
-            if x.iteration is not None:
-                array = np.moveaxis(array, x.iteration, 0)
-                if reverse and not x.counts:
-                    array = array[::-1]
-                array = np.moveaxis(array[ticks], 0, x.at)
-            found.append(array)
-        return found
-
-    def run(*arrays: Any) -> Arrays:
-        wholes = []
-        for x in kept:
-            whole = empty(x.shape, x.dtype)
-            parts = np.moveaxis(whole, x.stage, 0)
-            if x.blank:
-                whole[...] = 0
-            if x.start >= 0:
-                begun = np.moveaxis(np.broadcast_to(arrays[x.start], x.shape), x.stage, 0)
-                for d in x.used:
-                    parts[d] = begun[d]
-            wholes.append((whole, parts))
-        state: Arrays = [zeros() for zeros, _ in later]
-        for d in order:
-            body = bodies[d]
-            out = iter(body.plan.step([*stage(d, arrays[:count]), *state]))
-            sent = [next(out) if give else None for give in body.gives[:passed]]
-            for x, (_, parts), give in zip(kept, wholes, body.gives[passed:], strict=True):
-                if give:
-                    x.put(parts[d], d, next(out))
-            if d != order[-1]:
-                state = [zeros() if x is None else move(x)
-                         for x, (zeros, move) in zip(sent, later, strict=True)]
-        return [whole for whole, _ in wholes]
-
-    return run
