@@ -93,15 +93,19 @@ def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | Non
     them may be.
     """
     op = eqn.op
-    if op.subprograms or op.effect or op.collective is not None:
+    if op.subprograms:
         return None
     constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
-    known = eqn.use.table(passed)
-    key = (eqn.known_types or eqn.types, earlier, constant)
-    if key not in known:
-        known[key] = (_first_that_works(eqn, eqn.types[0], earlier, constant)
-                      if may_pass(eqn) else None)
-    return known[key]
+    key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.use.tables
+    if passed in tables:
+        known = tables[passed]
+        if key in known:
+            return known[key]
+    if op.effect or op.collective is not None:
+        return None
+    found = eqn.use.table(passed)[key] = _first_that_works(
+        eqn, eqn.types[0], earlier, constant) if may_pass(eqn) else None
+    return found
 
 
 def _constants(eqn: Equation) -> tuple[bool, ...]:

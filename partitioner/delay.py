@@ -139,14 +139,18 @@ class Delay:
                         own = price
                     served[x] = served[x] + own if x in served else own
                 continue
-            readers = {*eqn.invars}
+            invars = eqn.invars
             if way is None:
-                for v in readers:
+                for v in invars:
                     if v in earlier:
                         served[v] = _NEVER
                 continue
-            used = readers if len(way.used) == len(eqn.invars) else {
-                eqn.invars[i] for i in way.used}
+            if len(invars) == 1:
+                (v,) = invars
+                served[v] = served[v] + price if v in served else price
+                continue
+            readers = {*invars}
+            used = readers if len(way.used) == len(invars) else {invars[i] for i in way.used}
             if len(used) > 1:
                 price -= _LITTLE                    # one exchange for several
             for v in readers:
@@ -177,7 +181,7 @@ def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
 def _apart(eqn: Equation, way: Passed) -> bool:
     """No value is wanted in its earlier form and as it is."""
     invars = eqn.invars
-    if len(set(invars)) == len(invars):
+    if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
         return True
     used = {invars[i] for i in way.used}
     return used.isdisjoint([a for i, a in enumerate(invars) if i not in way.used])
