@@ -140,7 +140,7 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     _write_ahead(w, lines, foreseen, {items[n]: k for k, n in enumerate(scalars)})
     moves = _buffers(w, lines, carried, plan.outputs) if buffered else []
     targets, sources = [f"({lines.unpack(items)})" if items else "_"], ["each"]
-    given = _write_given(w, lines, foreseen)
+    given = _write_given(w, lines, foreseen, plan.outputs)
     if given:
         targets.append(f"({''.join([f'{name}, ' for name, _ in given])})")
         sources.append(f"zip({', '.join([values for _, values in given])})")
@@ -177,13 +177,14 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
         inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, None, many=True)
 
 
-def _write_given(w: Writer, lines: Lines, foreseen: Foreseen) -> list[tuple[str, str]]:
+def _write_given(w: Writer, lines: Lines, foreseen: Foreseen, outputs: Sequence[int]
+                 ) -> list[tuple[str, str]]:
     """What iterations are given of what was computed for all: what it is called, and all of it.
 
     Where parts are taken or changed at it, it is a number of Python, which is inside.
     """
     starts: dict[int, set[int | None]] = {s: set() for s in foreseen.given}
-    others: set[int] = set()
+    others = set(outputs)
     for call in foreseen.calls:
         known = call.function.starts() if is_written(call) else ()      # type: ignore
         places = {i for i, _ in known}

@@ -159,7 +159,7 @@ def stage_runner(s: Stages, given: Sequence[Given], bodies: Mapping[int, Body],
             sent = [next(out) if give else None for give in body.gives[:passed]]
             for x, (_, parts), give in zip(kept, wholes, body.gives[passed:], strict=True):
                 if give:
-                    x.put(parts[d], d, next(out))
+                    x.put(parts[d, ...], d, next(out))
             if d != order[-1]:
                 state = [zeros() if x is None else move(x)
                          for x, (zeros, move) in zip(sent, moves, strict=True)]

@@ -41,6 +41,14 @@ def items(x):
     return lax.scan(body, x * 0, (order, order.astype(jnp.float32)), reverse=True)
 
 
+def places(x):
+    """Where rows are read is a result, too."""
+    def body(c, i):
+        k = jnp.minimum(i * 2, 7)
+        return c + x[k] + lax.dynamic_slice(x, (k, 1), (1, 5))[0], k
+    return lax.scan(body, x[0], jnp.arange(6))
+
+
 def branches(x):
     return lax.fori_loop(0, 10, lambda i, x: lax.cond(
         (i % 3 == 1) | (i > 7), lambda x: x * 0.5, lambda x: x + i, x), x)
@@ -59,7 +67,8 @@ def small_numbers(x):
     return lax.scan(body, (jnp.int8(0), jnp.uint8(1), x), None, length=8)
 
 
-@pytest.mark.parametrize("f", [rows, cycles, items, branches, until, small_numbers])
+@pytest.mark.parametrize("f", [rows, cycles, items, places, branches, until,
+                               small_numbers])
 def test_written_loops_give_what_followed_ones_give(f, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 10**6)
     followed = st.tree.leaves(st.jit(f)(X))
