@@ -168,11 +168,13 @@ def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
         raise Violation(f"{len(wholes)} global types for {len(blocks)} {word}s at level "
                         f"{program.level.value}", "global-types")
     exact = word == "parameter"
-    for i, (block, whole) in enumerate(zip(blocks, wholes, strict=True)):
+    pairs = list(zip(blocks, wholes, strict=True))
+    for pair in dict.fromkeys(pairs):
         try:
-            _check_block(block, whole, exact)
+            _check_block(*pair, exact)
         except Violation as violation:
-            raise Violation(f"{word} {i} {violation.message}", violation.code) from None
+            raise Violation(f"{word} {pairs.index(pair)} {violation.message}",
+                            violation.code) from None
 
 
 @functools.lru_cache(maxsize=4096)
