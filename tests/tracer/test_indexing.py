@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 
 SHAPE = (3, 4, 2)
 X = np.arange(24, dtype=np.float32).reshape(SHAPE)
@@ -167,3 +168,19 @@ def test_a_traced_mask_has_no_size():
 def test_a_traced_bound_of_a_slice_is_refused():
     with pytest.raises(IndexError, match="Array slice indices must have static start/stop/step"):
         st.jit(lambda v, i: v[i:i + 2])(V, 1)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int32", "uint32"])
+def test_starts_in_one_dimension_may_have_any_integer_dtype(kind):
+    """The other dimensions start at 0 in the same dtype, as JAX has it."""
+    x = jnp.arange(12.).reshape(4, 3)
+    at = jnp.asarray(2, kind)
+    for f in (lambda x, at: lax.dynamic_index_in_dim(x, at, keepdims=False),
+              lambda x, at: lax.dynamic_slice_in_dim(x, at, 2),
+              lambda x, at: lax.dynamic_update_index_in_dim(x, x[0], at, 0),
+              lambda x, at: lax.dynamic_update_slice_in_dim(x, x[:1], at, 0)):
+        eqn = next(e for e in reversed(st.make_jaxpr(f)(x, at).jaxpr.eqns)
+                   if e.op.name.startswith("dynamic"))
+        assert {str(v.aval.dtype) for v in eqn.invars[-2:]} == {kind}
+        np.testing.assert_array_equal(f(x, at), f(x, 2))
+    np.testing.assert_array_equal(lax.dynamic_index_in_dim(x, at, 0, keepdims=False), [6, 7, 8])

@@ -64,8 +64,11 @@ def index_in_dim(operand, index, axis=0, keepdims=True):
 # -- positions that are not known before the program runs ------------------------------------------
 
 def start_positions(shape: Sequence[int], indices: Any, allow_negative: bool | Sequence[bool],
-                    name: str) -> list[Any]:
-    """Start indices as operands: scalars of one integer dtype each, counted from the front."""
+                    name: str, kind: np.dtype | None = None) -> list[Any]:
+    """Start indices as operands: scalars of one integer dtype each, counted from the front.
+
+    kind: the dtype of those that are plain numbers, if it is not the usual one.
+    """
     if not isinstance(indices, (tuple, list)):
         if len(shape_of(indices)) != 1:
             raise ValueError("Slice indices must be a 1D sequence, got "
@@ -79,8 +82,8 @@ def start_positions(shape: Sequence[int], indices: Any, allow_negative: bool | S
         allow_negative = [allow_negative] * len(shape)
     wide = any(not isinstance(i, (int, np.generic, np.ndarray)) and dtype_name(i).itemsize == 8
                for i in indices)
-    default = np.dtype("int64") if wide and x64_enabled() else canonicalize_dtype(
-        np.dtype("int32"))
+    default = kind or (np.dtype("int64") if wide and x64_enabled() else canonicalize_dtype(
+        np.dtype("int32")))
     return [_start_position(i, n, negative, default, name)
             for i, n, negative in zip(indices, shape, allow_negative, strict=True)]
 
@@ -130,10 +133,14 @@ def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indic
     return dynamic_update_slice_p.bind(operand, update, *starts)
 
 
-def _starts_in_dim(ndim: int, index: Any, axis: int) -> list[Any]:
-    starts: list[Any] = [0] * ndim
+def _starts_in_dim(shape: Sequence[int], index: Any, axis: int, allow_negative: bool, name: str
+                   ) -> list[Any]:
+    """The operands for a start in one dimension; the others start at 0, in the index's dtype."""
+    starts: list[Any] = [0] * len(shape)
     starts[axis] = index
-    return starts
+    kind = dtype_name(index) if isinstance(index, Array) else None
+    return start_positions(shape, starts, allow_negative, name,
+                           kind if kind is not None and issubdtype(kind, np.integer) else None)
 
 
 @composed
@@ -143,8 +150,8 @@ def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_nega
     axis = canonical_axis(axis, len(shape))
     sizes = list(shape)
     sizes[axis] = int(slice_size)
-    return dynamic_slice(operand, _starts_in_dim(len(shape), start_index, axis), sizes,
-                         allow_negative_indices=allow_negative_indices)
+    starts = _starts_in_dim(shape, start_index, axis, allow_negative_indices, "dynamic_slice")
+    return dynamic_slice_p.bind(operand, *starts, slice_sizes=tuple(sizes))
 
 
 @composed
@@ -159,10 +166,10 @@ def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negativ
 @composed
 def dynamic_update_slice_in_dim(operand, update, start_index, axis, *, allow_negative_indices=True):
     """`dynamic_update_slice` along one dimension."""
-    ndim = len(shape_of(operand))
-    axis = canonical_axis(axis, ndim)
-    return dynamic_update_slice(operand, update, _starts_in_dim(ndim, start_index, axis),
-                                allow_negative_indices=allow_negative_indices)
+    shape = shape_of(operand)
+    starts = _starts_in_dim(shape, start_index, canonical_axis(axis, len(shape)),
+                            allow_negative_indices, "dynamic_update_slice")
+    return dynamic_update_slice_p.bind(operand, update, *starts)
 
 
 def dynamic_update_index_in_dim(operand, update, index, axis, *, allow_negative_indices=True):
