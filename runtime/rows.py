@@ -185,7 +185,8 @@ def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | 
     kernel = call.kernel
     assert kernel is not None
     if window.vector:
-        starts, values, given = _scalars(call.inputs[1], makers), call.inputs[2], kernel.shapes[2]
+        starts = _scalars(call.inputs[1], makers, len(window.places) == 1)
+        values, given = call.inputs[2], kernel.shapes[2]
     else:
         starts = _numbers(call.inputs[2:], kernel.shapes[2:], makers)
         values, given = call.inputs[1], kernel.shapes[1]
@@ -204,25 +205,27 @@ def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, C
     """Slots of the same numbers, of scalars where there are such."""
     found: list[int] = []
     for s, shape in zip(slots, shapes, strict=False):
-        found += (_scalars(s, makers) or [s]) if shape else [s]
+        found += (_scalars(s, makers, True) or [s]) if shape else [s]
     return found
 
 
-def _scalars(at: int, makers: Mapping[int, Call]) -> list[int] | None:
-    """The slots of the scalars that an array of indices consists of."""
+def _scalars(at: int, makers: Mapping[int, Call], single: bool) -> list[int] | None:
+    """The slots of the scalars that an array of indices consists of. single: whether it is one."""
     call = makers.get(at)
+    known: list[int] | None = None
     while call is not None and type(call.function) is Reshaped:
         (at,) = call.inputs
         call = makers.get(at)
+        known = [at] if single else None
     if call is None or call.kernel is None or call.several:
-        return None
+        return known
     if call.eqn is not None and call.eqn.op.name == "concatenate":
-        found = [_scalars(s, makers) for s in call.inputs]
-        return [s for one in found for s in one or ()] if all(found) else None
+        found = [_scalars(s, makers, False) for s in call.inputs]
+        return [s for one in found for s in one or ()] if all(found) else known
     recording = call.kernel.recording
     if len(call.inputs) != 1 or call.kernel.shapes[0] or recording is None or not all(
             [step.kind in (RESHAPE, REPEAT) for step in recording.steps]):
-        return None
+        return known
     return list(call.inputs)
 
 
