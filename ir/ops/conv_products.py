@@ -13,6 +13,8 @@ import numpy as np
 
 from ..pool import empty
 
+WIDE = 8                         # examples that lie one behind the other, and
+FEW = 128                        # results of each: it pays to compute these one after the other
 PIECE = 1 << 20                  # bytes of windows that are written out at once, or the kernel's
 
 
@@ -22,6 +24,9 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     x: [n, g, c, results..., window...], a view. k: [g, o, c, window...]. dtype: of both.
     """
     spatial = (x.ndim - 3) // 2
+    if x.shape[1] == 1 and spatial and x.shape[0] >= WIDE and x.strides[0] < min(
+            x.strides[2], x.strides[2 + spatial]) and math.prod(x.shape[3:3 + spatial]) <= FEW:
+        return _by_results(x, k, dtype)
     n, groups, channels = x.shape[:3]
     sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
     o, count, length = k.shape[1], math.prod(sizes), channels * math.prod(window)
@@ -63,3 +68,31 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
         out = out.reshape(n, *sizes, o)
         return out.transpose(0, spatial + 1, *range(1, spatial + 1))[:, None]
     return out.reshape(n, groups, o, *sizes)
+
+
+def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The same of one group where examples lie innermost in memory: a product for each result.
+
+    The gradient of a kernel is such a convolution, of few results, with channels for examples.
+    """
+    spatial = (x.ndim - 3) // 2
+    n, _, channels = x.shape[:3]
+    sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
+    o, inside = k.shape[1], math.prod(window)
+    right = k[0].transpose(*range(1, 2 + spatial), 0).reshape(channels * inside, o)
+    rows = x[:, 0].transpose(*range(2, 2 + spatial), 1, *range(2 + spatial, x.ndim - 1), 0)
+    step = max(1, min(channels, PIECE // max(1, inside * n * dtype.itemsize)))
+    memory = empty((step * inside * n,), dtype)
+    out = empty((*sizes, n, o), dtype)
+    for place in np.ndindex(sizes):
+        for c in range(0, channels, step):
+            some = rows[place][c:c + step]
+            piece = memory[:some.size].reshape(some.shape)
+            np.copyto(piece, some)
+            left = piece.reshape(-1, n).T
+            factor = right[c * inside:(c + step) * inside]
+            if c:
+                out[place] += left @ factor
+            else:
+                np.matmul(left, factor, out=out[place])
+    return out.transpose(spatial, spatial + 1, *range(spatial))[:, None]
