@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Ops whose result is their operand, if it is one element.
 SAME = frozenset({"pvary", "broadcast_in_dim", "reshape", "squeeze", "copy"})
+DEEPEST = 10            # equations that are looked through for what a place is computed from
 
 
 class Passed(NamedTuple):
@@ -205,18 +206,18 @@ def _alike(a: Sequence[Atom | None], b: Sequence[Atom | None], made: Mapping[Any
     return all([_index(x, made) == _index(y, made) for x, y in zip(a, b, strict=True)])
 
 
-def _index(atom: Atom | None, made: Mapping[Any, Equation]) -> Any:
+def _index(atom: Atom | None, made: Mapping[Any, Equation], depth: int = DEEPEST) -> Any:
     """What a place is computed from: the same for equal places of equal equations."""
     if atom is None:
         return 0
     if type(atom) is Literal:
         return int(atom.val)
     maker = made.get(atom)
-    if maker is None or atom.aval.size != 1:
+    if maker is None or atom.aval.size != 1 or not depth:
         return atom
     if maker.op.name in SAME or maker.op.name == "convert_element_type" and (
             maker.invars[0].aval.dtype.kind == "i"):
-        return _index(maker.invars[0], made)
+        return _index(maker.invars[0], made, depth - 1)
     if maker.op.name not in COUNTING or maker.params:
         return atom
-    return (maker.op.name, *[_index(a, made) for a in maker.invars])
+    return (maker.op.name, *[_index(a, made, depth - 1) for a in maker.invars])

@@ -21,7 +21,7 @@ from .equations import is_zeros
 from .flatten import FlatProgram, every_equation
 from .followed import COUNTING, number
 from .lean import lean_program
-from .stage_carries import SAME, Added, Passed, Written, sort_carries
+from .stage_carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
 
 if TYPE_CHECKING:
     from .simulated import Planner
@@ -33,9 +33,10 @@ Needs = dict[Any, np.ndarray]           # [devices, iterations] whether a value 
 class Stages:
     """What a loop of stages consists of.
 
-    order: the devices, from the first stage to the last. count: of iterations. low: for each device
-    its first iteration of use; many: how many iterations are computed of each. needs: of what
-    iterations give, by value. counters: carried integers, with their numbers.
+    passed, written, added, counters, fixed: what it carries (runtime/stage_carries.py). order: the
+    devices, from the first stage to the last. low: for each device its first iteration of use;
+    many: how many iterations are computed of each. numbers: known integers; outside: those of the
+    program around, if they are known. needs: where values are of use, sent: those that are sent.
     """
 
     def __init__(self, axis: str, devices: int, length: int, flat: FlatProgram) -> None:
@@ -47,6 +48,7 @@ class Stages:
         self.counters: list[Var] = []
         self.fixed: list[int] = []
         self.numbers: Numbers = {}
+        self.outside: dict[Atom, np.ndarray | None] = {}
         self.needs: Needs = {}
         self.sent: Needs = {}
         self.results: list[np.ndarray] = []     # by result of the loop, what is of use: [devices]
@@ -157,23 +159,21 @@ def _evaluated(e: Equation, at: Numbers, s: Stages, times: int) -> np.ndarray | 
     return evaluate(1, *numbers, **e.params) if not out.aval.shape else None
 
 
-def _outside(p: Planner, atom: Atom, s: Stages) -> np.ndarray | None:
+def _outside(p: Planner, atom: Atom, s: Stages, depth: int = DEEPEST) -> np.ndarray | None:
     """A known integer of the program around: by device, or one for all."""
-    known = number(atom)
-    source = p.maker(atom) if known is None else None
-    if source is None:
-        return known
-    if source.op.name != "axis_index":
-        if source.op.name not in COUNTING and source.op.name not in SAME:
+    if atom not in s.outside:
+        if not depth:
             return None
-        at: Numbers = {}
-        for a in source.invars:
-            found = _outside(p, a, s)
-            if found is None:
-                return None
-            at[a] = found
-        return _evaluated(source, at, s, 1)
-    return _evaluated(source, {}, s, 1)
+        source = p.maker(atom)
+        found = number(atom)
+        if found is None and source is not None and (
+                source.op.name in COUNTING or source.op.name in SAME
+                or source.op.name == "axis_index"):
+            at = {a: _outside(p, a, s, depth - 1) for a in source.invars}
+            if not any([x is None for x in at.values()]):
+                found = _evaluated(source, at, s, 1)        # type: ignore[arg-type]
+        s.outside[atom] = found
+    return s.outside[atom]
 
 
 # -- what is of use --------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ SOURCES = """\
   work reads copies nothing: that work takes its rows from other places.
 - **Rings are executed as what they amount to.** Products whose operands or sums go from neighbour
   to neighbour, in a loop or step by step, are one product and one collective.
+- **Pipelines run stage by stage.** Where devices only pass on what they made to the next, all
+  iterations of a device are computed together, one device after the other, and what is thrown away
+  in the end, as of devices that wait for their first input, is not computed.
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.
