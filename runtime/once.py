@@ -32,10 +32,20 @@ def _named(atom: Atom) -> Any:
     return atom
 
 
+@functools.lru_cache(maxsize=1024)
+def _indexes(ops: frozenset[Op]) -> bool:
+    """Is one of the ops such that users' programs name a part of an array by it?"""
+    return not _BY_INDEX.isdisjoint([op.name for op in ops])
+
+
+_BY_INDEX = frozenset({"dynamic_slice", "dynamic_update_slice", "gather", "scatter", "scatter-add",
+                       "scatter-max", "scatter-min", "scatter-mul", "scatter-sub"})
+
+
 def lean_body(program: Program) -> FlatProgram:
-    """A loop's body as `lean_program` gives it, with equal equations once."""
+    """A loop's body as `lean_program` gives it, with equal equations once if it has indices."""
     flat = lean_program(program)
-    if not program.memo.get("once"):
+    if "once" not in program.memo and _indexes(flat.ops):
         program.memo["once"] = True
         _compute_once(flat)
     return flat

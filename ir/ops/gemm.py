@@ -178,32 +178,28 @@ def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bo
     """
     (matrix, flip), (vector, _) = (left, right) if behind else (right, left)
     length = _product(vector)
-    flat, first = (length,), behind != flip         # whether the matrix comes first
     count = _product(matrix) // length
     if not shape:
-        matrix = flat                               # two vectors
-    pooled = count * dtype.itemsize >= SMALLEST
+        matrix = (length,)                          # two vectors
+    a_shape, b_shape = (matrix, (length,)) if behind else ((length,), matrix)
+    pooled, other = count * dtype.itemsize >= SMALLEST, shape not in ((), (count,))
 
     def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        m, v = (a, b) if behind else (b, a)
-        if m.shape != matrix or v.shape != flat:
-            if not (m.flags.c_contiguous and v.flags.c_contiguous):
+        if a.shape != a_shape or b.shape != b_shape:
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
                 return apart(a, b)
-            m, v = m.reshape(matrix), v.reshape(flat)
-        if pooled:
-            out = empty((count,), dtype)
-            np.dot(m, v, out) if first else np.dot(v, m, out)
-        else:
-            out = np.dot(m, v) if first else np.dot(v, m)
-        return out if out.shape == shape else out.reshape(shape)
+            a, b = a.reshape(a_shape), b.reshape(b_shape)
+        if flip:                        # the matrix lies the other way round
+            a, b = b, a
+        out = np.dot(a, b, empty((count,), dtype)) if pooled else np.dot(a, b)
+        return out.reshape(shape) if other else out
 
     def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
         """The same, written into a C-contiguous array."""
-        m, v = (a, b) if behind else (b, a)
-        if not shape or not (m.flags.c_contiguous and v.flags.c_contiguous):
+        if not shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
             return apart_into(a, b, out)
-        m, v, to = m.reshape(matrix), v.reshape(flat), out.reshape(count)
-        np.dot(m, v, to) if first else np.dot(v, m, to)
+        a, b = a.reshape(a_shape), b.reshape(b_shape)
+        np.dot(b, a, out.reshape(count)) if flip else np.dot(a, b, out.reshape(count))
         return out
     return product, into
 
