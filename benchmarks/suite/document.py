@@ -71,8 +71,8 @@ SOURCES = """\
   dimensions in which it is read.
 - **Indices of a loop are computed before it.** What depends on counters and on scalar items alone
   is computed for all iterations at once; other scalars are numbers, not arrays.
-- **Rows that loops read and change are one indexing each.** What an iteration reads of an array that
-  it changes is read first, and the array is changed where it is; a branch stands in the loop.
+- **Rows that loops read and change are one indexing each.** What an iteration reads of an array
+  that it changes is read first, and the array is changed where it is; a branch stands in the loop.
 - **A program traced anew is found.** A function that is jitted in a loop, or `lax.scan` of a
   lambda outside of jit, gives the same program from the same lines each time: it is partitioned
   and planned once.
