@@ -25,7 +25,7 @@ from .masks import Guard, mask_dims, outer_mask, selected
 from .plan import Plan
 from .scanning import Arrays, Body, scan_runner, while_runner
 
-_pipelines = lazy_import(".pipelines", __package__)
+_pipelines = lazy_import(".passing.pipelines", __package__)
 
 
 def plain(layout: Layout) -> Layout:

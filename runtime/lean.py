@@ -27,7 +27,7 @@ from .lean_scans import lean_scans
 
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
-_rings = lazy_import(".rings", __package__)
+_rings = lazy_import(".passing.rings", __package__)
 _rounding = lazy_import(".rounding", __package__)
 _separate = lazy_import(".separate", __package__)
 

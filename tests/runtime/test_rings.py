@@ -11,8 +11,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.driver.recent import forget_recent
 from shardtrace.ir.context import config
-from shardtrace.runtime import rings
-from shardtrace.runtime.followed import Follower
+from shardtrace.runtime.passing import rings
+from shardtrace.runtime.passing.followed import Follower
 from shardtrace.sharding import PartitionSpec as P
 
 N = 4

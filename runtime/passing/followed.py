@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.named_tuple import NamedTuple
-from ..ir.ops.arithmetic import add_p
-from ..ir.ops.collective import ppermute_p
-from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.types import ArrayType
-from .equations import makes_zeros
-from .flatten import FlatProgram
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.arithmetic import add_p
+from ...ir.ops.collective import ppermute_p
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..equations import makes_zeros
+from ..flatten import FlatProgram
 
 # Ops that are evaluated where their operands are known integers.
 COUNTING = frozenset({

@@ -1,4 +1,4 @@
-"""Running a loop of stages (runtime/stages.py): the body's plan once a device, in their order."""
+"""Running a loop of stages (passing/stages.py): the body's plan once a device, in their order."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.keys import storage_dtype
-from ..ir.named_tuple import NamedTuple
-from ..ir.pool import empty
-from ..ir.program import Var
-from .axes import MeshAtoms
-from .layout import Layout, array_shape
-from .plan import Plan
+from ...ir.keys import storage_dtype
+from ...ir.named_tuple import NamedTuple
+from ...ir.pool import empty
+from ...ir.program import Var
+from ..axes import MeshAtoms
+from ..layout import Layout, array_shape
+from ..plan import Plan
 
 if TYPE_CHECKING:
     from .stages import Stages

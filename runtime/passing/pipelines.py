@@ -1,4 +1,4 @@
-"""Loops of stages (runtime/stages.py), executed stage by stage, all iterations of each at once.
+"""Loops of stages (passing/stages.py), executed stage by stage, all iterations of each at once.
 
 A stage is planned as devices are: iterations take the place of the axis along which the loop passes
 things on. So the body's plan runs once a device, on arrays of all iterations that are of use there.
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.keys import storage_dtype
-from ..ir.mesh import AbstractMesh
-from ..ir.ops.collective import ppermute_p
-from ..ir.program import Atom, Equation, Var
-from .axes import MeshAtoms, axis_names, mesh_atoms
-from .flatten import needed
-from .layout import Layout, array_shape
+from ...ir.keys import storage_dtype
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.collective import ppermute_p
+from ...ir.program import Atom, Equation, Var
+from ..axes import MeshAtoms, axis_names, mesh_atoms
+from ..flatten import needed
+from ..layout import Layout, array_shape
+from ..workspace import Value
 from .stage_runs import (
     Body,
     Given,
@@ -31,10 +32,9 @@ from .stage_runs import (
     ticks_of,
 )
 from .stages import Stages, Written, find_stages
-from .workspace import Value
 
 if TYPE_CHECKING:
-    from .simulated import Planner
+    from ..simulated import Planner
 
 Arrays = list[Any]
 

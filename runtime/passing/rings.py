@@ -4,7 +4,7 @@ In a ring, blocks go from neighbour to neighbour, and each device computes with 
 product while the next block is on its way, say. What such a program computes is an `all_gather` and
 a product, a product and a `reduce_scatter`, or a `psum`, in as many pieces as there are devices.
 Hardware overlaps the pieces; where devices are simulated nothing does, and many small products cost
-two to three times one large one. So a program is followed (runtime/followed.py), and a value to
+two to three times one large one. So a program is followed (passing/followed.py), and a value to
 which every device of the group contributes once is computed by the collective. What nobody reads
 then is left out.
 
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ..ir.ops.arithmetic import add_any_p, add_p
-from ..ir.ops.collective import ppermute_p
-from ..ir.ops.control import scan_p
-from ..ir.ops.dynamic_slicing import dynamic_update_slice_p
-from ..ir.program import Atom, Equation, Program, Var
-from .flatten import FlatProgram, every_equation, needed
+from ...ir.ops.arithmetic import add_any_p, add_p
+from ...ir.ops.collective import ppermute_p
+from ...ir.ops.control import scan_p
+from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
+from ...ir.program import Atom, Equation, Program, Var
+from ..flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values, ways_of
 from .raised import Raised
 

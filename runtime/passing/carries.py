@@ -1,4 +1,4 @@
-"""What a loop of stages (runtime/stages.py) carries from iteration to iteration, told apart.
+"""What a loop of stages (passing/stages.py) carries from iteration to iteration, told apart.
 
 It may be a counter, what is passed on to the next device, an array into which results are written,
 or a sum.
@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..ir.named_tuple import NamedTuple
-from ..ir.ops.collective import ppermute_p
-from ..ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
-from ..ir.ops.indexing import GatherScatterMode
-from ..ir.program import Atom, Equation, Literal, Var
-from .equations import is_zeros
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.collective import ppermute_p
+from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ...ir.ops.indexing import GatherScatterMode
+from ...ir.program import Atom, Equation, Literal, Var
+from ..equations import is_zeros
 from .followed import COUNTING
 
 if TYPE_CHECKING:
-    from .simulated import Planner
+    from ..simulated import Planner
     from .stages import Stages
 
 # Ops whose result is their operand, if it is one element.

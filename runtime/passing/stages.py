@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir.ops.collective import ppermute_p
-from ..ir.program import Atom, Equation, Literal, Var
-from .axes import axis_names
-from .equations import is_zeros
-from .flatten import FlatProgram, every_equation
+from ...ir.ops.collective import ppermute_p
+from ...ir.program import Atom, Equation, Literal, Var
+from ..axes import axis_names
+from ..equations import is_zeros
+from ..flatten import FlatProgram, every_equation
+from ..lean import lean_program
+from .carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
 from .followed import COUNTING, number
-from .lean import lean_program
-from .stage_carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
 
 if TYPE_CHECKING:
-    from .simulated import Planner
+    from ..simulated import Planner
 
 Numbers = dict[Any, np.ndarray]         # known integers: [devices * iterations], or [1] for all
 Needs = dict[Any, np.ndarray]           # [devices, iterations] whether a value is of use
@@ -33,7 +33,7 @@ Needs = dict[Any, np.ndarray]           # [devices, iterations] whether a value 
 class Stages:
     """What a loop of stages consists of.
 
-    passed, written, added, counters, fixed: what it carries (runtime/stage_carries.py). order: the
+    passed, written, added, counters, fixed: what it carries (passing/carries.py). order: the
     devices, from the first stage to the last. low: for each device its first iteration of use;
     many: how many iterations are computed of each. numbers: known integers; outside: those of the
     program around, if they are known. needs: where values are of use, sent: those that are sent.

@@ -1,7 +1,7 @@
 """The products and collectives that the values of rings amount to.
 
 A ring's value is given as what each device adds up, or puts side by side, one term for each device
-of the group (runtime/followed.py). Tables say which device's blocks a device uses in which term:
+of the group (passing/followed.py). Tables say which device's blocks a device uses in which term:
 where every device, or every block, occurs once, the terms are those of one collective.
 """
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.named_tuple import NamedTuple
-from ..ir.op import Op
-from ..ir.ops.arithmetic import add_p
-from ..ir.ops.collective import all_gather_p, ppermute_p, psum_p, reduce_scatter_p
-from ..ir.ops.identity import copy_p
-from ..ir.ops.reshape import reshape_p
-from ..ir.ops.shape import transpose_p
-from ..ir.ops.slicing import slice_p
-from ..ir.program import Atom, Equation, Var
-from ..ir.types import ArrayType
-from .equations import of_shape
+from ...ir.named_tuple import NamedTuple
+from ...ir.op import Op
+from ...ir.ops.arithmetic import add_p
+from ...ir.ops.collective import all_gather_p, ppermute_p, psum_p, reduce_scatter_p
+from ...ir.ops.identity import copy_p
+from ...ir.ops.reshape import reshape_p
+from ...ir.ops.shape import transpose_p
+from ...ir.ops.slicing import slice_p
+from ...ir.program import Atom, Equation, Var
+from ...ir.types import ArrayType
+from ..equations import of_shape
 from .followed import Block, Follower, Moved, Put, Sent, Sum, Term
 
 Table = np.ndarray          # [terms, devices]

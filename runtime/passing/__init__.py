@@ -1,0 +1,5 @@
+"""Programs whose devices pass on what they made, executed as what they compute.
+
+Rings of products are one product and one collective (rings.py), loops of stages run stage by stage
+(pipelines.py). Types, dumps, costs and the per-device executor keep to what was written.
+"""
