@@ -24,7 +24,7 @@ from ..ir.pytree import NAMESPACE, flatten, unflatten
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.tree_prefix import PrefixError, broadcast_prefix
-from .array import ARRAYS, ArrayImpl, all_held, place
+from .array import ArrayImpl, all_held, place
 from .axes import MeshAtoms
 from .coordinator import Coordinator, current_coordinator
 from .devices import default_device
@@ -271,13 +271,22 @@ def block_until_ready(x: Any) -> Any:
     """
     if type(x) is ArrayImpl:
         return x.block_until_ready()
-    leaves = optree.tree_leaves(x, namespace=NAMESPACE)
-    if ARRAYS.issuperset(map(type, leaves)) and all_held(leaves):
+    if _is_here(x):
         return x
-    for leaf in leaves:
+    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x
+
+
+def _is_here(x: Any) -> bool:
+    """Whether a tree is of arrays whose data is one array each: quick to tell; else ask each."""
+    kind = type(x)
+    if kind is dict:
+        x = x.values()
+    elif kind is not tuple and kind is not list:
+        return kind is ArrayImpl and all_held((x,))
+    return all_held(x) or all(map(_is_here, x))
 
 
 def copy_to_host_async(x: Any) -> Any:
