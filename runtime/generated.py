@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.merging import may_repeat, merged
-from ..ir.ops.row_sums import adder_of
 from ..ir.program import Equation
 from .calls import Call
 from .layout import Reshaped
@@ -43,7 +42,7 @@ from .recording import (
     constant,
 )
 from .rows import indexed, is_written, written
-from .short_rows import by_columns, is_by_columns
+from .short_rows import quicker
 from .storage import settled
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -373,12 +372,9 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
             return f"{w.name(np.square, 'f')}({', '.join(args[1:])})"   # as in block_steps.py
         return f"{w.name(step.function, 'f')}({listed})"
     if step.kind == REDUCE:
-        operand = recording.values[step.operands[0]]
-        if is_by_columns(step.function, operand, step.axes):
-            return f"{w.name(by_columns(step.function), 'f')}({listed})"
-        add = adder_of(step.axes, *operand) if step.function is np.add else None
-        if add is not None:
-            return f"{w.name(add, 'f')}({listed})"
+        reduce = quicker(step.function, recording.values[step.operands[0]], step.axes)
+        if reduce is not None:
+            return f"{w.name(reduce, 'f')}({listed})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]
         return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
     if step.kind == CAST:

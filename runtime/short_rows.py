@@ -1,4 +1,4 @@
-"""Maxima and minima of short rows, as those of columns.
+"""Maxima and minima of short rows, as those of columns; which reductions numpy is not asked for.
 
 numpy takes 0.1 to 0.2 us for every row of which it finds the largest element, however short it is;
 that of columns is found with a few vector operations for all rows at a time.
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+from ..ir.ops.row_sums import adder_of
 
 LONGEST = {"f": 64, "i": 32, "u": 32}     # elements of a row, by the kind of dtype
 FEWEST = 32                               # rows
@@ -38,3 +40,11 @@ def by_columns(function: Any) -> Callable[..., Any]:
         columns = np.ascontiguousarray(x.transpose((last, *range(last))))
         return function.reduce(columns, 0, None, out)
     return reduce
+
+
+def quicker(function: Any, array: tuple[tuple[int, ...], np.dtype], axes: tuple[int, ...]
+            ) -> Callable[..., Any] | None:
+    """The reduction of these dimensions of such an array in less time; None if numpy's is that."""
+    if is_by_columns(function, array, axes):
+        return by_columns(function)
+    return adder_of(axes, *array) if function is np.add else None

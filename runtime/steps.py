@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ..ir.ops.merging import may_repeat, merged
-from ..ir.ops.row_sums import adder_of
 from ..ir.program import Equation
 from .calls import Call
 from .generated import BY_NAME, Run, repeated
@@ -32,7 +31,7 @@ from .recording import (
     Step,
     constant,
 )
-from .short_rows import by_columns, is_by_columns
+from .short_rows import quicker
 from .storage import settled
 
 # In place of a second operand: there are more of them, or none; results are several, too; the
@@ -171,13 +170,9 @@ def _other(step: Step, recording: Recording) -> Callable[..., Any]:
     """The function of the operands of a step that is no plain call."""
     shape, dtype = recording.values[step.result]
     if step.kind == REDUCE:
-        operand = recording.values[step.operands[0]]
-        if is_by_columns(step.function, operand, step.axes):
-            return by_columns(step.function)
-        if step.function is np.add:
-            add = adder_of(step.axes, *operand)
-            if add is not None:
-                return add
+        reduce = quicker(step.function, recording.values[step.operands[0]], step.axes)
+        if reduce is not None:
+            return reduce
         return functools.partial(step.function.reduce, axis=step.axes, dtype=dtype)
     if step.kind == CAST:
         return methodcaller("astype", dtype)

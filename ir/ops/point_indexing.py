@@ -22,10 +22,10 @@ from .indexing import (
     query_order,
     window_dims,
 )
+from .row_indexing import UNSIGNED, changing
 from .rules import permutation_inverse
 
 Combine = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-_UNSIGNED = {4: np.uint32, 8: np.uint64}
 _BLOCK = 1 << 15                # places that are found at a time: they stay in the cache
 
 
@@ -70,7 +70,7 @@ class Places(NamedTuple):
 
 def _places(shape: Shape, indices: Shape, kind: np.dtype, slice_sizes: Sequence[int],
             n: GatherDimensionNumbers) -> Places | None:
-    if not n.start_index_map or kind.kind != "i" or kind.itemsize not in _UNSIGNED or (
+    if not n.start_index_map or kind.kind != "i" or kind.itemsize not in UNSIGNED or (
             0 in shape or 0 in indices):
         return None
     windows = window_dims(len(shape), n.collapsed_slice_dims, n.operand_batching_dims)
@@ -91,7 +91,7 @@ def _places(shape: Shape, indices: Shape, kind: np.dtype, slice_sizes: Sequence[
     offsets = None
     if math.prod(sizes) != 1:
         offsets = np.ravel(sum(np.ix_(*[np.arange(slice_sizes[d]) * steps[d] for d in partial])))
-    unsigned = _UNSIGNED[kind.itemsize]
+    unsigned = UNSIGNED[kind.itemsize]
     return Places(
         tuple([(unsigned(shape[d] - slice_sizes[d]), steps[d]) for d in n.start_index_map]), base,
         offsets, queries, sizes, math.prod([shape[d] for d in addressed]),
@@ -156,15 +156,7 @@ def windows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
     order = permutation_inverse(places.order)
     permuted = order != tuple(range(len(order)))
 
-    def combined(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        out = empty(shape, dtype)
-        np.copyto(out, x)
-        return over(out, at, values)
-
-    def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The same, written over x."""
-        if not x.flags.carray or np.may_share_memory(x, values):
-            return combined(x, at, values)
+    def change(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
         rows, inside = places.found(at, places.base)
         if permuted:
             values = values.transpose(order)
@@ -173,6 +165,4 @@ def windows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
             kept = np.broadcast_to(inside.reshape(-1, 1), full).reshape(-1)
             rows, values = rows[kept], values[kept]
         combine(x.reshape(places.rows, width), rows, values)
-        return x
-    combined.over = over  # type: ignore[attr-defined]
-    return combined
+    return changing(change, shape, dtype)

@@ -15,7 +15,7 @@ from ..types import Shape
 from .indexing import GatherDimensionNumbers, ScatterDimensionNumbers
 
 Combine = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
-_UNSIGNED = {4: np.uint32, 8: np.uint64}
+UNSIGNED = {4: np.uint32, 8: np.uint64}
 _FIRST = np.zeros(1, np.intp)
 
 
@@ -25,7 +25,7 @@ def _indexed(shape: Shape, indices: Shape, kind: np.dtype, slice_sizes: Sequence
     if n.operand_batching_dims or len(n.start_index_map) != 1 or (
             n.collapsed_slice_dims != n.start_index_map):
         return None
-    if kind.kind != "i" or kind.itemsize not in _UNSIGNED or 0 in shape or 0 in indices:
+    if kind.kind != "i" or kind.itemsize not in UNSIGNED or 0 in shape or 0 in indices:
         return None
     (d,) = n.start_index_map
     whole = (*shape[:d], 1, *shape[d + 1:])
@@ -54,7 +54,7 @@ def rows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: GatherDim
     for m in queries:
         count *= m
     rows = (*shape[:d], count, *shape[d + 1:])
-    unsigned = _UNSIGNED[kind.itemsize]
+    unsigned = UNSIGNED[kind.itemsize]
     last, front = unsigned(shape[d] - 1), (slice(None),) * d
 
     def taken(x: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -84,30 +84,40 @@ def rows_combined(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Scatte
         width *= m
     for m in indices:
         count *= m
-    unsigned = _UNSIGNED[kind.itemsize]
+    unsigned = UNSIGNED[kind.itemsize]
     last = unsigned(shape[0] - 1)
 
-    def combined(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        out = empty(shape, dtype)
-        np.copyto(out, x)
-        return over(out, at, values)
-
-    def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The same, written over x."""
-        if not x.flags.carray or np.may_share_memory(x, values):
-            return combined(x, at, values)
+    def change(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
         places, rows, values = at.reshape(count), x.reshape(shape[0], width), values.reshape(
             count, width)
         if count == 1:
             place = places.item()
             if 0 <= place <= last:
                 combine(rows[place:place + 1], _FIRST, values)
-            return x
+            return
         outside = places.view(unsigned) > last
         if outside.any():
             inside = ~outside
             places, values = places[inside], values[inside]
         combine(rows, places.astype(np.intp, copy=False), values)
+    return changing(change, shape, dtype)
+
+
+def changing(change: Callable[[np.ndarray, np.ndarray, np.ndarray], None], shape: Shape,
+             dtype: np.dtype) -> Callable[..., np.ndarray]:
+    """The scatter that `change` does to an array of its own: to a copy of the operand, or, as
+    `over`, to the operand itself where that can be written to."""
+    def combined(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+        out = empty(shape, dtype)
+        np.copyto(out, x)
+        change(out, at, values)
+        return out
+
+    def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """The same, written over x."""
+        if not x.flags.carray or np.may_share_memory(x, values):
+            return combined(x, at, values)
+        change(x, at, values)
         return x
     combined.over = over  # type: ignore[attr-defined]
     return combined
