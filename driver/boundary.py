@@ -15,7 +15,7 @@ from ..ir.formats import Format, Layout, kept_layout
 from ..ir.program import Program
 from ..ir.sharding import Sharding
 from ..ir.types import ArrayType
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.signature import Arguments
 from ..tracer.tracer import typeof

@@ -9,10 +9,10 @@ from ..partitioner import alternatives
 from ..partitioner.fixed_point import forget_steps
 from ..partitioner.layouts import forget_layouts
 from ..runtime.axes import forget_atoms
-from ..runtime.blocked import forget_routines
-from ..runtime.generated import forget_sources
+from ..runtime.blocks.blocked import forget_routines
 from ..runtime.placement import spec_on
-from ..runtime.workspace import kind_of
+from ..runtime.plans.generated import forget_sources
+from ..runtime.simulation.workspace import kind_of
 from ..tracer.autodiff.recurring import forget_recurring
 from ..tracer.composed import REMEMBERED
 from .eager import EagerInterpreter

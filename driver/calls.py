@@ -18,8 +18,8 @@ from ..ir.mesh import ENTERED
 from ..ir.named_tuple import NamedTuple
 from ..ir.process import THREAD
 from ..ir.typeof import type_of_constant
-from ..runtime import coordinator
-from ..runtime.array import ARRAYS, ArrayImpl
+from ..runtime.arrays.array import ARRAYS, ArrayImpl
+from ..runtime.processes import coordinator
 from ..tracer import tree
 from ..tracer.signature import Arguments
 from ..tracer.staging import canonical_value

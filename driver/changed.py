@@ -15,7 +15,7 @@ from ..ir.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
 from ..report.changes import Change, Inside, arg_specs, edited, result_specs
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate, stage
 from ..tracer.tracer import typeof

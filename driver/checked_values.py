@@ -14,7 +14,7 @@ from ..ir.context import STATE, config
 from ..ir.diagnostic import fail
 from ..ir.location import Location
 from ..ir.program import Program, Var
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
 from ..tracer.autodiff.replay import operand, process
 
 

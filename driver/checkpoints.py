@@ -24,7 +24,10 @@ from ..ir.location import capture
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
+from ..runtime.arrays.host import PYTHON_NUMBERS
+from ..runtime.arrays.transfer import check_fits, concrete_sharding
+from ..runtime.arrays.wholes import PENDING_SUM
 from ..runtime.checkpoint import folder
 from ..runtime.checkpoint.blocks import BlockReader, covers, host_block, own_blocks
 from ..runtime.checkpoint.record import (
@@ -34,11 +37,8 @@ from ..runtime.checkpoint.record import (
     leaf_from_json,
     saved_sharding,
 )
-from ..runtime.coordinator import Call, current_coordinator
 from ..runtime.devices import default_device
-from ..runtime.host import PYTHON_NUMBERS
-from ..runtime.transfer import check_fits, concrete_sharding
-from ..runtime.wholes import PENDING_SUM
+from ..runtime.processes.coordinator import Call, current_coordinator
 from ..tracer import tree
 from .checkpoint_trees import all_nodes, describe, numbers_under, rebuilt
 

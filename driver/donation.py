@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
 from ..tracer.signature import Arguments
 
 

@@ -12,7 +12,7 @@ from ..ir.ops.identity import copy_p
 from ..ir.process import process_identity
 from ..ir.program import Program
 from ..partitioner.pipeline import Options
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
 from ..runtime.placement import Placed
 from ..tracer import constants, region_values, sharding_functions
 from ..tracer.staging import record_mesh, trace_to_program

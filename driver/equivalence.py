@@ -25,7 +25,7 @@ from ..partitioner.factors import RuleInfo, rule_info
 from ..partitioner.inline import inline
 from ..partitioner.pipeline import Partitioned
 from ..partitioner.resolve import reshard_equation, typed
-from ..runtime.simulated import compile_simulated
+from ..runtime.simulation.executor import compile_simulated
 from ..runtime.storage import Stored, settled
 from .programs import further
 

@@ -29,13 +29,13 @@ from ..ir.types import ArrayType, array_type
 from ..partitioner.one_mesh import on_one_mesh
 from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
 from ..runtime import devices
-from ..runtime.array import ARRAYS, ArrayImpl, ArrayKey, all_held, array_key
-from ..runtime.array import results as made_arrays
-from ..runtime.coordinator import current_coordinator
-from ..runtime.float_errors import silently
+from ..runtime.arrays.array import ARRAYS, ArrayImpl, ArrayKey, all_held, array_key
+from ..runtime.arrays.array import results as made_arrays
+from ..runtime.calls.float_errors import silently
 from ..runtime.placement import Placed, Placement, argument_specs, resolve, spec_on
-from ..runtime.plan import TIMED
-from ..runtime.simulated import Simulated, compile_simulated
+from ..runtime.plans.plan import TIMED
+from ..runtime.processes.coordinator import current_coordinator
+from ..runtime.simulation.executor import Simulated, compile_simulated
 from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, new_stored, on_mesh
 from ..tracer.staging import canonical_value
 from ..tracer.tracer import Tracer, typeof
@@ -46,7 +46,7 @@ from .recent import partitioned, planned
 from .together import check_closure, run_together
 
 logging = lazy_import("logging")
-_perdevice = lazy_import("..runtime.perdevice", __package__)
+_perdevice = lazy_import("..runtime.per_device.executor", __package__)
 
 EXECUTORS = {"simulated": compile_simulated,
              "per_device": lambda local, mesh: _perdevice.compile_per_device(local, mesh)}

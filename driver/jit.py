@@ -32,9 +32,9 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import DEFAULT_OPTIONS
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays.array import ArrayImpl
+from ..runtime.arrays.transfer import put
 from ..runtime.placement import Placed
-from ..runtime.transfer import put
 from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate
 from ..tracer.debug import observing

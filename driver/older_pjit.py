@@ -17,8 +17,8 @@ from ..ir.location import warn
 from ..ir.mesh import entered_mesh
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from ..runtime.array import ArrayImpl
-from ..runtime.global_device_array import GlobalDeviceArray
+from ..runtime.arrays.array import ArrayImpl
+from ..runtime.arrays.global_device_array import GlobalDeviceArray
 from ..tracer import lax, tree
 from .asked_shardings import ON_CONTEXT_MESH, is_sharding
 from .jit import jit

@@ -20,8 +20,8 @@ from ..ir.mesh import Mesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from ..runtime.array import ArrayImpl
-from ..runtime.assembly import (
+from ..runtime.arrays.array import ArrayImpl
+from ..runtime.arrays.assembly import (
     make_array_from_process_local_data,
     make_array_from_single_device_arrays,
 )

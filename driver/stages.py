@@ -14,7 +14,7 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
-from ..runtime.array import ARRAYS
+from ..runtime.arrays.array import ARRAYS
 from ..tracer import tree
 from ..tracer.tracer import typeof
 from .calls import MISS, QuickCalls

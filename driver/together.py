@@ -1,7 +1,7 @@
 """A program over the devices of several processes: what a process gives to it, and gets.
 
-All processes that own some of the devices call it together (runtime/coordinator.py). Each has
-traced and partitioned it by itself, so before it runs they compare what they are about to run.
+All processes that own some of the devices call it together (runtime/processes/coordinator.py). Each
+has traced and partitioned it by itself, so before it runs they compare what they are about to run.
 
 What needs nothing of others runs by itself even where its devices are those of all: without
 collectives and without a place asked for its results, a jitted function of values of the host
@@ -20,8 +20,8 @@ from ..ir.named_tuple import NamedTuple
 from ..ir.process import process_identity
 from ..ir.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
-from ..runtime.array import ArrayImpl
-from ..runtime.coordinator import (
+from ..runtime.arrays.array import ArrayImpl
+from ..runtime.processes.coordinator import (
     Call,
     Coordinator,
     GlobalProgram,
@@ -30,7 +30,7 @@ from ..runtime.coordinator import (
     Slot,
     processes_of,
 )
-from ..runtime.flatten import every_equation
+from ..runtime.rewrites.flatten import every_equation
 from ..runtime.storage import LocalBlocks, Storage, Stored
 
 if TYPE_CHECKING:

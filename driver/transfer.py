@@ -1,7 +1,7 @@
 """device_put, inside and outside of traced functions.
 
-Outside it moves data (runtime/transfer.py). Inside nothing can be moved yet: over Explicit axes the
-request is a reshard, over Auto axes a constraint, and a single device is left to the whole
+Outside it moves data (runtime/arrays/transfer.py). Inside nothing can be moved yet: over Explicit
+axes the request is a reshard, over Auto axes a constraint, and a single device is left to the whole
 computation, as in JAX.
 """
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.settings import transfer_guarded
 from ..ir.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec
-from ..runtime import transfer
-from ..runtime.array import ArrayImpl
+from ..runtime.arrays import transfer
+from ..runtime.arrays.array import ArrayImpl
 from ..tracer import tree
 from ..tracer.region_values import BlockBuilder
 from ..tracer.staging import record_mesh

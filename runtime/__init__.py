@@ -1,5 +1,10 @@
 """Per-device program to values on simulated or real devices. Imports `ir` only.
 
+Two executors: simulation/ plans a program on numpy for all devices at once, per_device/ runs it for
+each device alone. What a plan consists of is in calls/ and blocks/, the plan in plans/, with its
+loops in loops/; before it is planned a program is looked through in rewrites/ and passing/. The
+arrays that users hold are in arrays/, several processes in processes/, files in checkpoint/.
+
 `as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`
 counts what a program moves, `profile` and `profiling` say where the time of a run goes.
 """
@@ -10,8 +15,9 @@ from .measure import measure
 from .profile import profile, profiling
 
 if TYPE_CHECKING:
-    from .processes import as_process, run_processes
+    from .processes.simulated import as_process, run_processes
 
-__getattr__, __dir__ = late_names(__name__, {"processes": ("as_process", "run_processes")})
+__getattr__, __dir__ = late_names(
+    __name__, {"processes.simulated": ("as_process", "run_processes")})
 
 __all__ = ["as_process", "measure", "profile", "profiling", "run_processes"]

@@ -28,7 +28,7 @@ from ..ir.program import Equation
 from ..ir.pytree import flatten
 from ..ir.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType, array_type
-from .array import ArrayImpl
+from .arrays.array import ArrayImpl
 from .axes import MeshAtoms
 from .devices import local_devices
 from .layout import Layout

@@ -1,9 +1,9 @@
 """The simulated devices, and meshes of them.
 
 There are `config.jax_num_cpu_devices` devices, and one process that owns them; inside of
-`as_process` (runtime/processes.py) they are dealt to several. The number may be changed at any time
-(JAX raises once devices exist): devices are names, and arrays that live on other devices keep
-them. Names and messages are those of `jax` 0.10.2.
+`as_process` (runtime/processes/simulated.py) they are dealt to several. The number may be changed
+at any time (JAX raises once devices exist): devices are names, and arrays that live on other
+devices keep them. Names and messages are those of `jax` 0.10.2.
 """
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from ..ir.diagnostic import Label, error
 from ..ir.program import Equation
 from ..ir.types import array_type
 from .axes import MeshAtoms, collective_atoms
-from .flatten import FlatProgram, every_equation
 from .layout import Atoms, Layout
+from .rewrites.flatten import FlatProgram, every_equation
 
 Arrays = list[Any]
 Guard = Callable[[Any], None]

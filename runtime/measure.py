@@ -19,7 +19,7 @@ from ..ir.program import Equation, Program
 from .storage import Stored
 
 _kinds = lazy_import("..ir.collective_kinds", __package__)
-_perdevice = lazy_import(".perdevice", __package__)
+_perdevice = lazy_import(".per_device.executor", __package__)
 
 
 @immutable

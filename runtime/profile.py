@@ -22,14 +22,14 @@ from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
 from ..ir.program import Equation, Program
-from .flatten import every_equation
 from .measure import stored_values
-from .plan import TIMED
-from .simulated import compile_simulated
+from .plans.plan import TIMED
+from .rewrites.flatten import every_equation
+from .simulation.executor import compile_simulated
 
 _html = lazy_import("html")
 _kinds = lazy_import("..ir.collective_kinds", __package__)
-_perdevice = lazy_import(".timed_perdevice", __package__)
+_perdevice = lazy_import(".per_device.timed", __package__)
 _events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")
 _text = lazy_import("rich.text")

@@ -37,7 +37,7 @@ HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors
 SELDOM = (
     "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.dialect",
     "shardtrace.ir.hlo_sharding", "shardtrace.ir.ops.linalg", "shardtrace.ir.ops.random",
-    "shardtrace.ir.print", "shardtrace.runtime.callbacks", "shardtrace.runtime.perdevice",
+    "shardtrace.ir.print", "shardtrace.runtime.callbacks", "shardtrace.runtime.per_device.executor",
     "shardtrace.tracer.advice", "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
 LAZY_LOADERS = {"ir/lazy.py", "__init__.py"}
 
@@ -151,6 +151,23 @@ def test_no_import_cycles() -> None:
     cycles = [sorted(part) for part in networkx.strongly_connected_components(graph)
               if len(part) > 1]
     assert cycles == []
+
+
+def _room(module: tuple[str, ...]) -> tuple[str, ...]:
+    """A folder of runtime; a file that lies beside them counts as a room of its own."""
+    return module[:2]
+
+
+def test_rooms_of_the_runtime_are_built_on_each_other() -> None:
+    """Its folders import each other in one direction only, so that each can be read by itself."""
+    graph = networkx.DiGraph()
+    for path in SOURCES:
+        if _level(path) == "runtime":
+            graph.add_edges_from((_room(MODULES[path]), _room(target))
+                                 for target, _ in _imports(path) if target[:1] == ("runtime",))
+    graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
+    assert len(graph) > 10
+    assert [part for part in networkx.strongly_connected_components(graph) if len(part) > 1] == []
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=ids)

@@ -1,7 +1,7 @@
 """Looking inside: values while a program runs, types while it is traced, pictures of shardings
 (`jax.debug`, and more)."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.runtime.visualize import (
+from shardtrace.runtime.arrays.visualize import (
     inspect_array_sharding,
     visualize_array_sharding,
     visualize_sharding,

@@ -1,6 +1,6 @@
 """Several processes: `jax.distributed`, and what simulates it where there is one machine."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.runtime.distributed import initialize, is_initialized, shutdown
-from shardtrace.runtime.processes import as_process, run_processes
+from shardtrace.runtime.processes.distributed import initialize, is_initialized, shutdown
+from shardtrace.runtime.processes.simulated import as_process, run_processes
 
 __all__ = ["as_process", "initialize", "is_initialized", "run_processes", "shutdown"]

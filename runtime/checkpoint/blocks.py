@@ -20,8 +20,8 @@ from ...ir.dtypes import is_extended
 from ...ir.keys import key_words, pack_keys, storage_dtype
 from ...ir.lazy import lazy_import
 from ...ir.sharding import Sharding
-from ..array import ArrayImpl
-from ..host import aval_for
+from ..arrays.array import ArrayImpl
+from ..arrays.host import aval_for
 from ..storage import LocalBlocks, Storage, Stored, frozen
 from .folder import block_file
 from .record import BlockRecord, LeafRecord

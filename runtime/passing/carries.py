@@ -13,11 +13,11 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.indexing import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal, Var
-from ..equations import is_zeros
+from ..rewrites.equations import is_zeros
 from .followed import COUNTING
 
 if TYPE_CHECKING:
-    from ..simulated import Planner
+    from ..simulation.executor import Planner
     from .stages import Stages
 
 # Ops whose result is their operand, if it is one element.

@@ -17,8 +17,8 @@ from ...ir.ops.arithmetic import add_p
 from ...ir.ops.collective import ppermute_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..equations import makes_zeros
-from ..flatten import FlatProgram
+from ..rewrites.equations import makes_zeros
+from ..rewrites.flatten import FlatProgram
 
 # Ops that are evaluated where their operands are known integers.
 COUNTING = frozenset({

@@ -17,9 +17,9 @@ from ...ir.mesh import AbstractMesh
 from ...ir.ops.collective import ppermute_p
 from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms, axis_names, mesh_atoms
-from ..flatten import needed
 from ..layout import Layout, array_shape
-from ..workspace import Value
+from ..rewrites.flatten import needed
+from ..simulation.workspace import Value
 from .stage_runs import (
     Body,
     Given,
@@ -34,7 +34,7 @@ from .stage_runs import (
 from .stages import Stages, Written, find_stages
 
 if TYPE_CHECKING:
-    from ..simulated import Planner
+    from ..simulation.executor import Planner
 
 Arrays = list[Any]
 

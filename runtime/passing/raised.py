@@ -21,7 +21,7 @@ from ...ir.ops.shape import transpose_p
 from ...ir.ops.slicing import slice_p
 from ...ir.program import Atom, Equation, Var
 from ...ir.types import ArrayType
-from ..equations import of_shape
+from ..rewrites.equations import of_shape
 from .followed import Block, Follower, Moved, Put, Sent, Sum, Term
 
 Table = np.ndarray          # [terms, devices]

@@ -21,7 +21,7 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..flatten import FlatProgram, every_equation, needed
+from ..rewrites.flatten import FlatProgram, every_equation, needed
 from .followed import Follower, Moved, Put, Sent, Sum, Values, ways_of
 from .raised import Raised
 

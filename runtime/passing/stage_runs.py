@@ -12,7 +12,7 @@ from ...ir.pool import empty
 from ...ir.program import Var
 from ..axes import MeshAtoms
 from ..layout import Layout, array_shape
-from ..plan import Plan
+from ..plans.plan import Plan
 
 if TYPE_CHECKING:
     from .stages import Stages

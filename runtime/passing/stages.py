@@ -17,14 +17,14 @@ import numpy as np
 from ...ir.ops.collective import ppermute_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ..axes import axis_names
-from ..equations import is_zeros
-from ..flatten import FlatProgram, every_equation
-from ..lean import lean_program
+from ..rewrites.equations import is_zeros
+from ..rewrites.flatten import FlatProgram, every_equation
+from ..rewrites.lean import lean_program
 from .carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
 from .followed import COUNTING, number
 
 if TYPE_CHECKING:
-    from ..simulated import Planner
+    from ..simulation.executor import Planner
 
 Numbers = dict[Any, np.ndarray]         # known integers: [devices * iterations], or [1] for all
 Needs = dict[Any, np.ndarray]           # [devices, iterations] whether a value is of use

@@ -19,8 +19,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import levels, rule, verify
 from shardtrace.partitioner import fixed_point, localize
-from shardtrace.runtime import decisions
-from shardtrace.runtime.simulated import compile_simulated
+from shardtrace.runtime.simulation import decisions
+from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, use_abstract_mesh
 from shardtrace.sharding import PartitionSpec as P
 

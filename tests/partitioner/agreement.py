@@ -6,7 +6,7 @@ import numpy as np
 import shardtrace as st
 from shardtrace.ir.location import UNKNOWN
 from shardtrace.runtime import measure
-from shardtrace.runtime.perdevice import compile_per_device
+from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -11,8 +11,8 @@ from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.combine import SMALL
 from shardtrace.partitioner.optimize import optimize
-from shardtrace.runtime.perdevice import compile_per_device
-from shardtrace.runtime.simulated import compile_simulated
+from shardtrace.runtime.per_device.executor import compile_per_device
+from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 HEAD = "mesh (x=4 manual)\nlevel local\n\n"

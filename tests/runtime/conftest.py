@@ -18,8 +18,8 @@ from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
 from shardtrace.ir.types import array_type, unsharded
-from shardtrace.runtime.perdevice import compile_per_device
-from shardtrace.runtime.simulated import compile_simulated
+from shardtrace.runtime.per_device.executor import compile_per_device
+from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 
 assert dialect.OPS is OPS

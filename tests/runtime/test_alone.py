@@ -5,7 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime import simulated
+from shardtrace.runtime.simulation import executor as simulated
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 

@@ -17,11 +17,11 @@ from shardtrace.ir.keys import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
 from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime.array import ArrayImpl, place
+from shardtrace.runtime.arrays.array import ArrayImpl, place
+from shardtrace.runtime.arrays.exchange import from_dlpack
+from shardtrace.runtime.arrays.live import live_arrays
+from shardtrace.runtime.arrays.transfer import device_put
 from shardtrace.runtime.devices import devices, make_mesh
-from shardtrace.runtime.exchange import from_dlpack
-from shardtrace.runtime.live import live_arrays
-from shardtrace.runtime.transfer import device_put
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from shardtrace.ir.op import OPS
 from shardtrace.ir.spec import axis_factor
 from shardtrace.runtime.axes import axis_names
-from shardtrace.runtime.perdevice import PerDeviceRun
+from shardtrace.runtime.per_device.executor import PerDeviceRun
 
 RING = tuple((i, (i + 1) % 6) for i in range(6))
 
@@ -161,7 +161,7 @@ def test_collectives_over_a_part_of_an_axis(local, run_both):
 
 
 def test_gathers_and_own_blocks_copy_nothing(local):
-    from shardtrace.runtime.simulated import compile_simulated
+    from shardtrace.runtime.simulation.executor import compile_simulated
     builder = local(X=2, Y=4)
     x = builder.arg((16, 8), (("X", "Y"), ()))
     g = builder.emit("all_gather", x, axis_name=("Y",), all_gather_dimension=0, tiled=True,

@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
-from shardtrace.runtime.plan import PlanBuilder
+from shardtrace.runtime.plans.plan import PlanBuilder
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -7,8 +7,8 @@ import weakref
 import numpy as np
 import pytest
 
-from shardtrace.runtime import cores
-from shardtrace.runtime.cores import in_parallel, share_count
+from shardtrace.runtime.blocks import cores
+from shardtrace.runtime.blocks.cores import in_parallel, share_count
 
 
 class Work:

@@ -5,12 +5,12 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime import part_updates
-from shardtrace.runtime.blocked import Blocked
-from shardtrace.runtime.calls import Call
-from shardtrace.runtime.destinations import into_memory, over_operands
-from shardtrace.runtime.products import ordered
-from shardtrace.runtime.recording import Kernel
+from shardtrace.runtime.blocks.blocked import Blocked
+from shardtrace.runtime.calls.call import Call
+from shardtrace.runtime.calls.recording import Kernel
+from shardtrace.runtime.plans.destinations import into_memory, over_operands
+from shardtrace.runtime.plans.products import ordered
+from shardtrace.runtime.rewrites import part_updates
 
 F32 = np.dtype(np.float32)
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -5,7 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime import workspace
+from shardtrace.runtime.simulation import workspace
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 

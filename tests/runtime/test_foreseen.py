@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.runtime import generated, plan
+from shardtrace.runtime.plans import generated, plan
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 5)).astype(np.float32)

@@ -14,18 +14,15 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import pool
 from shardtrace.ir.context import config
-from shardtrace.runtime import (
-    block_frames,
-    block_steps,
-    calls,
-    cores,
-    fusion,
-    plan,
-    recording,
-)
-from shardtrace.runtime.blocked import Blocked
-from shardtrace.runtime.fusion import fits, natural_rows
-from shardtrace.runtime.recording import record
+from shardtrace.runtime.blocks import cores, fusion
+from shardtrace.runtime.blocks import frames as block_frames
+from shardtrace.runtime.blocks import steps as block_steps
+from shardtrace.runtime.blocks.blocked import Blocked
+from shardtrace.runtime.blocks.fusion import fits, natural_rows
+from shardtrace.runtime.calls import call as calls
+from shardtrace.runtime.calls import recording
+from shardtrace.runtime.calls.recording import record
+from shardtrace.runtime.plans import plan
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -10,8 +10,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.ops.gemm import contract, prepared
-from shardtrace.runtime import generated, plan
-from shardtrace.runtime.generated import repeated
+from shardtrace.runtime.plans import generated, plan
+from shardtrace.runtime.plans.generated import repeated
 
 F32 = np.dtype(np.float32)
 

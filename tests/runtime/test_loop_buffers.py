@@ -9,7 +9,9 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.runtime import loop_buffers, loop_source, plan
+from shardtrace.runtime.loops import buffers as loop_buffers
+from shardtrace.runtime.loops import source as loop_source
+from shardtrace.runtime.plans import plan
 
 RNG = np.random.default_rng(0)
 X, Y, Z = (RNG.uniform(-1, 1, (16, 16)).astype(np.float32) for _ in range(3))

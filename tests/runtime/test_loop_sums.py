@@ -8,7 +8,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.context import config
-from shardtrace.runtime import control
+from shardtrace.runtime.simulation import control
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -23,8 +23,8 @@ from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.redistribute import plan
 from shardtrace.runtime import measure
-from shardtrace.runtime.perdevice import compile_per_device
-from shardtrace.runtime.simulated import compile_simulated
+from shardtrace.runtime.per_device.executor import compile_per_device
+from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding, PartitionSpec
 

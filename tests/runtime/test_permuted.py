@@ -11,9 +11,11 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import pool
 from shardtrace.ir.context import config
-from shardtrace.runtime import block_frames, cores, fusion, plan
-from shardtrace.runtime.block_frames import _in_front
-from shardtrace.runtime.permuted import Moves, source_of, starts
+from shardtrace.runtime.blocks import cores, fusion
+from shardtrace.runtime.blocks import frames as block_frames
+from shardtrace.runtime.blocks.frames import _in_front
+from shardtrace.runtime.calls.permuted import Moves, source_of, starts
+from shardtrace.runtime.plans import plan
 from shardtrace.sharding import PartitionSpec as P
 
 RIGHT = [(i, (i + 1) % 4) for i in range(4)]

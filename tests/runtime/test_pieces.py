@@ -10,7 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.context import config
-from shardtrace.runtime import pieces
+from shardtrace.runtime.rewrites import pieces
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((4,), ("x",), axis_types=(st.sharding.AxisType.Auto,))

@@ -9,7 +9,7 @@ import pytest
 from shardtrace.ir import dialect
 from shardtrace.ir.location import Location
 from shardtrace.ir.program import Equation
-from shardtrace.runtime.plan import PlanBuilder
+from shardtrace.runtime.plans.plan import PlanBuilder
 
 
 def test_calls_run_in_order_over_slots():

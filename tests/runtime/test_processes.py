@@ -18,7 +18,7 @@ from shardtrace.distributed import run_processes
 from shardtrace.errors import ProcessMismatchError
 from shardtrace.experimental import multihost_utils
 from shardtrace.ir.context import STATE, config
-from shardtrace.runtime.processes import deal_devices
+from shardtrace.runtime.processes.simulated import deal_devices
 from shardtrace.runtime.storage import LocalBlocks, Stored
 from shardtrace.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -5,7 +5,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.lean import lean_program
+from shardtrace.runtime.rewrites.lean import lean_program
 
 X = np.concatenate([np.arange(-50, 50), [2**31 - 1, -2**31]]).astype(np.int32)
 

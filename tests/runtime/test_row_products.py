@@ -6,7 +6,8 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.runtime import block_values, blocked, fusion
+from shardtrace.runtime.blocks import blocked, fusion
+from shardtrace.runtime.blocks import values as block_values
 
 RNG = np.random.default_rng(0)
 X, Y = (RNG.normal(size=(6, 10, 48)).astype(np.float32) for _ in range(2))

@@ -7,7 +7,9 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime import loop_buffers, ownership, scanning
+from shardtrace.runtime.calls import ownership
+from shardtrace.runtime.loops import buffers as loop_buffers
+from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -13,8 +13,8 @@ from shardtrace import lax
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.pool import POOL
 from shardtrace.runtime.axes import MeshAtoms
-from shardtrace.runtime.flatten import FlatProgram
-from shardtrace.runtime.simulated import Planner, used_axes
+from shardtrace.runtime.rewrites.flatten import FlatProgram
+from shardtrace.runtime.simulation.executor import Planner, used_axes
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

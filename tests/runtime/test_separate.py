@@ -7,8 +7,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.context import config
-from shardtrace.runtime.flatten import FlatProgram
-from shardtrace.runtime.separate import separate
+from shardtrace.runtime.rewrites.flatten import FlatProgram
+from shardtrace.runtime.rewrites.separate import separate
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((2, 4), ("x", "y"))

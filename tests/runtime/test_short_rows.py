@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.runtime import fusion, plan
-from shardtrace.runtime.short_rows import by_columns, is_by_columns
+from shardtrace.runtime.blocks import fusion
+from shardtrace.runtime.calls.short_rows import by_columns, is_by_columns
+from shardtrace.runtime.plans import plan
 
 RNG = np.random.default_rng(0)
 

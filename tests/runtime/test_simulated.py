@@ -9,8 +9,8 @@ from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.runtime.axes import MeshAtoms
-from shardtrace.runtime.flatten import FlatProgram
-from shardtrace.runtime.simulated import Planner, compile_simulated, used_axes
+from shardtrace.runtime.rewrites.flatten import FlatProgram
+from shardtrace.runtime.simulation.executor import Planner, compile_simulated, used_axes
 from shardtrace.runtime.storage import Stored
 
 F32 = np.dtype(np.float32)

@@ -10,14 +10,14 @@ from shardtrace.ir.errors import IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime.assembly import (
+from shardtrace.runtime.arrays.assembly import (
     make_array_from_callback,
     make_array_from_process_local_data,
     make_array_from_single_device_arrays,
 )
+from shardtrace.runtime.arrays.transfer import block_until_ready, device_get, device_put
 from shardtrace.runtime.devices import devices, make_mesh, using_default_device
 from shardtrace.runtime.storage import LocalBlocks
-from shardtrace.runtime.transfer import block_until_ready, device_get, device_put
 
 
 @pytest.fixture(autouse=True)

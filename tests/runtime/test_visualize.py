@@ -7,9 +7,9 @@ import pytest
 from shardtrace.ir.context import config
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime import visualize
+from shardtrace.runtime.arrays import visualize
+from shardtrace.runtime.arrays.transfer import device_put
 from shardtrace.runtime.devices import make_mesh
-from shardtrace.runtime.transfer import device_put
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,10 @@
 """The array type of older multi-process programs; see docs/migrating.md."""
 from shardtrace import driver as _driver  # noqa: F401 - gives arrays their operators
-from shardtrace.runtime.global_device_array import (
+from shardtrace.runtime.arrays.global_device_array import (
     GlobalDeviceArray,
     get_shard_indices,
     get_shard_shape,
 )
-from shardtrace.runtime.shard import Shard
+from shardtrace.runtime.arrays.shard import Shard
 
 __all__ = ["GlobalDeviceArray", "Shard", "get_shard_indices", "get_shard_shape"]

@@ -1,6 +1,6 @@
 """Values that processes tell each other, as in `jax.experimental.multihost_utils`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.runtime.multihost import (
+from shardtrace.runtime.arrays.multihost import (
     assert_equal,
     broadcast_one_to_all,
     global_array_to_host_local_array,

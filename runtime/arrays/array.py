@@ -1,0 +1,442 @@
+"""The array that users hold: one logical value, sharded over devices.
+
+It is immutable. Type, sharding and data are apart: `aval` is the sharded type, `sharding` says on
+which devices the blocks are, and the storage (runtime/storage.py) is one numpy array for all of
+them, so blocks and the whole are views of it. Operators and methods (`x + y`, `x.sum()`, `x.at`)
+are those of the base class. Attributes, texts and errors are those of `jax.Array` (0.10.2).
+"""
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from ...ir.device import Device, process_index
+from ...ir.errors import JaxRuntimeError
+from ...ir.formats import Format, Layout, default_layout, kept_layout
+from ...ir.interning import InternTable
+from ...ir.process import ProcessIdentity, process_identity
+from ...ir.pytree import PLAIN_LEAVES
+from ...ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.spec import PartitionSpec
+from ...ir.types import ArrayType
+from ..devices import default_device
+from ..storage import LocalBlocks, Storage, Stored, block_of, frozen
+from . import array_text, pictures
+from .blocks import check_owners, single_devices, stored_blocks
+from .buffer_protocol import export_buffers
+from .host import aval_for
+from .host_view import HostView
+from .live import remember, remember_all
+from .shard import Shard
+from .wholes import NOT_ADDRESSABLE, is_readable, whole_value
+
+
+class ArrayKey:
+    """All of an array that the choice of an executable depends on, but for its data: type, where
+    it is committed to, layout. Equal ones are one object, so a call compares identities."""
+
+    __slots__ = ("__weakref__", "aval", "layout", "sharding")
+
+    def __init__(self, aval: ArrayType, sharding: Sharding | None, layout: Layout | None) -> None:
+        self.aval, self.sharding, self.layout = aval, sharding, layout
+
+
+_WHOLE = attrgetter("_whole")
+_KEYS: InternTable[ArrayKey] = InternTable()
+Described = tuple[ArrayType, Sharding, ArrayKey]
+
+
+def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None = None) -> ArrayKey:
+    """The one key of arrays with these; sharding is None for arrays that are not committed."""
+    parts = (aval, sharding, layout)
+    return _KEYS.get(parts) or _KEYS.add(parts, ArrayKey(*parts))
+
+
+class ArrayImpl(HostView):
+    """A concrete array: an immutable value on one device or sharded over many.
+
+    Functions make arrays (`device_put`, `numpy`, jitted functions, `make_array_from_callback`);
+    `isinstance(x, Array)` tells one, and so it does for traced arrays.
+
+    aval: sharded type. sharding: concrete. storage: the data (`Stored`, or `LocalBlocks` where
+      other processes own some of the devices), or a list of one-device arrays, one for each
+      device of this process. committed: whether operations must stay on its devices.
+    Raises ValueError where a list of arrays does not fit type and sharding.
+
+    >>> mesh = st.make_mesh((4, 2), ("x", "y"))
+    >>> x = st.device_put(np.arange(16.).reshape(8, 2), st.NamedSharding(mesh, P("x")))
+    >>> x.shape, x.dtype, x.sharding.spec, x.is_fully_replicated
+    ((8, 2), dtype('float32'), P('x',), False)
+    >>> x.addressable_shards[2].index, x.addressable_shards[2].data
+    ((slice(2, 4, None), slice(None, None, None)), Array([[4., 5.],
+           [6., 7.]], dtype=float32))
+    >>> (x @ x.T).sharding.spec, jnp.sin(x).sharding.spec
+    (P('x',), P('x',))
+    """
+
+    # Unset where they do not apply: `_key` until it is asked for, `_whole` where the data is not
+    # one array without leading dimensions (it is in `_other` then, or was given up).
+    __slots__ = ("_committed", "_key", "_layout", "_npy_value", "_other", "_shards", "_sharding",
+                 "_whole", "aval")
+
+    def __init__(self, aval: ArrayType, sharding: Sharding,
+                 storage: Storage | list[ArrayImpl], committed: bool) -> None:
+        if type(storage) is list:
+            owners = single_devices(storage)
+            check_owners(owners, sharding)
+            storage = stored_blocks(aval, sharding, {
+                d: (a.value, a.dtype) for d, a in zip(owners, storage, strict=True)})
+        self.aval = aval
+        self._sharding = sharding
+        if type(storage) is Stored and not storage.lead:
+            self._whole: np.ndarray = storage.data
+        else:
+            self._other: Storage | None = storage  # type: ignore[assignment]
+        self._committed = committed
+        self._layout: Layout | None = None     # None: row-major
+        self._npy_value: np.ndarray | None = None
+        self._shards: tuple[ProcessIdentity, list[Shard]] | None = None    # as that process sees it
+        self._key: ArrayKey
+        remember(self)
+
+    @property
+    def key(self) -> ArrayKey:
+        """What a cached executable depends on, of this array."""
+        try:
+            return self._key
+        except AttributeError:
+            self._key = key = array_key(
+                self.aval, self._sharding if self._committed else None, self._layout)
+            return key
+
+    # -- placement -----------------------------------------------------------------------------
+    @property
+    def sharding(self) -> Sharding:
+        """On which devices the blocks are, exactly as it was given."""
+        return self._sharding
+
+    @property
+    def committed(self) -> bool:
+        """Whether the user chose the devices, so that operations must run on them."""
+        return self._committed
+
+    @property
+    def _storage(self) -> Storage | None:
+        """The data; None if the array was deleted."""
+        try:
+            return Stored(self._whole)
+        except AttributeError:
+            return self._other
+
+    @property
+    def storage(self) -> Storage:
+        """The data. Raises RuntimeError if the array was deleted."""
+        storage = self._storage
+        if storage is None:
+            self._check_if_deleted()
+        return storage  # type: ignore[return-value]
+
+    def devices(self) -> set[Device]:
+        """All devices that hold a part. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
+        return self._sharding.device_set
+
+    @property
+    def device(self) -> Device | Sharding:
+        """The device, or the sharding if there are several."""
+        self._check_if_deleted()
+        devices = self._sharding.device_assignment
+        return devices[0] if len(devices) == 1 else self._sharding
+
+    def platform(self) -> str:
+        """Of the devices: `cpu`."""
+        return self._sharding.device_assignment[0].platform
+
+    @property
+    def format(self) -> Format:
+        """In which order elements lie in memory, with the sharding."""
+        if self.is_deleted():
+            return Format(None, self._sharding)
+        return Format(self._layout or default_layout(self.aval.ndim), self._sharding)
+
+    def with_layout(self, layout: Layout) -> ArrayImpl:
+        """The same array in memory of this layout. Raises ValueError for one of another rank."""
+        try:
+            layout.check_compatible_aval(self.aval.shape)
+        except ValueError as e:
+            raise ValueError("One of jit outputs with pytree key path result is incompatible with "
+                             f"its layout annotation {layout}: {e}") from None
+        kept = kept_layout(layout)
+        if kept == self.format.layout:
+            return self
+        out = ArrayImpl(self.aval, self._sharding, self.storage, self._committed)
+        out._layout = None if kept == default_layout(self.aval.ndim) else kept
+        return out
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole value."""
+        return self._sharding.is_fully_replicated
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        """Whether this process owns all the devices."""
+        return self._sharding.is_fully_addressable
+
+    # -- blocks --------------------------------------------------------------------------------
+    @property
+    def addressable_shards(self) -> Sequence[Shard]:
+        """The blocks of the devices that this process owns, in the order of the sharding."""
+        mine = process_index()
+        return [s for s in self._all_shards() if s.device.process_index == mine]
+
+    def _all_shards(self) -> list[Shard]:
+        self._check_if_deleted()
+        me = process_identity()
+        if self._shards is not None and self._shards[0] is me:
+            return self._shards[1]
+        mine, shape, sharding = me.index, self.aval.shape, self._sharding
+        shards = [Shard(d, sharding, shape, self._block(d) if d.process_index == mine else None)
+                  for d in sharding.device_assignment]
+        if len(shards) > 1:      # the block of a single device is this array: no cycle
+            self._shards = me, shards
+        return shards
+
+    @property
+    def global_shards(self) -> Sequence[Shard]:
+        """All blocks, in the order of the sharding; those of other processes have `data=None`."""
+        return list(self._all_shards())
+
+    def addressable_data(self, index: int) -> ArrayImpl:
+        """The index-th block of this process; always the first if fully replicated.
+
+        Raises IndexError if there are fewer blocks.
+        """
+        self._check_if_deleted()
+        mine = process_index()
+        owned = [d for d in self._sharding.device_assignment if d.process_index == mine]
+        return self._block(owned[0 if self.is_fully_replicated else index])
+
+    def _fully_replicated_shard(self) -> ArrayImpl:
+        return self.addressable_data(0)
+
+    @property
+    def _arrays(self) -> list[ArrayImpl] | None:
+        return None if self.is_deleted() else [s.data for s in self.addressable_shards]
+
+    def _block(self, device: Device) -> ArrayImpl:
+        sharding = SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind)
+        if sharding is self._sharding:
+            return self
+        data = self._block_data(device)
+        shape = data.shape[:self.aval.ndim]
+        aval = aval_for(shape, self.aval.dtype, self.aval.weak_type, sharding)
+        block = ArrayImpl(aval, sharding, Stored(frozen(data)), True)
+        block._layout = self._layout
+        return block
+
+    def _block_data(self, device: Device) -> np.ndarray:
+        storage = self.storage
+        if isinstance(storage, LocalBlocks):
+            block = storage.blocks.get(device)
+            if block is None:
+                raise RuntimeError(NOT_ADDRESSABLE)
+            return block
+        return block_of(storage, self._sharding, self.aval.shape, device)
+
+    # -- the whole value -----------------------------------------------------------------------
+    @property
+    def value(self) -> np.ndarray:
+        """The global value as a read-only numpy array (words of random keys included).
+
+        Raises RuntimeError if deleted or if other processes hold a part of it, and
+        NotImplementedError for a partial sum.
+        """
+        self._check_if_deleted()
+        host = self._npy_value
+        if host is None:
+            whole = getattr(self, "_whole", None)
+            if whole is not None and self.is_readable:
+                return whole
+            host = self._npy_value = whole_value(self.storage, self._sharding, self.aval)
+        return host
+
+    _value = value       # under which name programs for JAX find it
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether this process holds the whole value, in blocks or in one."""
+        return is_readable(self._sharding, self.aval.shape)
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes of all blocks on all devices, other processes' included."""
+        if self.is_deleted():
+            raise JaxRuntimeError(
+                "INVALID_ARGUMENT: GetOnDeviceSizeInBytes() called on deleted or donated buffer")
+        sharding = self._sharding
+        block = sharding.shard_shape(self.aval.shape)
+        return int(np.prod(block, dtype=int)) * self.aval.dtype.itemsize * sharding.num_devices
+
+    # -- life ----------------------------------------------------------------------------------
+    def delete(self) -> None:
+        """Give the data up; everything that needs it raises from now on."""
+        self._other = self._npy_value = self._shards = None
+        if hasattr(self, "_whole"):
+            del self._whole
+
+    def is_deleted(self) -> bool:
+        """Whether the data was given up, by `delete` or by donating it."""
+        return not hasattr(self, "_whole") and self._other is None
+
+    def is_ready(self) -> bool:
+        """True: values are there when an operation returns. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
+        return True
+
+    def block_until_ready(self) -> ArrayImpl:
+        """Itself: values are there when an operation returns."""
+        if self.is_deleted():
+            raise JaxRuntimeError(
+                "INVALID_ARGUMENT: BlockHostUntilReady() called on deleted or donated buffer")
+        return self
+
+    def copy_to_host_async(self) -> None:
+        """Nothing: the host has the value. Raises RuntimeError if deleted."""
+        self._check_if_deleted()
+
+    def _check_if_deleted(self) -> None:
+        if not hasattr(self, "_whole") and self._other is None:
+            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
+
+    def clone(self) -> ArrayImpl:
+        """A copy in memory of its own, placed the same way."""
+        storage = self.storage
+        if isinstance(storage, LocalBlocks):
+            storage = LocalBlocks({d: frozen(b.copy()) for d, b in storage.blocks.items()})
+        else:
+            storage = Stored(frozen(storage.data.copy()), storage.lead)
+        out = ArrayImpl(self.aval, self._sharding, storage, self._committed)
+        out._layout = self._layout
+        return out
+
+    def __copy__(self) -> ArrayImpl:
+        out, sharding = self.clone(), self._sharding
+        if isinstance(sharding, NamedSharding) and self.aval.has_explicit_mesh():
+            spec = sharding.spec.padded(self.aval.ndim)      # as results of operations have it
+            out._sharding = sharding.update(spec=spec)
+        return out
+
+    def __deepcopy__(self, memo: Any) -> ArrayImpl:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple:
+        return _unpickle, (np.array(self.value), self.aval.dtype, self.aval.weak_type)
+
+    # -- rows --------------------------------------------------------------------------------------
+    def __getitem__(self, index: Any) -> Any:
+        self._check_if_deleted()
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[ArrayImpl]:
+        """The rows. They stay where the array is if every device has them all."""
+        if not self.aval.shape:
+            raise TypeError("iteration over a 0-d array")
+        assert self.is_fully_replicated or self.is_fully_addressable
+        return self._rows()
+
+    def _rows(self) -> Iterator[ArrayImpl]:
+        value, dtype, weak = self.value, self.aval.dtype, self.aval.weak_type
+        sharding, committed = self._sharding, self._committed
+        if not self.is_fully_replicated:
+            sharding, committed = SingleDeviceSharding(default_device()), False
+        elif isinstance(sharding, NamedSharding):
+            explicit = self.aval.has_explicit_mesh()
+            spec = PartitionSpec(*(None,) * (self.aval.ndim - 1 if explicit else 0))
+            sharding = sharding.update(spec=spec)
+        aval = aval_for(self.aval.shape[1:], dtype, weak, sharding)
+        for row in value:
+            yield ArrayImpl(aval, sharding, Stored(frozen(row)), committed)
+
+    # -- text ----------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        self._check_if_deleted()
+        return array_text.array_repr(self)
+
+    def _repr_html_(self) -> str:
+        self._check_if_deleted()
+        return pictures.array_html(self)
+
+    def __str__(self) -> str:
+        self._check_if_deleted()
+        return array_text.array_str(self)
+
+    def __format__(self, spec: str) -> str:
+        self._check_if_deleted()
+        return array_text.array_format(self, spec)
+
+
+export_buffers(ArrayImpl)
+
+ARRAYS = frozenset((ArrayImpl,))        # classes of values that are arrays already
+
+
+# -- making arrays ---------------------------------------------------------------------------------
+
+def results(described: Sequence[Described], stored: Sequence[Any],
+            committed: bool) -> list[ArrayImpl]:
+    """Arrays of these types, shardings and keys, row-major: what a computation gives.
+
+    stored: of each the storage, or its data alone where that is one array for all devices.
+    """
+    new, out = object.__new__, []
+    for (aval, sharding, key), data in zip(described, stored, strict=True):
+        x = new(ArrayImpl)
+        x.aval = aval
+        x._sharding = sharding
+        x._committed = committed
+        x._key = key
+        x._layout = x._npy_value = x._shards = None
+        if type(data) is np.ndarray:
+            x._whole = data
+        elif type(data) is Stored and not data[1]:
+            x._whole = data[0]
+        else:
+            x._other = data
+        out.append(x)
+    remember_all(out)
+    return out
+
+
+def all_held(arrays: Iterable[ArrayImpl]) -> bool:
+    """Whether all of these have data that is one array, which is quick to tell; else ask each."""
+    try:
+        collections.deque(map(_WHOLE, arrays), maxlen=0)
+    except AttributeError:
+        return False
+    return True
+
+
+def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,
+          committed: bool | None = None, dtype: Any = None) -> ArrayImpl:
+    """An array of this global value. Without a sharding it lives uncommitted on one device.
+
+    dtype: where it is not that of the data (random keys). The data must not change any more.
+    """
+    if committed is None:
+        committed = sharding is not None
+    if sharding is None:
+        sharding = SingleDeviceSharding(default_device())
+    dtype = data.dtype if dtype is None else dtype
+    aval = aval_for(data.shape, dtype, weak_type, sharding)
+    return ArrayImpl(aval, sharding, Stored(frozen(data)), committed)
+
+
+def _unpickle(data: np.ndarray, dtype: Any, weak_type: bool) -> ArrayImpl:
+    return place(data, weak_type=weak_type, dtype=dtype)
+
+
+PLAIN_LEAVES.add(ArrayImpl)

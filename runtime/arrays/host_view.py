@@ -1,0 +1,167 @@
+"""What an array is to Python and to other libraries: numbers, numpy arrays, DLPack, buffers.
+
+All of it is taken from `value`, the global value as a read-only numpy array, and none of it copies
+where it need not. Placement and data are the subclass's (runtime/arrays/array.py). Errors are those
+of `jax.Array` (0.10.2).
+"""
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.conversions import check_bool, check_index, check_scalar
+from ...ir.dtypes import is_extended
+from ...ir.errors import JaxRuntimeError
+from ...ir.location import warn
+from ...ir.sharding import Sharding
+from .host import PYTHON_NUMBERS, python_number
+
+_OLDEST_DLPACK = (0, 5)
+_STRIDES, _CONTIGUOUS = 0x18, 0xe0      # of the flags of buffer requests: takes strides, or not
+
+
+class HostView(Array):
+    """The conversions of concrete arrays. Subclasses have `value` and `sharding`."""
+
+    __slots__ = ()
+
+    value: np.ndarray
+    sharding: Sharding
+
+    def is_deleted(self) -> bool:
+        raise NotImplementedError
+
+    # -- arrays of other libraries -------------------------------------------------------------
+    def __array__(self, dtype: Any = None, context: Any = None,
+                  copy: bool | None = None) -> np.ndarray:
+        if is_extended(self.aval.dtype):
+            raise TypeError(
+                "JAX array with PRNGKey dtype cannot be converted to a NumPy array. Use "
+                "jax.random.key_data(arr) if you wish to extract the underlying integer array.")
+        return np.asarray(self.value, dtype=dtype, copy=copy)
+
+    @property
+    def __numpy_dtype__(self) -> Any:
+        """What `np.dtype(x)` gives, with a warning: `x.dtype` says it."""
+        warn("Implicit conversion of an array to a dtype is deprecated; rather than "
+             "dtype=arr use dtype=arr.dtype.", DeprecationWarning)
+        return self.aval.dtype
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
+                   copy: bool | None = None) -> Any:
+        count = self.sharding.num_devices
+        if count > 1:
+            raise BufferError(
+                "to_dlpack can only pack a dlpack tensor from an array on a singular device, but "
+                f"an array with a Sharding over {count} devices was provided.")
+        if max_version is not None and tuple(max_version) < _OLDEST_DLPACK:
+            raise BufferError(f"JAX does not support any version below {_OLDEST_DLPACK} but "
+                              f"version ({tuple(max_version)}) was requested.")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                "The device specification passed to to_dlpack contains an unsupported device "
+                f"type (DLDeviceType: {dl_device[0]})")
+        data = np.asarray(self)
+        if max_version is None or tuple(max_version) < (1, 0):
+            # These versions cannot say that the data is read-only, so they get a copy.
+            return data.copy().__dlpack__(stream=stream)
+        return data.__dlpack__(stream=stream, max_version=max_version, copy=copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        if self.sharding.num_devices > 1:
+            raise BufferError("__dlpack__ only supported for unsharded arrays.")
+        return np.empty(0).__dlpack_device__()
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """The data as a read-only buffer (PEP 688; Python 3.12 and later call it)."""
+        return memoryview(self._exported(flags))  # type: ignore[arg-type]
+
+    def _exported(self, flags: int) -> np.ndarray:
+        """What a buffer shows. Raises BufferError where there is no one piece of memory."""
+        if self.is_deleted():
+            raise BufferError("INVALID_ARGUMENT: Array is null")
+        if self.sharding.num_devices > 1:
+            raise BufferError("INVALID_ARGUMENT: Python buffer protocol is only defined for "
+                              "buffers with a single shard.")
+        dtype = self.aval.dtype
+        if is_extended(dtype) or dtype.kind not in "biufc":
+            raise BufferError(f"INVALID_ARGUMENT: Buffers of type {_xla_name(dtype)} are not "
+                              "supported by the Python buffer protocol.")
+        if flags & _STRIDES == _STRIDES and not flags & _CONTIGUOUS:
+            return self.value
+        value = np.asarray(self.value, order="C")
+        value.flags.writeable = False
+        return value
+
+    def unsafe_buffer_pointer(self) -> int:
+        """Address of the data in bytes.
+
+        Raises JaxRuntimeError if there are several devices, or the array was deleted.
+        """
+        if self.is_deleted():
+            raise JaxRuntimeError(
+                "INVALID_ARGUMENT: UnsafeBufferPointer( called on deleted or donated buffer")
+        if self.sharding.num_devices > 1:
+            raise JaxRuntimeError("INVALID_ARGUMENT: UnsafeBufferPointer() is supported only for "
+                                  "unsharded arrays.")
+        return self.value.__array_interface__["data"][0]
+
+    # -- numbers of Python ---------------------------------------------------------------------
+    __hash__ = None  # type: ignore[assignment]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            "JAX arrays are immutable and do not support in-place item assignment. Instead of "
+            "x[idx] = y, use x = x.at[idx].set(y) or another .at[] method: "
+            "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html")
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError("len() of unsized object")
+        return self.aval.shape[0]
+
+    def __bool__(self) -> bool:
+        check_bool(self.aval)
+        return bool(self.value)
+
+    def _scalar(self) -> np.ndarray:
+        check_scalar(self.aval)
+        return np.asarray(self)
+
+    def __int__(self) -> int:
+        return int(self._scalar())
+
+    def __float__(self) -> float:
+        return float(self._scalar())
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar())
+
+    def __index__(self) -> int:
+        check_index(self.aval)
+        return operator.index(int(self.value))
+
+    def item(self, *args: Any) -> Any:
+        """The element at `args` (not needed if there is one) as a Python number."""
+        element = np.asarray(self).item(*args)
+        return element if isinstance(element, PYTHON_NUMBERS) else python_number(element)
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of Python numbers."""
+        return np.asarray(self).tolist()
+
+    def tobytes(self, order: Any = "C") -> bytes:
+        """The bytes of the elements, one after the other."""
+        return np.asarray(self).tobytes(order)
+
+
+def _xla_name(dtype: Any) -> str:
+    """The compiler's name of a dtype that buffers do not have: BF16, S4, F8E4M3FN."""
+    name = dtype.name.upper()
+    for long, short in (("BFLOAT", "BF"), ("FLOAT", "F"), ("UINT", "U"), ("INT", "S")):
+        if name.startswith(long):
+            return name.replace(long, short, 1).replace("_", "")
+    return name

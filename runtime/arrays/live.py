@@ -1,0 +1,79 @@
+"""Which arrays there are, without keeping any of them alive.
+
+The garbage collector could be asked for all objects instead, but then it would also hand out the
+tuples that other threads are just about to fill, which these take badly (a SystemError).
+"""
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.process import THREAD, ProcessIdentity
+from ..devices import devices
+
+_Known = dict[int, "weakref.ref[Any]"]
+
+# By process and id: an array that has gone leaves its place to the next of its id.
+_known: dict[ProcessIdentity, _Known] = {}
+
+
+class _Sweep:
+    """When to drop the entries of arrays that have gone: once there may be as many as others."""
+
+    lock = threading.Lock()
+    at = 4096
+
+
+def remember(x: Any) -> None:
+    """List `x` from now on."""
+    remember_all((x,))
+
+
+def remember_all(arrays: Sequence[Any]) -> None:
+    """List these arrays from now on."""
+    me = THREAD.identity
+    known = _known.get(me)
+    if known is None:
+        known = _known.setdefault(me, {})
+    if len(arrays) == 1:
+        known[id(arrays[0])] = weakref.ref(arrays[0])
+    else:
+        known.update(zip(map(id, arrays), map(weakref.ref, arrays), strict=True))
+    if len(known) > _Sweep.at:
+        _sweep(known)
+
+
+def _sweep(known: _Known) -> None:
+    with _Sweep.lock:
+        for key, entry in list(known.items()):
+            if entry() is None:
+                entry = known.pop(key, entry)
+                if entry() is not None:         # another thread's, made in the meantime
+                    known.setdefault(key, entry)
+        _Sweep.at = max(4096, 2 * max(map(len, list(_known.values()))))
+
+
+def remembered() -> list[Any]:
+    """All arrays that the calling process has made."""
+    me = THREAD.identity
+    lists = list(_known.items()) if me.count == 1 else [(me, _known.get(me, {}))]
+    found = [reference() for _, known in lists for reference in list(known.values())]
+    return [x for x in found if x is not None]
+
+
+def live_arrays(platform: str | None = None) -> list[Any]:
+    """All arrays of this process that still have data and that somebody refers to.
+
+    platform: of their devices. Raises RuntimeError for a platform that there is not.
+
+    >>> x = jnp.ones(3)
+    >>> any(y is x for y in st.live_arrays())
+    True
+    >>> x.delete()
+    >>> any(y is x for y in st.live_arrays())
+    False
+    """
+    devices(platform)      # raises
+    return [x for x in remembered() if not x.is_deleted()]

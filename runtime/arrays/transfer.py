@@ -1,0 +1,304 @@
+"""Moving values between the host and devices, and between shardings.
+
+Data is held once for all devices (runtime/storage.py), so that moving an array to another sharding
+moves no data: the same numpy array gets another description. A copy is made where a numpy array
+of the caller comes in, which he may change later. Behaviour and messages are JAX's (0.10.2).
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optree
+
+from ...ir.array import Array
+from ...ir.context import STATE
+from ...ir.device import Device
+from ...ir.diagnostic import fail
+from ...ir.dtypes import is_extended
+from ...ir.formats import Format, Layout
+from ...ir.gspmd import GSPMDSharding
+from ...ir.memory import MemorySpace, kind_of_space
+from ...ir.mesh import AxisType
+from ...ir.pytree import NAMESPACE, flatten, unflatten
+from ...ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.spec import PartitionSpec
+from ...ir.tree_prefix import PrefixError, broadcast_prefix
+from ..axes import MeshAtoms
+from ..devices import default_device
+from ..processes.coordinator import Coordinator, current_coordinator
+from ..storage import LocalBlocks, Stored, frozen
+from .array import ArrayImpl, all_held, place
+from .global_transfer import check_reaches, storage_for_all
+from .host import aval_for, host_array
+from .wholes import PENDING_SUM
+
+Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False,
+               may_alias: Any = None) -> Any:
+    """A pytree of numbers and arrays with its leaves placed as `device` says.
+
+    device: a Device, Sharding, PartitionSpec (on the context mesh) or None, or a pytree of these
+      that is a prefix of `x`. With None an array stays where it is, and other values go to the
+      default device, uncommitted. An array that is already placed so is returned as it is.
+    src: where `x` is, which arrays know themselves.
+    donate: True (or a tree prefix of booleans) deletes the arrays of `x` once they are moved.
+    may_alias: True allows sharing memory with a numpy array, which must then not be changed; with
+      False the result is always a new array. May be a tree prefix too.
+    Raises ValueError (IndivisibleError where axes do not divide) if a spec does not fit, and
+    TypeError for leaves that are no arrays.
+    """
+    leaves, treedef = flatten(x)
+    targets = targets_of(device, x, len(leaves))
+    donated = each_leaf(donate, x, len(leaves), "donate")
+    aliased = each_leaf(may_alias, x, len(leaves), "may_alias")
+    if any(a and d for a, d in zip(aliased, donated, strict=True)):
+        raise ValueError("may_alias and donate cannot be True at the same time.")
+    out = []
+    for leaf, target, alias, gone in zip(leaves, targets, aliased, donated, strict=True):
+        placed = put(leaf, target, may_alias=alias)
+        if gone and target is not None and isinstance(leaf, ArrayImpl):
+            if placed is leaf:
+                placed = ArrayImpl(leaf.aval, leaf.sharding, leaf.storage, True)
+            leaf.delete()
+        out.append(placed)
+    return unflatten(treedef, out)
+
+
+def targets_of(device: Any, x: Any, count: int) -> list[Any]:
+    """Where each of the `count` leaves of `x` goes. Raises ValueError for what is no place."""
+    targets = each_leaf(device, x, count, "device")
+    for target in targets:
+        if not is_target(target):
+            raise ValueError(
+                "`jax.device_put` only accepts `None`, `jax.sharding.Sharding`, `jax.Device`, "
+                "`Format`, `jax.memory.Space` or a pytree of these values. Received invalid "
+                f"value: {target}")
+    return targets
+
+
+def is_target(x: Any) -> bool:
+    """Does `x` say where one leaf goes?"""
+    return x is None or isinstance(x, (Device, Sharding, PartitionSpec, Format, MemorySpace))
+
+
+def each_leaf(given: Any, x: Any, count: int, what: str) -> list[Any]:
+    """For each of the `count` leaves of `x` what the tree prefix `given` says about it."""
+    if isinstance(given, bool) or is_target(given):
+        return [given] * count
+    try:
+        return broadcast_prefix(given, x, is_target, f"device_put {what}")
+    except PrefixError as error:
+        raise ValueError(f"device_put {what} specification must be a tree prefix of the "
+                         "corresponding value; Mismatch details (1 found):\n    "
+                         f"{error}") from None
+
+
+def put(x: Any, target: Target = None, *, may_alias: bool | None = None) -> ArrayImpl:
+    """One leaf of `device_put`."""
+    if isinstance(target, Format):
+        return _formatted(x, target, may_alias)
+    if isinstance(target, MemorySpace):
+        kind = kind_of_space(target)
+        own = x.sharding if isinstance(x, ArrayImpl) else SingleDeviceSharding(default_device())
+        target = own.with_memory_kind(kind)
+    if target is None:
+        if isinstance(x, ArrayImpl):
+            x.storage  # noqa: B018 - raises if deleted
+            return x.clone() if may_alias is False else x
+        data, weak = host_array(x, copy=may_alias is not True)
+        return place(data, weak_type=weak)
+    sharding = concrete_sharding(target)
+    coordinator = current_coordinator()
+    if isinstance(x, ArrayImpl):
+        if coordinator is not None:
+            if isinstance(target, Device):
+                check_reaches(x)
+            if not (sharding.is_fully_addressable and x.is_fully_addressable):
+                return _move_among_processes(x, sharding, may_alias, coordinator)
+        return _move(x, sharding, may_alias)
+    data, weak = host_array(x, copy=may_alias is not True)
+    check_fits(sharding, data.shape, "device_put args")
+    aval = aval_for(data.shape, data.dtype, weak, sharding)
+    if coordinator is not None and not sharding.is_fully_addressable:
+        held = storage_for_all(x, data, sharding, coordinator, _laid_out)
+        return ArrayImpl(aval, sharding, held, True)
+    return ArrayImpl(aval, sharding, _laid_out(data, sharding), True)
+
+
+def _formatted(x: Any, target: Format, may_alias: bool | None) -> ArrayImpl:
+    layout = target.layout
+    if layout is not None and not isinstance(layout, Layout):
+        raise ValueError("sharding and layout in `Layout` instance should be concrete. Got layout: "
+                         f"{target} for input {getattr(x, 'aval', x)}")
+    out = put(x, target.sharding, may_alias=may_alias)
+    return out if layout is None else out.with_layout(layout)
+
+
+def concrete_sharding(target: Device | Sharding | PartitionSpec,
+                      asked_by: str = "device_put") -> Sharding:
+    """The sharding that a device, a sharding, or a spec on the context mesh stands for."""
+    if isinstance(target, Device):
+        return SingleDeviceSharding(target)
+    if isinstance(target, PartitionSpec):
+        mesh = STATE.mesh
+        if mesh.empty:
+            fail(ValueError, "Please set a mesh via `jax.set_mesh` if a PartitionSpec is passed "
+                 f"to {asked_by}", code="no-mesh",
+                 help=f"pass `NamedSharding(mesh, {target})`, or enter `with set_mesh(mesh):`")
+        return NamedSharding(mesh, target)
+    if not target.is_concrete:
+        raise ValueError(f"{asked_by} needs devices, and {target} is on an AbstractMesh. Use a "
+                         "NamedSharding on a Mesh.")
+    return target
+
+
+def check_fits(sharding: Sharding, shape: tuple[int, ...], what: str) -> None:
+    """Raise unless arrays of this shape can be sharded so."""
+    try:
+        sharding.check_compatible_aval(shape)
+    except ValueError as error:
+        raise ValueError(f"One of {what} is incompatible with its sharding annotation "
+                         f"{sharding}: {error}") from None
+    if isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types:
+        aval_for(shape, np.dtype(np.float32), False, sharding)    # raises where JAX's types do
+    sharding.shard_shape(shape)
+
+
+def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None) -> ArrayImpl:
+    storage, aval = x.storage, x.aval
+    if sharding is x.sharding and x.committed and may_alias is not False:
+        return x
+    check_fits(sharding, aval.shape, "device_put args")
+    new = aval_for(aval.shape, aval.dtype, aval.weak_type, sharding)
+    kept = storage
+    same_memory = sharding.memory_kind == x.sharding.memory_kind
+    if not (same_memory and sharding.is_equivalent_to(x.sharding, aval.ndim)):
+        if isinstance(storage, LocalBlocks) or storage.lead:
+            kept = _laid_out(x.value, sharding)
+        else:
+            kept = _laid_out(storage.data, sharding, x.sharding)
+    out = ArrayImpl(new, sharding, kept, True)
+    return out.clone() if may_alias is False else out
+
+
+def _move_among_processes(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
+                          coordinator: Coordinator) -> ArrayImpl:
+    """`_move` where other processes own some of the devices, before or after."""
+    x.storage  # noqa: B018 - raises if deleted
+    if sharding is x.sharding and x.committed and may_alias is not False:
+        return x
+    check_fits(sharding, x.aval.shape, "device_put args")
+    aval = aval_for(x.aval.shape, x.aval.dtype, x.aval.weak_type, sharding)
+    if sharding.is_fully_addressable:
+        if not x.is_readable:
+            raise NotImplementedError("Cannot reshard an input that is not fully addressable")
+        return ArrayImpl(aval, sharding, _laid_out(x.value, sharding), True)
+    data = x.value if x.is_fully_addressable else None
+    return ArrayImpl(aval, sharding,
+                     storage_for_all(x, data, sharding, coordinator, _laid_out), True)
+
+
+def _laid_out(data: np.ndarray, sharding: Sharding, source: Sharding | None = None) -> Stored:
+    """The stored form of a whole value.
+
+    Along unreduced axes the first devices hold it all and the others zeros; but where such an axis
+    splits a dimension of `source`, each device keeps its own block, in its place among zeros.
+    """
+    if isinstance(sharding, GSPMDSharding) and sharding.has_unreduced:
+        raise NotImplementedError(PENDING_SUM)
+    if not isinstance(sharding, NamedSharding) or not sharding.spec.unreduced:
+        return Stored(frozen(data))
+    spec = sharding.spec
+    if not spec.axes() and not isinstance(source, NamedSharding):
+        raise NotImplementedError(PENDING_SUM)
+    atoms = MeshAtoms(sharding.mesh, (*spec.axes(), *spec.unreduced))
+    lead = atoms.sort(atoms.of_all(sorted(spec.unreduced, key=str)))
+    sizes = atoms.sizes(lead)
+    keeps = np.ones(sizes + data.shape, bool)
+    for k, axis in enumerate(lead):
+        holder = _holder(axis, source, data.shape) if isinstance(source, NamedSharding) and (
+            source.mesh.shape == sharding.mesh.shape) else np.zeros((1,) * data.ndim, int)
+        here = np.arange(sizes[k]).reshape([-1 if i == k else 1 for i in range(keeps.ndim)])
+        keeps &= here == holder
+    return Stored(frozen(np.where(keeps, data, np.zeros((), data.dtype))), lead)
+
+
+def _holder(axis: str, source: NamedSharding, shape: tuple[int, ...]) -> np.ndarray:
+    """For every element, the coordinate along `axis` of the devices that hold it."""
+    for dim, axes in enumerate(source.spec.padded(len(shape)).entries):
+        stride = shape[dim]
+        for name in axes:
+            size = source.mesh.axis_size(name)
+            stride //= size
+            if name == axis:
+                index = np.arange(shape[dim]) // stride % size
+                return index.reshape([-1 if d == dim else 1 for d in range(len(shape))])
+    return np.zeros((1,) * len(shape), int)
+
+
+def device_get(x: Any) -> Any:
+    """A pytree with its arrays as numpy arrays; leaves that are no arrays stay as they are.
+
+    Raises RuntimeError for an array of which other processes hold a part, or that was deleted.
+
+    >>> st.device_get({"loss": st.numpy.float32(2), "step": 3, "name": "a"})
+    {'loss': array(2., dtype=float32), 'name': 'a', 'step': 3}
+    """
+    leaves, treedef = flatten(x)
+    return unflatten(treedef, [_on_host(leaf) for leaf in leaves])
+
+
+def _on_host(x: Any) -> Any:
+    if isinstance(x, ArrayImpl) and is_extended(x.dtype):
+        return x
+    if isinstance(x, Array) and not isinstance(x, ArrayImpl):     # a traced one
+        return x
+    convert = getattr(x, "__array__", None)
+    return x if convert is None or isinstance(x, type) else convert()
+
+
+def block_until_ready(x: Any) -> Any:
+    """The pytree itself, once the values of its arrays are there (which they always are).
+
+    Raises RuntimeError for a deleted array.
+
+    >>> y = st.block_until_ready(st.numpy.ones(3) + 1)
+    >>> y
+    Array([2., 2., 2.], dtype=float32)
+    """
+    if type(x) is ArrayImpl:
+        return x.block_until_ready()
+    if _is_here(x):
+        return x
+    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
+    return x
+
+
+def _is_here(x: Any) -> bool:
+    """Whether a tree is of arrays whose data is one array each: quick to tell; else ask each."""
+    kind = type(x)
+    if kind is dict:
+        x = x.values()
+    elif kind is not tuple and kind is not list:
+        return kind is ArrayImpl and all_held((x,))
+    return all_held(x) or all(map(_is_here, x))
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """The pytree itself: there is nothing to wait for, the host has the values.
+
+    Raises RuntimeError for a deleted array.
+
+    >>> x = st.copy_to_host_async(st.numpy.ones(2))
+    >>> np.asarray(x)
+    array([1., 1.], dtype=float32)
+    """
+    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
+        if hasattr(leaf, "copy_to_host_async"):
+            leaf.copy_to_host_async()
+    return x

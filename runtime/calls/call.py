@@ -1,0 +1,47 @@
+"""Calls: what plans are made of."""
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import chain
+from operator import itemgetter
+from typing import Any
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.program import Equation
+from .recording import Kernel
+
+Function = Callable[..., Any]
+_INPUTS, _KERNEL = itemgetter(1), itemgetter(5)
+
+
+class Call(NamedTuple):
+    """One call while a plan is made: slots read and written, and the equation it comes from.
+
+    kernel: how its one result is computed, and whether it may be computed in blocks. changes:
+    whether it writes to operands.
+    """
+    function: Function
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    several: bool                   # the function returns a list, even of one
+    eqn: Equation | None
+    kernel: Kernel | None = None
+    changes: bool = False
+
+
+def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[int]:
+    """How often each slot is read that calls read, or that is among the outputs."""
+    return Counter(chain(chain.from_iterable(map(_INPUTS, calls)), outputs))
+
+
+def kernels(calls: Iterable[Call]) -> set[Kernel]:
+    """How calls with one result compute it, each way once."""
+    found = set(map(_KERNEL, calls))
+    found.discard(None)
+    return found
+
+
+new_call: Callable[[tuple], Call] = functools.partial(tuple.__new__, Call)
+"""A call of its seven fields, in a third of the time."""

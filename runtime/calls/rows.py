@@ -1,0 +1,280 @@
+"""Parts of arrays at an index: in loops, a line of source each.
+
+What an iteration takes of an array, or changes in it, is often a row or an element, and to find it
+takes longer than to compute with it. Here a slice at a start and the loss of its dimension are one
+indexing, and a scatter of one window is an assignment; both take their starts as numbers.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.moving_parts import Place, Window
+from ...ir.pool import empty
+from ..layout import Reshaped
+from .call import Call, read_counts
+from .recording import INDEX, REPEAT, RESHAPE, Kernel, Recording
+
+
+class Taken(NamedTuple):
+    """The part of its first operand at starts that follow. drops: whether dimensions that are cut
+    (all to size 1) are lost."""
+    places: tuple[Place, ...]
+    drops: bool
+
+    def __call__(self, x: Any, *starts: Any) -> Any:
+        index = [slice(None)] * x.ndim
+        for i, d, last, size in self.places:
+            at = min(max(starts[i].item(), 0), last)
+            index[d] = at if self.drops else slice(at, at + size)   # type: ignore[call-overload]
+        return x[tuple(index)]
+
+    def starts(self) -> list[tuple[int, int]]:
+        """Of each start that is read: which operand it is, and the most that it is moved to."""
+        return [(1 + place.index, place.last) for place in self.places]
+
+    def all(self, x: Any, *starts: Any) -> Any:
+        """What is taken at each of many starts, elements being taken."""
+        index = [np.minimum(np.maximum(starts[i], 0), last) for i, _, last, _ in self.places]
+        return x[tuple(index)]
+
+
+class Changed(NamedTuple):
+    """An array with another part, at starts between it and the values of the part.
+
+    drops: whether the part is indexed without the dimensions that are cut. shape: of the values, as
+    they go there; None if they come so. number: whether the part is one element, indexed as such.
+    own: whether the array itself is changed.
+    """
+    places: tuple[Place, ...]
+    drops: bool
+    clips: bool
+    ufunc: np.ufunc | None
+    shape: tuple[int, ...] | None
+    number: bool
+    own: bool = False
+
+    @property
+    def over(self) -> Changed:
+        return self._replace(own=True)
+
+    def __call__(self, x: Any, *rest: Any) -> Any:
+        *starts, values = rest
+        if not self.own:
+            out = empty(x.shape, x.dtype)
+            np.copyto(out, x)
+            x = out
+        index: list[Any] = [slice(None)] * x.ndim
+        for i, d, last, size in self.places:
+            at = starts[i].item()
+            if not 0 <= at <= last:
+                if not self.clips:
+                    return x
+                at = min(max(at, 0), last)
+            index[d] = at if self.drops else slice(at, at + size)
+        part, values = tuple(index), values if self.shape is None else values.reshape(self.shape)
+        x[part] = values if self.ufunc is None else self.ufunc(x[part], values)
+        return x
+
+    def starts(self) -> list[tuple[int, int | None]]:
+        """Of each start that is read: which operand it is, and the most that it is moved to; None
+        if it must be known as it is."""
+        return [(1 + place.index, place.last if self.clips else None) for place in self.places]
+
+
+def is_written(call: Call) -> bool:
+    """Is it `written` as lines?"""
+    function = call.function
+    return type(function) is Taken or type(function) is Changed and function.own
+
+
+def written(w: Any, call: Call, operands: Sequence[str], target: str,
+            given: Callable[[int, int | None], str | None]) -> None:
+    """Write the lines of a call of `Taken` or `Changed`.
+
+    given: of an operand, by its number, what it is called where it is a number already and moved
+    to be this at most; None if there is no such thing.
+    """
+    function, eqn, names = call.function, call.eqn, {}
+    checks: list[str] = []
+    for i, last in function.starts():           # type: ignore[attr-defined]
+        name = given(i, last)
+        if name is None:
+            name = w.fresh()
+            w.line(f"{name} = {operands[i]}.item()", eqn)
+            if last is not None:
+                w.line(f"{name} = 0 if {name} < 0 else {name} if {name} < {last} else {last}")
+        names[i] = name
+    index: dict[int, str] = {}
+    for i, d, last, size in function.places:    # type: ignore[attr-defined]
+        name = names[i + 1]
+        index[d] = name if function.drops else f"{name}:{name} + {size}"   # type: ignore
+        if type(function) is Changed and not function.clips:
+            checks.append(f"0 <= {name} <= {last}")
+    inside = ", ".join([index.get(d, ":") for d in range(max(index) + 1)])
+    if type(function) is Taken:
+        w.line(f"{target} = {operands[0]}[{inside}]", eqn)
+        return
+    x = f"{operands[0]}[{inside}]"
+    values = operands[-1] if function.shape is None else f"{operands[-1]}.reshape({function.shape})"
+    test = f"if {' and '.join(checks)}: " if checks else ""
+    ufunc = None if function.ufunc is None else w.name(function.ufunc, "f")
+    if ufunc is None:
+        w.line(f"{test}{x} = {values}", eqn)
+    elif function.number:
+        w.line(f"{test}{x} = {ufunc}({x}, {values})", eqn)
+    else:
+        part = w.fresh()
+        w.line(f"{test}{ufunc}({part} := {x}, {values}, out={part})", eqn)
+    if target != operands[0]:
+        w.line(f"{target} = {operands[0]}")
+
+
+def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
+    """The calls of a loop's body, those that take or change a part at starts as `Taken`, `Changed`.
+    """
+    if not any([hasattr(call.function, "window") for call in calls]):
+        return list(calls)
+    makers = {s: call for call in calls for s in call.outputs}
+    reads = read_counts(calls, outputs)
+    out: list[Call] = []
+    takes: dict[int, int] = {}              # slots of what is taken, by place in `out`
+    for call in calls:
+        window, kernel = getattr(call.function, "window", None), call.kernel
+        if window is None or kernel is None or not window.places:
+            place = takes.get(call.inputs[0]) if len(call.inputs) == 1 else None
+            made = None if place is None or reads[call.inputs[0]] != 1 else _dropping(
+                out[place], call)
+            if place is None or made is None:
+                out.append(call)
+            else:
+                out[place] = made
+        elif hasattr(call.function, "over"):
+            out.append(_changing(call, window, makers) or call)
+        else:
+            x, *at = call.inputs
+            takes[call.outputs[0]] = len(out)
+            out.append(call._replace(function=Taken(window.places, False), inputs=(
+                x, *_numbers(at, kernel.shapes[1:], makers))))
+    return _without_unread(out, calls, outputs)
+
+
+def _dropping(taken: Call, call: Call) -> Call | None:
+    """The one call that a part taken and this one of it are, if that loses dimensions of size 1."""
+    assert taken.kernel is not None
+    places, cut = taken.function.places, taken.kernel           # type: ignore[attr-defined]
+    kernel = call.kernel
+    dims = {place.dim for place in places}
+    left = tuple([n for d, n in enumerate(cut.shapes[-1]) if d not in dims])
+    if kernel is None or call.several or kernel.shapes[-1] != left or any(
+            [place.size != 1 for place in places]) or not kernel.dtypes[-1].isbuiltin:
+        return None
+    recording = kernel.recording
+    if recording is None or [step.kind for step in recording.steps] != [RESHAPE]:
+        return None
+    function = Taken(places, True)
+    return taken._replace(function=function, outputs=call.outputs,
+                          kernel=Kernel(function, (*cut.shapes[:-1], left), cut.dtypes))
+
+
+def _changing(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
+    """A call that changes a part, at starts that are scalars; None if they are none."""
+    kernel = call.kernel
+    assert kernel is not None
+    if window.vector:
+        starts = _scalars(call.inputs[1], makers, len(window.places) == 1)
+        values, given = call.inputs[2], kernel.shapes[2]
+    else:
+        starts = _numbers(call.inputs[2:], kernel.shapes[2:], makers)
+        values, given = call.inputs[1], kernel.shapes[1]
+    if starts is None:
+        return None
+    drops = all([place.size == 1 for place in window.places])
+    sizes = {place.dim: place.size for place in window.places}
+    part = [sizes.get(d, n) for d, n in enumerate(kernel.shapes[-1]) if not drops or d not in sizes]
+    shape = (*given[:window.lead], *part[window.lead:])
+    function = Changed(window.places, drops, window.clips, window.ufunc,
+                       None if shape == given else shape, not part)
+    return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
+
+
+def _numbers(slots: Sequence[int], shapes: Sequence[Any], makers: Mapping[int, Call]) -> list[int]:
+    """Slots of the same numbers, of scalars where there are such."""
+    found: list[int] = []
+    for s, shape in zip(slots, shapes, strict=False):
+        found += (_scalars(s, makers, True) or [s]) if shape else [s]
+    return found
+
+
+def _scalars(at: int, makers: Mapping[int, Call], single: bool) -> list[int] | None:
+    """The slots of the scalars that an array of indices consists of. single: whether it is one."""
+    call = makers.get(at)
+    known: list[int] | None = None
+    while call is not None and type(call.function) is Reshaped:
+        (at,) = call.inputs
+        call = makers.get(at)
+        known = [at] if single else None
+    if call is None or call.kernel is None or call.several:
+        return known
+    if call.eqn is not None and call.eqn.op.name == "concatenate":
+        found = [_scalars(s, makers, False) for s in call.inputs]
+        return [s for one in found for s in one or ()] if all(found) else known
+    recording = call.kernel.recording
+    if len(call.inputs) != 1 or call.kernel.shapes[0] or recording is None or not all(
+            [step.kind in (RESHAPE, REPEAT) for step in recording.steps]):
+        return known
+    return list(call.inputs)
+
+
+def _without_unread(calls: Sequence[Call], before: Sequence[Call], outputs: Sequence[int]
+                    ) -> list[Call]:
+    """The calls but those that nobody reads any more."""
+    was = read_counts(before, outputs)
+    kept: list[Call] = []
+    left = read_counts(calls, outputs)
+    for call in reversed(calls):
+        if call.outputs and not call.several and was[call.outputs[0]] and (
+                not left[call.outputs[0]]):
+            left.subtract(call.inputs)
+        else:
+            kept.append(call)
+    kept.reverse()
+    return kept
+
+
+def indexed(calls: Sequence[Call], outputs: Sequence[int]
+            ) -> dict[int, tuple[int, tuple[Any, ...]] | None]:
+    """Calls that are one indexing together: a slice at a known place, and the loss of dimensions
+    that it cut to size 1. By result: of the one, what is to be indexed instead with what; of the
+    other one None.
+    """
+    cuts: dict[int, tuple[Recording, Any]] = {}
+    found: dict[int, tuple[int, tuple[Any, ...]] | None] = {}
+    for call in calls:
+        kernel = call.kernel
+        if kernel is None or call.several or len(call.inputs) != 1:
+            continue
+        recording = kernel.recording
+        if recording is None or len(recording.steps) != 1:
+            continue
+        (step,) = recording.steps
+        if step.kind == INDEX:
+            cuts[call.outputs[0]] = recording, step.function
+        elif step.kind == RESHAPE and call.inputs[0] in cuts:
+            cut, index = cuts[call.inputs[0]]
+            whole, part = cut.values[0][0], cut.values[1][0]
+            left = tuple([m for m, n in zip(part, whole, strict=True) if m != 1 or n == 1])
+            if left == kernel.shapes[-1] and kernel.dtypes[-1].isbuiltin:
+                found[call.outputs[0]] = None
+                found[call.inputs[0]] = call.outputs[0], tuple(
+                    [i.start if m == 1 and n != 1 else i for i, m, n in
+                     zip(index, part, whole, strict=True)])
+    if found:
+        reads = read_counts(calls, outputs)
+        for s in [s for s, place in found.items() if place is not None and reads[s] != 1]:
+            made = found.pop(s)
+            del found[made[0]]              # type: ignore[index]
+    return found

@@ -1,0 +1,89 @@
+"""Loops and branches of the per-device executor: each device goes its own way.
+
+The devices run in step; those that are not at work hold no values (None). A collective that only a
+part of its group comes to is an error, since the part would wait for ever.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.keys import storage_dtype
+from ...ir.program import Equation
+
+Buffers = list[Any]        # one a device, None where the device is not at work
+
+
+def run_scan(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    params = eqn.params
+    nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
+    consts, carry, xs = operands[:nc], list(operands[nc:nc + nk]), operands[nc + nk:]
+    kept: list[list[Buffers]] = [[] for _ in eqn.outvars[nk:]]
+    for i in range(length - 1, -1, -1) if params["reverse"] else range(length):
+        items = [[None if b is None else np.array(b[i]) for b in x] for x in xs]
+        results = executor.run(params["jaxpr"], [*consts, *carry, *items])
+        carry = results[:nk]
+        for held, y in zip(kept, results[nk:], strict=True):
+            held.append(y)
+    ys = []
+    for held, var in zip(kept, eqn.outvars[nk:], strict=True):
+        if params["reverse"]:
+            held.reverse()
+        ys.append([_stacked([y[d] for y in held], var.aval) if d in executor.active else None
+                   for d in range(len(executor.coordinates))])
+    return [*carry, *ys]
+
+
+def _stacked(blocks: list[np.ndarray], aval: Any) -> np.ndarray:
+    return np.stack(blocks) if blocks else np.zeros(aval.shape, storage_dtype(aval.dtype))
+
+
+def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    params = eqn.params
+    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    carry: list[Buffers] = [list(x) for x in operands[nt + nb:]]
+    outer = executor.active, executor.splits
+    try:
+        while executor.active:
+            (going,) = executor.run(params["cond_jaxpr"], [*operands[:nt], *carry])
+            _enter(executor, eqn, [d for d in executor.active if going[d]])
+            if not executor.active:
+                break
+            new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
+            for old, some in zip(carry, new, strict=True):
+                for d in executor.active:
+                    old[d] = some[d]
+    finally:
+        executor.active, executor.splits = outer
+    return carry
+
+
+def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    branches = eqn.params["branches"]
+    results: list[Buffers] = [[None] * len(executor.coordinates) for _ in eqn.outvars]
+    chosen = {d: min(max(int(operands[0][d]), 0), len(branches) - 1) for d in executor.active}
+    outer = executor.active, executor.splits
+    try:
+        for i, branch in enumerate(branches):
+            executor.active, executor.splits = outer
+            _enter(executor, eqn, [d for d in outer[0] if chosen[d] == i])
+            if executor.active:
+                new = executor.run(branch, operands[1:])
+                for held, some in zip(results, new, strict=True):
+                    for d in executor.active:
+                        held[d] = some[d]
+    finally:
+        executor.active, executor.splits = outer
+    return results
+
+
+def _enter(executor: Any, eqn: Equation, devices: list[int]) -> None:
+    """Let only these devices be at work; remember what parted them from the others."""
+    if len(devices) != len(executor.active):
+        executor.active = dict.fromkeys(devices)
+        executor.splits = eqn
+
+
+CONTROL = {"scan": run_scan, "while": run_while, "cond": run_cond}

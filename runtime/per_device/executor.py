@@ -1,0 +1,276 @@
+"""The per-device executor: every device alone, with buffers of its own.
+
+It exists to check the others. Devices run the program in step, one equation at a time, each calling
+the op's evaluator on its own blocks; what comes from elsewhere comes over the wire (meter.py), by
+the algorithms that hardware uses (ring.py). It shares evaluators and nothing else with the
+simulated executor, and must agree with it up to the order of sums. Its time grows with the number
+of devices.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.keys import storage_dtype
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.sharding import tile_index
+from ...ir.spec import axis_factor
+from ...ir.types import ArrayType
+from ..axes import MeshAtoms, axis_names, linear_index
+from ..callbacks import run_callback
+from ..masks import split_collective
+from ..numerics import as_declared, evaluator, widened
+from ..storage import Stored, frozen
+from . import ring
+from .control import CONTROL
+from .meter import Meter, Traffic, Wire
+
+Buffers = list[Any]        # one array a device, in mesh order; None where it is not at work
+
+COMBINE = {"psum": np.add, "psum_invariant": np.add, "unreduced_psum": np.add,
+           "reduce_scatter": np.add, "unreduced_reduce_scatter": np.add,
+           "pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
+           "por": np.bitwise_or, "pxor": np.bitwise_xor}
+
+
+def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
+    """A function from stored arguments of a LOCAL program to stored results, with a `.meter`."""
+    return PerDeviceRun(local, mesh)
+
+
+class PerDeviceRun:
+    """Runs a LOCAL program device by device. `meter` is what the latest run exchanged.
+
+    active: the devices at work, all but in a loop or branch whose predicate differs. splits: the
+    equation whose predicate parted them from others.
+    """
+
+    def __init__(self, local: Program, mesh: AbstractMesh) -> None:
+        self.program = local
+        self.mesh = mesh
+        sizes = mesh.axis_sizes
+        self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
+                            for c in np.ndindex(*sizes)]
+        self.meter = Meter(len(self.coordinates))
+        self.active: dict[int, None] = dict.fromkeys(range(len(self.coordinates)))
+        self.splits: Equation | None = None
+
+    def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
+        self.meter = Meter(len(self.coordinates))
+        self.active = dict.fromkeys(range(len(self.coordinates)))
+        self.splits = None
+        program = self.program
+        types = program.global_in or program.in_avals
+        blocks = [self.scatter(x, t, v.aval) for x, t, v in
+                  zip(arguments, types, program.invars, strict=True)]
+        with np.errstate(all="ignore"):
+            results = self.run(program, blocks)
+        types = program.global_out or program.out_avals
+        return [self.assemble(b, t, a.aval) for b, t, a in
+                zip(results, types, program.outvars, strict=True)]
+
+    # -- between whole values and blocks -------------------------------------------------------
+    def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
+        """A copy of its block for each device; blocks beyond the end are filled with zeros."""
+        out = []
+        for at in self.coordinates:
+            data = x.data[tuple(self.place(a, at) for a in x.lead)]
+            tiles = tile_index(self.mesh.shape, t.entries, at)
+            block = np.zeros(local.shape, data.dtype)
+            piece = data[tuple(slice(i * n, (i + 1) * n) for i, n in
+                               zip(tiles, local.shape, strict=True))]
+            block[tuple(slice(0, n) for n in piece.shape)] = piece
+            out.append(block)
+        return out
+
+    def place(self, axis: str, at: dict[str, int]) -> int:
+        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        return at[base] // rest % size
+
+    def assemble(self, blocks: Buffers, t: ArrayType, local: ArrayType) -> Stored:
+        """The whole value. Axes over which devices differ without sharding it are leading."""
+        spec = t.sharding.spec
+        used = (*spec.axes(), *sorted(spec.unreduced))
+        atoms = MeshAtoms(self.mesh, used)
+        inside = set(atoms.of_all(spec.axes()))
+        pending = set(atoms.of_all(sorted(spec.unreduced)))
+        lead = tuple(a for a in atoms.order if a not in inside and (
+            a in pending or self.differs(blocks, a)))
+        entries = t.entries
+        counts = [atoms.count(atoms.of_all(axes)) for axes in entries]
+        padded = tuple(n * c for n, c in zip(local.shape, counts, strict=True))
+        data = np.empty(atoms.sizes(lead) + padded, blocks[0].dtype)
+        for at, block in zip(self.coordinates, blocks, strict=True):
+            tiles = tile_index(self.mesh.shape, entries, at)
+            where = tuple(slice(i * n, (i + 1) * n) for i, n in
+                          zip(tiles, local.shape, strict=True))
+            if any(self.place(a, at) for a in atoms.order if a not in inside and a not in lead):
+                continue        # a copy: the first device along these axes gives the value
+            data[tuple(self.place(a, at) for a in lead) + where] = block
+        end = (slice(None),) * len(lead) + tuple(slice(0, n) for n in t.shape)
+        return Stored(frozen(data[end]), lead)
+
+    def differs(self, blocks: Buffers, axis: str) -> bool:
+        """Do devices that differ in this coordinate alone hold different blocks?"""
+        first: dict[tuple, np.ndarray] = {}
+        base, _, size, rest = axis_factor(axis, self.mesh.shape)
+        for at, block in zip(self.coordinates, blocks, strict=True):
+            others = dict(at)
+            others[base] = at[base] - at[base] // rest % size * rest
+            known = first.setdefault(tuple(others.values()), block)
+            if known is not block and known.tobytes() != block.tobytes():
+                return True
+        return False
+
+    # -- equations -----------------------------------------------------------------------------
+    def run(self, program: Program, arguments: Sequence[Buffers]) -> list[Buffers]:
+        """Results of a program for these blocks, one equation after the other."""
+        at: dict[Var, Buffers] = dict(zip(program.invars, arguments, strict=True))
+        for var, value in program.consts:
+            data = np.asarray(getattr(value, "value", value), storage_dtype(var.aval.dtype))
+            at[var] = [np.array(data) for _ in self.coordinates]
+        last: dict[Var, int] = {}
+        for i, eqn in enumerate(program.eqns):
+            for v in eqn.invars:
+                if isinstance(v, Var):
+                    last[v] = i
+        for v in program.outvars:
+            if isinstance(v, Var):
+                last[v] = len(program.eqns)
+        for i, eqn in enumerate(program.eqns):
+            operands = [self.read(at, v) for v in eqn.invars]
+            try:
+                results = self.equation(eqn, operands)
+            except Exception as error:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+                raise
+            at.update(zip(eqn.outvars, results, strict=True))
+            for v in eqn.invars:
+                if isinstance(v, Var) and last[v] == i:
+                    at.pop(v, None)
+        return [self.read(at, v) for v in program.outvars]
+
+    def read(self, at: dict[Var, Buffers], atom: Atom) -> Buffers:
+        if isinstance(atom, Var):
+            return at[atom]
+        data = np.asarray(atom.val, storage_dtype(atom.aval.dtype))
+        return [data] * len(self.coordinates)
+
+    def equation(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+        op = eqn.op
+        if op.name == "axis_index":
+            dtype = storage_dtype(eqn.outvars[0].aval.dtype)
+            names = axis_names(eqn.params["axis_name"])
+            return [[np.asarray(linear_index(self.mesh, names, at), dtype)
+                     for at in self.coordinates]]
+        if op.effect:
+            return run_callback(self, eqn, operands)
+        if op.collective is not None:
+            return [self.collective(eqn, operands[0])]
+        if op.subprograms and op.evaluate is None:
+            return self.control(eqn, operands)
+        types = [v.aval for v in eqn.outvars]
+        shapes = [t.shape for t in types]
+        operand_types = [a.aval for a in eqn.invars]
+        function = evaluator(op, 0, eqn.params, [storage_dtype(t.dtype) for t in operand_types],
+                             [storage_dtype(t.dtype) for t in types], shapes,
+                             [t.shape for t in operand_types])
+        done = {d: function(*(x[d] for x in operands)) for d in self.active}
+        devices = range(len(self.coordinates))
+        if op.multiple_results:
+            return [[np.asarray(done[d][k]) if d in done else None for d in devices]
+                    for k in range(len(types))]
+        return [[np.asarray(done[d]) if d in done else None for d in devices]]
+
+    def control(self, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+        """An equation that holds programs: a loop, a branch, or a call."""
+        strategy = CONTROL.get(eqn.op.name)
+        if strategy is not None:
+            return strategy(self, eqn, operands)
+        programs = eqn.params[eqn.op.subprograms[0]]
+        if isinstance(programs, Program) and len(programs.invars) == len(operands):
+            return self.run(programs, operands)
+        raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: the per-device "
+                        "executor has no strategy for it")
+
+    # -- collectives ---------------------------------------------------------------------------
+    def groups(self, names: Sequence[str]) -> list[list[int]]:
+        """Replica groups: device numbers, in the order of the axes named, major first."""
+        found: dict[tuple, list[tuple[int, int]]] = {}
+        for number, at in enumerate(self.coordinates):
+            rest = dict(at)
+            for name in names:
+                base, _, _, minor = axis_factor(name, self.mesh.shape)
+                rest[base] -= self.place(name, at) * minor
+            key = tuple(rest.values())
+            found.setdefault(key, []).append((linear_index(self.mesh, names, at), number))
+        return [[number for _, number in sorted(members)] for members in found.values()]
+
+    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers:
+        op, params = eqn.op, dict(eqn.params)
+        assert op.collective is not None
+        (out,) = eqn.outvars
+        dtype = storage_dtype(out.aval.dtype)
+        wire = Wire(len(blocks), eqn.invars[0].aval.dtype.itemsize)
+        if op.arithmetic:
+            blocks = [b if b is None else widened(b) for b in blocks]
+        parts = params.pop("axis_index_groups", None)
+        results: list[Any] = [None] * len(blocks)
+        for group in self.groups(axis_names(op.collective.axes(eqn.params))):
+            members = [group] if parts is None else [[group[i] for i in p] for p in parts]
+            for some in members:
+                here = [d for d in some if d in self.active]
+                if not here:
+                    continue
+                if len(here) < len(some):
+                    if op.name == "all_slice":       # nobody waits for anybody
+                        for d in here:
+                            results[d] = ring.own_block(some.index(d), blocks[d], len(some),
+                                                        params["dimension"])
+                        continue
+                    assert self.splits is not None
+                    away = [d for d in some if d not in self.active]
+                    raise split_collective(eqn, self.splits, here, away)
+                made = self.exchange(eqn, params, some, [blocks[d] for d in some], wire)
+                for d, block in zip(some, made, strict=True):
+                    results[d] = block
+        self.meter.traffic.append(Traffic(eqn, wire.received))
+        return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
+
+    def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int], blocks: Buffers,
+                 wire: Wire) -> Buffers:
+        """The results of one replica group."""
+        name = eqn.op.name
+        combine: Any = COMBINE.get(name)
+        if combine is np.add and blocks[0].dtype == np.bool_:
+            combine = np.logical_or
+        if name.endswith("reduce_scatter"):
+            return ring.reduce_scatter(group, blocks, combine, wire, tiled=params["tiled"],
+                                       dim=params["scatter_dimension"])
+        if combine is not None:
+            out = ring.all_reduce(group, blocks, combine, wire)
+            wire.even_out(group)
+            return out
+        if name.startswith("all_gather"):
+            return ring.all_gather(group, blocks, wire, dim=params["all_gather_dimension"],
+                                   tiled=params["tiled"])
+        if name == "all_to_all":
+            return ring.all_to_all(group, blocks, wire, split=params["split_axis"],
+                                   concat=params["concat_axis"], tiled=params["tiled"])
+        if name == "ppermute":
+            return ring.permute(group, blocks, wire, perm=params["perm"])
+        if name == "retile":
+            return ring.retile(group, blocks, wire, **params)
+        if name == "exchange_rows":
+            return ring.rows(group, blocks, wire, dim=params["dimension"], parts=params["parts"],
+                             wanted=params["wanted"])
+        if name == "all_slice":
+            return [ring.own_block(i, b, len(group), params["dimension"])
+                    for i, b in enumerate(blocks)]
+        assert eqn.op.collective is not None
+        return ring.exchange(group, blocks, wire, eqn.op.collective.evaluate, params)
+
+

@@ -1,0 +1,398 @@
+"""A plan as one Python function: a line for each numpy call, and nothing between them.
+
+A plan that runs again and again (a loop's body, a step of training) is written out as source and
+compiled. Where it is known of which numpy calls an op consists (runtime/calls/recording.py), these
+calls stand there themselves, without the checks of an evaluator, which were made on the types. For
+small arrays that halves the time of a run. The source has no names or texts of the program in it:
+
+    def run(arguments):
+        try:
+            v0, v1 = arguments
+            v2 = f0(v0, v1)                 # numpy.add
+            v3 = v2.reshape(c0); v2 = None
+            return [v3]
+        except Exception as error:
+            note(error)
+            raise
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from ...ir.ops.merging import may_repeat, merged
+from ...ir.program import Equation
+from ..calls.call import Call
+from ..calls.ownership import folded, in_place, is_new
+from ..calls.recording import (
+    CALL,
+    CAST,
+    INDEX,
+    REDUCE,
+    REPEAT,
+    RESHAPE,
+    TRANSPOSE,
+    WHERE,
+    Recording,
+    constant,
+)
+from ..calls.rows import indexed, is_written, written
+from ..calls.short_rows import quicker
+from ..layout import Reshaped
+from ..storage import settled
+
+Run = Callable[[Sequence[Any]], list[Any]]
+BY_NAME = frozenset({np.maximum, np.minimum})     # numpy warns of an `out` that has no name
+
+
+def repeated(x: Any, shape: tuple[int, ...]) -> Any:
+    """x with its dimensions of size 1 repeated, as `numpy.broadcast_to` gives it, in less time."""
+    if x.dtype.isbuiltin == 1 and type(x) is np.ndarray and x.flags.c_contiguous:
+        strides = tuple([0 if m != n else s for m, n, s in
+                         zip(x.shape, shape, x.strides, strict=True)])
+        view = np.ndarray(shape, x.dtype, x, 0, strides)
+        view.flags.writeable = False
+        return view
+    return np.broadcast_to(x, shape)
+
+
+def recording_of(call: Call) -> Recording | None:
+    """The numpy calls of a call, if they are known."""
+    return None if call.kernel is None or call.several else call.kernel.recording
+
+
+def repeated_by_readers(calls: Sequence[Call], outputs: Sequence[int]) -> set[int]:
+    """The slots of repeated values that need not be repeated: all that reads them is element by
+    element and has an operand of the whole shape besides."""
+    found: set[int] = set()
+    for call in calls:
+        recording = recording_of(call)
+        if recording is not None and recording.steps and recording.steps[-1].kind == REPEAT and (
+                recording.steps[-1].result == recording.result):
+            found.add(call.outputs[0])
+    found.difference_update(outputs)
+    if not found:
+        return found
+    for call in calls:
+        if found.isdisjoint(call.inputs):
+            continue
+        recording = recording_of(call)
+        if recording is None:
+            found.difference_update(call.inputs)
+            continue
+        for step in recording.steps:
+            read = {call.inputs[v] for v in step.operands
+                    if type(v) is int and v < recording.operands}
+            shape = recording.values[step.result][0]
+            if not found.isdisjoint(read) and (step.kind not in (CALL, WHERE) or not any([
+                    recording.values[v][0] == shape and (
+                        v >= recording.operands or call.inputs[v] not in found)
+                    for v in step.operands if type(v) is int])):
+                found -= read
+        if recording.result < recording.operands:
+            found.discard(call.inputs[recording.result])
+    return found
+
+
+class Writer:
+    """Lines of source, and the objects that they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {}
+        self.indent = " " * 8                       # within `def` and `try`
+        self._of: dict[int, str] = {}
+        self._eqns: dict[int, tuple[Equation, ...]] = {}    # by line number
+        self.around: tuple[Equation, ...] = ()      # of branches, the equations that choose them
+        self._fresh = 0
+
+    def name(self, value: Any, letter: str = "c") -> str:
+        found = self._of.get(id(value))
+        if found is None:
+            found = self._of[id(value)] = f"{letter}{len(self._of)}"
+            self.names[found] = value
+        return found
+
+    def line(self, text: str, eqn: Equation | None = None) -> None:
+        self.lines.append(self.indent + text)
+        if eqn is not None:
+            self._eqns[len(self.lines) + 2] = (eqn, *self.around)
+
+    def fresh(self) -> str:
+        self._fresh += 1
+        return f"t{self._fresh}"
+
+    def function(self, parameters: str) -> Any:
+        """The function of the lines. An error names the equation of its line."""
+        source = "\n".join((f"def run({parameters}):", "    try:", *self.lines,
+                            "    except Exception as error:", "        note(error, run.__code__)",
+                            "        raise", ""))
+        eqns = self._eqns
+
+        def note(error: Exception, code: CodeType) -> None:
+            trace = error.__traceback__
+            while trace is not None and trace.tb_frame.f_code is not code:
+                trace = trace.tb_next
+            for eqn in () if trace is None else eqns.get(trace.tb_lineno, ()):
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+
+        names = {**self.names, "note": note}
+        exec(_code(source) if len(source) < LONGEST_KEPT else _compiled(source), names)
+        return names["run"]
+
+
+class Lines:
+    """The lines of a plan's calls. letter: of its variables. fixed: slots that outlive them."""
+
+    def __init__(self, writer: Writer, calls: Sequence[Call], dead: Sequence[tuple[int, ...]],
+                 outputs: Sequence[int], constants: dict[int, Any], letter: str = "v",
+                 fixed: Sequence[int] = ()) -> None:
+        self.writer, self.letter = writer, letter
+        self.calls, self.dead = calls, dead
+        self.constants = folded(calls, constants)
+        self.fixed = {*self.constants, *fixed}
+        self.reused = in_place(calls, dead, outputs, self.constants)
+        self.implied = repeated_by_readers(calls, outputs)
+        self.indexed = indexed(calls, outputs)
+        self._numbers: dict[int, Any] = {}
+        self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
+        self.memory: dict[int, str] = {}        # of results: what it is called
+
+    def write_into(self, memory: Mapping[int, str], kept: Iterable[int]) -> None:
+        """Let results be written to memory that has a name. kept: slots whose own memory has one.
+        """
+        self.memory.update(memory)
+        self.fixed.update(kept)
+        self.reused = {s: x for s, x in self.reused.items()
+                       if s not in memory and x not in memory and x not in kept}
+
+    def slot(self, s: int) -> str:
+        """What the value in a slot is called."""
+        if s in self.constants:
+            return self.writer.name(self.constants[s], "k")
+        return f"{self.letter}{s}"
+
+    def number(self, s: int) -> str:
+        """The same where it is a scalar: numbers of numpy, not arrays, among the constants."""
+        value = self.constants.get(s)
+        if type(value) is not np.ndarray:
+            return self.slot(s)
+        if s not in self._numbers:
+            self._numbers[s] = value[()]
+        return self.writer.name(self._numbers[s], "k")
+
+    def unpack(self, slots: Sequence[int]) -> str:
+        """The targets of an assignment of several values."""
+        return "".join(f"{self.letter}{s}, " for s in slots)
+
+    def write(self) -> None:
+        w = self.writer
+        for call, ends in zip(self.calls, self.dead, strict=True):
+            if call.outputs and call.outputs[0] in self.constants:
+                continue
+            if call.outputs and call.outputs[0] in self.indexed:
+                place = self.indexed[call.outputs[0]]
+                if place is not None:
+                    s, index = place
+                    w.line(f"{self.slot(s)} = {self.slot(call.inputs[0])}[{w.name(index)}]",
+                           call.eqn)
+                self.drop([s for s in ends if s not in self.fixed])
+                continue
+            recording = recording_of(call)
+            name = self.slot if recording is None or any(
+                [shape for shape, _ in recording.values]) else self.number
+            operands = [name(s) for s in call.inputs]
+            if recording is not None:
+                target = call.outputs[0]
+                spare = self.memory.get(target)
+                if spare is None and target in self.reused:
+                    spare = self.slot(self.reused[target])
+                if target in self.implied:
+                    recording = recording.without_last()
+                inline(w, recording, operands, self.slot(target), call.eqn,
+                       spare)
+            elif is_written(call):
+                written(w, call, operands, self.slot(call.outputs[0]),
+                        functools.partial(self._start, call.inputs))
+            elif _branches(call) is not None:
+                self._branch(call, operands)
+            elif type(call.function) is Reshaped:
+                w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
+                       f"{call.function.shape})", call.eqn)
+            else:
+                targets = self.unpack(call.outputs) or "_" if call.several else (
+                    self.slot(call.outputs[0]))
+                w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
+                       call.eqn)
+            self.drop([s for s in ends if s not in self.fixed])
+
+    def _start(self, inputs: Sequence[int], i: int, last: int | None) -> str | None:
+        """What a start is called that is a number, moved inside; None if that is to be computed."""
+        value = self.constants.get(inputs[i])
+        if value is None:
+            return self.indices.get((inputs[i], last))
+        return str(value.item() if last is None else min(max(value.item(), 0), last))
+
+    def _branch(self, call: Call, operands: Sequence[str]) -> None:
+        """The lines of a choice between plans, which the first operand numbers."""
+        w, around = self.writer, self.writer.around
+        choice, *given = operands
+        targets = self.unpack(call.outputs)
+        plans = _branches(call) or ()
+        for k, plan in enumerate(plans):
+            word = "else" if k and k == len(plans) - 1 else (
+                f"{'el' if k else ''}if {choice} {'==' if k else '<='} {k}")
+            w.line(f"{word}:", call.eqn)
+            indent, w.indent = w.indent, w.indent + "    "
+            w.around = around if call.eqn is None else (call.eqn, *around)
+            inside = Lines(w, plan.calls, plan.dead, plan.outputs, plan.constants,
+                           f"{self.letter}{call.outputs[0]}b{k}_")
+            if given:
+                w.line(f"{inside.unpack(plan.inputs)}= {', '.join(given)},")
+            inside.write()
+            w.line(f"{targets}= {''.join([inside.slot(s) + ', ' for s in plan.outputs])}")
+            inside.drop([s for s in dict.fromkeys((*plan.inputs, *plan.outputs))
+                         if s not in inside.fixed])
+            w.indent, w.around = indent, around
+        w.line("pass")              # what is dropped here is dropped whatever was chosen
+
+    def drop(self, slots: Sequence[int]) -> None:
+        """Behind the last line: nobody reads these any more."""
+        if slots:
+            self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
+
+
+FEW_LINES = 64          # calls of branches that are written where they are chosen
+
+
+def _branches(call: Call) -> Sequence[Any] | None:
+    """The plans that a call chooses between, if they are few and short."""
+    plans = getattr(call.function, "branches", None)
+    if plans is None or not call.outputs or sum([len(plan.calls) for plan in plans]) > FEW_LINES:
+        return None
+    return plans if len(plans) > 1 else None
+
+
+def generate(calls: Sequence[Call], dead: Sequence[tuple[int, ...]], inputs: Sequence[int],
+             outputs: Sequence[int], constants: dict[int, Any], kept: bool) -> Run:
+    """The function of a plan. dead: for each call the slots that nobody reads after it. kept:
+    whether results are made what somebody may keep (storage.settled).
+    """
+    w = Writer()
+    lines = Lines(w, calls, dead, outputs, constants)
+    if inputs:
+        w.line(lines.unpack(inputs) + "= arguments")
+    lines.write()
+    results = list(map(lines.slot, outputs))
+    if kept:
+        own = {call.outputs[0] for call in calls if is_new(call)}.difference(lines.constants)
+        for s in dict.fromkeys(outputs):
+            if s in own:
+                w.line(f"{lines.slot(s)}.setflags(False)")
+        keep = w.name(settled, "f")
+        results = [x if s in own else f"{keep}({x})" for s, x in
+                   zip(outputs, results, strict=True)]
+    w.line(f"return [{', '.join(results)}]")
+    return w.function("arguments")
+
+
+def _compiled(source: str) -> CodeType:
+    return compile(source, "<a plan of shardtrace>", "exec")
+
+
+# To compile takes three quarters of the time; plans of equal calls have equal sources.
+_code = functools.lru_cache(maxsize=1024)(_compiled)
+LONGEST_KEPT = 1 << 16
+
+
+def forget_sources() -> None:
+    _code.cache_clear()
+
+
+def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
+           eqn: Equation | None, spare: str | None, many: bool = False) -> None:
+    """The numpy calls of an op, one a line. spare: whose memory the last one may write to. many:
+    whether they are done on arrays of what the operands are."""
+    at: dict[int, str] = dict(enumerate(operands))
+    for step in recording.steps:
+        out = at[step.result] = target if step.result == recording.result else w.fresh()
+        args = [at[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
+        if spare is not None and step is recording.steps[-1]:
+            args.append(f"out={spare}" if step.function in BY_NAME else spare)
+        w.line(f"{out} = {_expression(w, step, args, recording, many)}", eqn)
+    if recording.result < recording.operands:
+        w.line(f"{target} = {at[recording.result]}", eqn)
+
+
+def _of_numbers(step: Any, args: Sequence[str], recording: Recording) -> str | None:
+    """A ufunc of scalars as an operator, which takes a tenth of the time; None if there is none."""
+    values = [recording.values[v] for v in step.operands if type(v) is int]
+    kind = values[0][1] if values else np.dtype(object)
+    if any([x or dtype != kind or dtype.isbuiltin != 1 for x, dtype in values]):
+        return None
+    for signs, kinds in ((_COMPARED, "iubf"), (_BITS, "iub"), (_COUNTED, "iu"), (_COMPUTED, "f")):
+        if step.function in signs and kind.kind in kinds:
+            return f"{args[0]} {signs[step.function]} {args[1]}"
+    if step.function in _SIGNS and kind.kind in "if":
+        return f"{_SIGNS[step.function]}({args[0]})"
+    if step.function in _CHOSEN and kind.kind in "iu" and len(values) == 2:
+        return f"{args[0]} if {args[0]} {_CHOSEN[step.function]} {args[1]} else {args[1]}"
+    return None
+
+
+@functools.cache
+def _counts(kind: type) -> tuple[Any, Any]:
+    """0 and 1 as numbers of a kind."""
+    return kind(0), kind(1)
+
+
+_COMPARED = {np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">=",
+             np.equal: "==", np.not_equal: "!="}
+_BITS = {np.bitwise_and: "&", np.bitwise_or: "|", np.bitwise_xor: "^"}
+_COUNTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.floor_divide: "//"}
+_COMPUTED = {np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/"}
+_SIGNS = {np.negative: "-", np.absolute: "abs"}
+_CHOSEN = {np.maximum: ">", np.minimum: "<"}
+
+
+def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording, many: bool
+                ) -> str:
+    shape, dtype = recording.values[step.result]
+    listed = ", ".join(args)
+    if step.kind == CALL:
+        if not many and shape == ():
+            written = _of_numbers(step, args, recording)
+            if written is not None:
+                return written
+        if step.function is np.multiply and args[0] == args[1] and dtype.kind in "fiu":
+            return f"{w.name(np.square, 'f')}({', '.join(args[1:])})"   # as in block_steps.py
+        return f"{w.name(step.function, 'f')}({listed})"
+    if step.kind == REDUCE:
+        reduce = quicker(step.function, recording.values[step.operands[0]], step.axes)
+        if reduce is not None:
+            return f"{w.name(reduce, 'f')}({listed})"
+        axes = step.axes if len(step.axes) > 1 else step.axes[0]
+        return f"{w.name(step.function, 'f')}.reduce({listed}, {axes}, {w.name(dtype)})"
+    if step.kind == CAST:
+        if not many and shape == () and recording.values[step.operands[0]][1] == np.bool_ and (
+                dtype.kind in "iu"):
+            none, one = _counts(dtype.type)
+            return f"{w.name(one)} if {listed} else {w.name(none)}"
+        return f"{listed}.astype({w.name(dtype)})"
+    if step.kind == RESHAPE:
+        if may_repeat(recording.values[step.operands[0]][0], shape):
+            return f"{w.name(merged, 'f')}({listed}, {shape})"
+        return f"{listed}.reshape({shape})"
+    if step.kind == REPEAT:
+        return f"{w.name(repeated, 'f')}({listed}, {shape})"
+    if step.kind == TRANSPOSE:
+        return f"{listed}.transpose({step.function})"
+    if step.kind == INDEX:
+        return f"{listed}[{w.name(step.function)}]"
+    if not many and all([type(v) is int and not recording.values[v][0] for v in step.operands]):
+        return f"{args[1]} if {args[0]} else {args[2]}"
+    return f"{w.name(np.where, 'f')}({listed})"

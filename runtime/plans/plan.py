@@ -1,0 +1,297 @@
+"""Straight-line plans: what is left of a program once every decision is made.
+
+A plan is a list of calls over numbered slots. Each call reads slots, writes one or several, and
+names the slots that nobody reads after it, so that buffers are given back as early as possible.
+Nothing else happens when a plan runs: no look-up by name, no type, no shape rule. What may be
+evaluated block by block becomes one call first (runtime/blocks/fusion.py).
+"""
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.program import Equation
+from ..blocks.blocked import Blocked
+from ..blocks.fusion import fused, is_large
+from ..calls.call import Call, Function, kernels, new_call
+from ..calls.float_errors import silently
+from ..calls.recording import Kernel
+from ..calls.rows import by_index
+from ..storage import settled
+from .destinations import into_memory, over_operands
+from .generated import Run, generate
+from .products import in_one_piece, ordered
+from .read_first import read_first
+from .steps import stepwise
+
+# A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 us to write and compile.
+# As a step it saves little less, and takes 3 us.
+FEW = 2                 # runs before a plan becomes a function
+ROUNDS = 12             # iterations of a loop that count as one run
+LONG = 2000             # calls from which on it is one of steps
+
+
+class _Timed(threading.local):
+    """What is told how long the calls of this thread take (runtime/profile.py), usually nothing."""
+
+    recorder: Any = None
+
+
+TIMED = _Timed()
+
+
+class PlanBuilder:
+    """Collects calls; `finish` computes liveness."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.slots = 0
+        self.inputs: list[int] = []
+        self.constants: dict[int, Any] = {}
+
+    def new_slot(self) -> int:
+        self.slots += 1
+        return self.slots - 1
+
+    def input(self) -> int:
+        slot = self.slots
+        self.slots = slot + 1
+        self.inputs.append(slot)
+        return slot
+
+    def constant(self, value: Any) -> int:
+        slot = self.slots
+        self.slots = slot + 1
+        self.constants[slot] = value
+        return slot
+
+    def call(self, function: Function, inputs: Sequence[int], eqn: Equation | None = None,
+             kernel: Kernel | None = None) -> int:
+        """Append a call of a function that returns one array; the slot of its result."""
+        slot = self.slots
+        self.slots = slot + 1
+        self.calls.append(new_call((function, tuple(inputs), (slot,), False, eqn, kernel, False)))
+        return slot
+
+    def call_several(self, function: Function, inputs: Sequence[int], count: int,
+                     eqn: Equation | None = None) -> list[int]:
+        """Append a call of a function that returns a list of `count` arrays."""
+        slots = [self.new_slot() for _ in range(count)]
+        self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
+        return slots
+
+    def without(self, slot: int) -> None:
+        """Take back the call that gives this slot, which nobody will read."""
+        for i in range(len(self.calls) - 1, -1, -1):
+            if self.calls[i].outputs == (slot,):
+                del self.calls[i]
+                return
+
+    def finish(self, outputs: Sequence[int], kept: bool = False) -> Plan:
+        """The plan whose results are these slots. Calls whose results nobody reads stay.
+
+        kept: whether somebody may keep the results, so that they are read-only (storage.settled).
+        """
+        return self._plan(self.calls, self.inputs, outputs, kept)
+
+    def finish_loop(self, outputs: Sequence[int], fixed: Sequence[int], carried: Sequence[int],
+                    wanted: Sequence[int], again: Callable[[Call], bool]) -> LoopPlans:
+        """The plan of a loop's body, and before it one of what all iterations compute alike.
+
+        fixed: inputs that do not change. carried: inputs that are the first outputs of the
+        iteration before. wanted: outputs, by number, that there is memory for. again: whether a
+        call must run in every iteration all the same. The first plan takes the fixed inputs; the
+        second takes all, then memory, then the first's results.
+        """
+        known = {*fixed, *self.constants}
+        before: list[Call] = []
+        rest: list[Call] = []
+        for call in self.calls:
+            if known.issuperset(call[1]) and not again(call):
+                before.append(call)
+                known.update(call[2])
+            else:
+                rest.append(call)
+        passed: list[int] = []
+        first: Plan | None = None
+        if before:
+            read = {*outputs, *[s for call in rest for s in call[1]]}
+            passed = [s for call in before for s in call[2] if s in read]
+            copies, rest = in_one_piece(passed, rest, self.new_slot)
+            before.extend(copies)
+            passed.extend([s for call in copies for s in call[2]])
+            first = self._plan(before, fixed, passed)
+        rest, _ = self._grouped(by_index(rest, outputs), outputs)
+        rest, outputs = read_first(rest, list(outputs), dict(zip(carried, outputs, strict=False)),
+                                   self.new_slot)
+        slots = {outputs[i]: i for i in reversed(wanted)}
+        rest, memory = into_memory(rest, list(slots), self.new_slot)
+        own = dict(zip(carried, outputs, strict=False))
+        rest, used = over_operands(rest, outputs, {x: o for x, o in own.items() if o not in memory})
+        inputs = [*self.inputs, *memory.values(), *passed]
+        return LoopPlans(first, self._planned(rest, inputs, outputs),
+                         tuple(carried.index(x) for x in used), tuple(slots[s] for s in memory))
+
+    def _plan(self, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
+              kept: bool = False) -> Plan:
+        made, may_write = self._grouped(calls, outputs)
+        if may_write:
+            made, _ = over_operands(made, outputs, {})
+        return self._planned(made, inputs, outputs, kept)
+
+    def _grouped(self, calls: Sequence[Call], outputs: Sequence[int]) -> tuple[list[Call], bool]:
+        """The calls in order and in groups, as far as that has something to do; and whether some
+        may be able to write over what they read."""
+        ways = kernels(calls)
+        changes = any([kernel.changes for kernel in ways])
+        if changes:
+            calls = by_index(calls, outputs)
+        if any([kernel.permutes for kernel in ways]):
+            calls = ordered(calls, outputs)
+        if any([is_large(kernel) for kernel in ways]):
+            return fused(calls, outputs), True
+        return list(calls), changes
+
+    def _planned(self, calls: list[Call], inputs: Sequence[int], outputs: Sequence[int],
+                 kept: bool = False) -> Plan:
+        seen = {*outputs, *self.constants}
+        dead: list[tuple[int, ...]] = []
+        for _, read, made, _, _, _, _ in reversed(calls):
+            last: tuple[int, ...] = ()
+            for s in read:
+                if s not in seen:
+                    seen.add(s)
+                    last += (s,)
+            for s in made:
+                if s not in seen:
+                    seen.add(s)
+                    last += (s,)
+            dead.append(last)
+        dead.reverse()
+        return Plan(calls, dead, tuple(inputs), tuple(outputs), self.constants.copy(), self.slots,
+                    kept)
+
+
+class LoopPlans(NamedTuple):
+    """The plans of a loop's body: see `PlanBuilder.finish_loop`.
+
+    own: numbers of what is carried that `body` writes over. written: outputs that it writes into
+    memory that it is given, in the order in which it takes them.
+    """
+    before: Plan | None
+    body: Plan
+    own: tuple[int, ...]
+    written: tuple[int, ...]
+
+
+class Plan:
+    """A finished plan; `run` may be called by several threads at once.
+
+    It is followed call by call at first. When it runs often, it is written out as a function, or
+    made a list of steps if it is long.
+    """
+
+    __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "kept", "outputs",
+                 "template")
+
+    def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
+                 outputs: tuple[int, ...], constants: dict[int, Any], slots: int,
+                 kept: bool) -> None:
+        self.calls = calls
+        self.dead = dead
+        self.inputs = inputs
+        self.outputs = outputs
+        self.constants = constants
+        self.kept = kept
+        self.template: list[Any] = [None] * slots
+        for slot, value in constants.items():
+            self.template[slot] = value
+        self.function: Run | None = None       # once it is written out
+        self._left = FEW
+
+    def run(self, arguments: Sequence[Any]) -> list[Any]:
+        """The result arrays for these argument arrays. An error names the equation at work."""
+        return silently(self.step, arguments)
+
+    def step(self, arguments: Sequence[Any]) -> list[Any]:
+        """`run` inside of another run, or where errors of floats are ignored already."""
+        if TIMED.recorder is not None:
+            return timed_run(self, arguments, TIMED.recorder)
+        function = self.function
+        if function is not None:
+            return function(arguments)
+        self._left -= 1
+        if self._left < 0:
+            write = generate if len(self.calls) < LONG else stepwise
+            self.function = write(self.calls, self.dead, self.inputs, self.outputs,
+                                   self.constants, self.kept)
+            return self.function(arguments)
+        return self._follow(arguments)
+
+    def follow(self, arguments: Sequence[Any]) -> list[Any]:
+        """`step`, whatever the number of runs: for who writes the plan out himself."""
+        if TIMED.recorder is not None:
+            return timed_run(self, arguments, TIMED.recorder)
+        return self._follow(arguments)
+
+    def _follow(self, arguments: Sequence[Any]) -> list[Any]:
+        values = self.template.copy()
+        for slot, x in zip(self.inputs, arguments, strict=True):
+            values[slot] = x
+        read = values.__getitem__
+        eqn: Equation | None = None
+        try:
+            for (function, inputs, written, several, eqn, _, _), ends in zip(    # noqa: B007
+                    self.calls, self.dead, strict=True):
+                out = function(*map(read, inputs))
+                if several:
+                    for slot, x in zip(written, out, strict=True):
+                        values[slot] = x
+                else:
+                    values[written[0]] = out
+                for slot in ends:
+                    values[slot] = None
+        except Exception as error:
+            if eqn is not None:
+                error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+            raise
+        results = [values[slot] for slot in self.outputs]
+        return list(map(settled, results)) if self.kept else results
+
+
+def timed_run(plan: Plan, arguments: Sequence[Any], recorder: Any) -> list[Any]:
+    """`plan.run(arguments)`, each call told to `recorder` with its time."""
+    values = plan.template.copy()
+    for slot, x in zip(plan.inputs, arguments, strict=True):
+        values[slot] = x
+    eqn: Equation | None = None
+    ran: set[int] = set()           # an equation may take several calls, and runs once
+    try:
+        with np.errstate(all="ignore"):
+            for (function, inputs, written, several, eqn, _, _), ends in zip(
+                    plan.calls, plan.dead, strict=True):
+                recorder.enter()
+                start = time.perf_counter()
+                try:
+                    out = function(*[values[s] for s in inputs])
+                finally:
+                    end = time.perf_counter()
+                    eqns = function.equations if type(function) is Blocked else (
+                        () if eqn is None else (eqn,))
+                    recorder.leave(eqns, start, end, [id(e) not in ran for e in eqns])
+                    ran.update(map(id, eqns))
+                for slot, x in zip(written, out if several else (out,), strict=True):
+                    values[slot] = x
+                for slot in ends:
+                    values[slot] = None
+    except Exception as error:
+        if eqn is not None:
+            error.add_note(f"while running `{eqn.op.name}` of {eqn.location}")
+        raise
+    results = [values[slot] for slot in plan.outputs]
+    return list(map(settled, results)) if plan.kept else results

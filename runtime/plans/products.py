@@ -1,0 +1,75 @@
+"""How products get their operands and give their results.
+
+A gradient is often a product and its transpose. With the operands exchanged the product gives it at
+once, and in row-major order, in which all that follows reads it faster. What the products of all
+iterations of a loop read is copied into one piece before the loop.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..calls.call import Call, read_counts
+from ..calls.recording import TRANSPOSE, Kernel
+
+
+def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
+    """The calls, a product and the transpose that alone reads it made one call."""
+    products = {c.outputs[0]: i for i, c in enumerate(calls)
+                if c.kernel is not None and c.kernel.permutes}
+    if not products:
+        return calls
+    found = [i for i, c in enumerate(calls) if len(c[1]) == 1 and c[1][0] in products
+             and c.kernel is not None]
+    if not found:
+        return calls
+    reads = read_counts(calls, outputs)
+    out: list[Call | None] = list(calls)
+    for i in found:
+        call = calls[i]
+        if reads[call.inputs[0]] != 1:
+            continue
+        assert call.kernel is not None
+        recording = call.kernel.recording
+        at = products[call.inputs[0]]
+        product = out[at]
+        if (recording is None or product is None or len(recording.steps) != 1
+                or recording.steps[0].kind != TRANSPOSE):
+            continue
+        assert product.kernel is not None
+        kernel = _permuted(product.kernel, recording.steps[0].function, call.kernel)
+        if kernel is not None:
+            out[at] = product._replace(function=kernel.function, outputs=call.outputs,
+                                       kernel=kernel)
+            out[i] = None
+    return [c for c in out if c is not None]
+
+
+def in_one_piece(passed: Sequence[int], calls: Sequence[Call], new_slot: Callable[[], int]
+                 ) -> tuple[list[Call], list[Call]]:
+    """Calls that copy, where they do not lie so yet, values that products read; and the others.
+
+    passed: slots of values, computed before, that some of the calls read.
+    """
+    known = set(passed)
+    copies: dict[int, Call] = {}
+    out: list[Call] = []
+    for call in calls:
+        if hasattr(call.function, "permuted") and not known.isdisjoint(call.inputs):
+            for s in call.inputs:
+                if s in known and s not in copies:
+                    copies[s] = Call(np.ascontiguousarray, (s,), (new_slot(),), False, call.eqn)
+            call = call._replace(inputs=tuple(
+                copies[s].outputs[0] if s in copies else s for s in call.inputs))
+        out.append(call)
+    return list(copies.values()), out
+
+
+def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Kernel | None:
+    """The product that gives its dimensions in another order, kept with it; None if none does."""
+    if order not in product.orders:
+        function = product.function.permuted(order)  # type: ignore[attr-defined]
+        product.orders[order] = None if function is None else Kernel(
+            function, (*product.shapes[:-1], transpose.shapes[-1]), product.dtypes)
+    return product.orders[order]

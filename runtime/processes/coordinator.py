@@ -1,0 +1,146 @@
+"""What processes need of each other: the seam between a program and what carries it.
+
+Every process runs the same Python program (SPMD, one controller each). It shares nothing with the
+others but three calls, each of which all processes of a group make at the same place:
+
+    all_gather(call, value)              the values that the processes give, at every process
+    whole(call, values)                  the whole values of global arrays, at every process
+    run(call, program, arguments)        a program of all devices; what each process owns of it
+
+`Coordinator` declares them. Simulated processes are threads that meet
+(runtime/processes/rendezvous.py): the last to come lets the program run once, on the storage that
+the processes have together. Processes of an operating system implement the same calls over their
+wire: `all_gather` of bytes, `whole` as one of blocks, and `run` as the per-device program on the
+devices that the process owns, with its collectives carried by the wire; `Call.digest` is what they
+compare first.
+"""
+from __future__ import annotations
+
+import abc
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.immutable import immutable
+from ...ir.lazy import lazy_import
+from ...ir.location import Location
+from ...ir.mesh import AbstractMesh
+from ...ir.named_tuple import NamedTuple
+from ...ir.process import ProcessIdentity
+from ...ir.program import Program
+from ...ir.sharding import Sharding
+from ..storage import Shape, Storage, Stored
+
+hashlib = lazy_import("hashlib")
+
+Parts = tuple[tuple[str, str], ...]
+
+
+@immutable
+class Call:
+    """One call that several processes make together.
+
+    what: as a user would name it, such as "the jitted function `step`". parts: (word, text) pairs
+    that must be equal at all processes. processes: who takes part, in order. location: the line
+    of the user's program.
+    """
+    what: str
+    parts: Parts
+    processes: tuple[int, ...]
+    location: Location
+
+    @property
+    def _values(self) -> tuple[str, Parts, tuple[int, ...]]:
+        """What calls are compared by: not where they are made."""
+        return self.what, self.parts, self.processes
+
+    @property
+    def digest(self) -> str:
+        """A short text that is equal where the calls are."""
+        return hashlib.sha256(repr(self._values).encode()).hexdigest()
+
+
+class Slot(NamedTuple):
+    """An argument or result of a program of all devices."""
+    sharding: Sharding
+    shape: Shape
+    dtype: Any
+
+
+class GlobalValue(NamedTuple):
+    """An array of all processes, as one of them holds it."""
+    storage: Storage
+    slot: Slot
+
+
+class GlobalProgram(NamedTuple):
+    """A program over the devices of several processes.
+
+    local: the per-device program. mesh: all its axes. execute: runs it on whole values, where all
+    devices are at hand.
+    """
+    local: Program
+    mesh: AbstractMesh
+    execute: Callable[[Sequence[Stored]], list[Stored]]
+
+
+class Coordinator(abc.ABC):
+    """What a process asks of the others. Each call returns when all of its group have made it.
+
+    A call that the others do not make, or make differently, raises `ProcessMismatchError` at all
+    that wait; none waits for ever. An exception while a program runs is raised at every process.
+    """
+
+    identity: ProcessIdentity
+    """Who this process is, of how many, and who owns which device."""
+
+    @abc.abstractmethod
+    def all_gather(self, call: Call, value: Any) -> list[Any]:
+        """What every process of the group gave (host values), in the order of the group."""
+
+    @abc.abstractmethod
+    def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
+        """The whole of each global array, of which every process holds the blocks it owns."""
+
+    @abc.abstractmethod
+    def run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
+            ) -> Sequence[Storage]:
+        """The results of a program of which every process gives the blocks that it owns."""
+
+    def barrier(self, call: Call) -> None:
+        """Return when all processes of the group are here."""
+        self.all_gather(call, None)
+
+
+class _Thread(threading.local):
+    coordinator: Coordinator | None = None     # there is one process, which asks nobody
+
+
+THREAD = _Thread()
+"""What `current_coordinator` looks at, for those who ask at every call."""
+
+
+def current_coordinator() -> Coordinator | None:
+    """How the calling thread reaches the other processes; None where it is the only one."""
+    return THREAD.coordinator
+
+
+class coordinator_scope:
+    """A `with` block in which the calling thread reaches the other processes so."""
+
+    __slots__ = ("before", "coordinator")
+
+    def __init__(self, coordinator: Coordinator | None) -> None:
+        self.coordinator = coordinator
+
+    def __enter__(self) -> None:
+        self.before = THREAD.coordinator
+        THREAD.coordinator = self.coordinator
+
+    def __exit__(self, *exc: Any) -> None:
+        THREAD.coordinator = self.before
+
+
+def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:
+    """The processes that own some of these devices, in order."""
+    return tuple(sorted({d.process_index for d in sharding_devices}))

@@ -1,0 +1,332 @@
+"""Simulated processes: threads that meet at the calls they make together.
+
+A `World` knows what each of its processes does: computes, waits at a call, or has ended. A process
+that makes a call waits until all of its group wait at the same one; then the lowest of them does
+what the call asks for, once, with what all of them gave, and all go on. So a program of all devices
+runs once, in a thread that is always the same, and results do not depend on who came first.
+
+A meeting that cannot come about is found by state, not by the clock: when nobody computes, and
+those who wait do not match, all of them end with an error that says who waits where. Only for a
+process that never started is there a time to wait (`config.shardtrace_process_timeout`).
+"""
+from __future__ import annotations
+
+import copy
+import enum
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.context import config
+from ...ir.diagnostic import error
+from ...ir.errors import ProcessMismatchError
+from ...ir.process import ProcessIdentity
+from ..storage import Storage, Stored
+from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue
+from .global_values import by_process, merge
+
+POLL = 0.05          # seconds between looks at what others do, while waiting
+GRACE = 2.0          # seconds for a thread that left its process to enter it again
+PATIENCE = 5.0       # seconds until those who wait in vain stop waiting for who still computes
+Action = Callable[[list[Any]], Any]
+
+
+class State(enum.Enum):
+    ABSENT = "never started"
+    RUNNING = "is computing"
+    WAITING = "waits"
+    LEFT = "has left its `with` block"
+    ENDED = "has ended"
+    FAILED = "raised"
+
+
+class Meeting:
+    """A call that all of a group have come to. values: what they gave, in order of processes."""
+
+    __slots__ = ("done", "error", "result", "values")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Member:
+    """What a world knows of one process."""
+
+    __slots__ = ("call", "error", "meeting", "since", "state", "thread", "value")
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.thread: threading.Thread | None = None
+        self.call: Call | None = None
+        self.value: Any = None
+        self.meeting: Meeting | None = None
+        self.error: BaseException | None = None
+        self.since = time.monotonic()
+
+    def become(self, state: State) -> None:
+        self.state, self.since = state, time.monotonic()
+
+
+class World:
+    """All processes of one simulation. started: whether all of them are known to run."""
+
+    def __init__(self, count: int, started: bool = False) -> None:
+        self.changed = threading.Condition()
+        self.members = [Member(State.RUNNING if started else State.ABSENT) for _ in range(count)]
+        self.broken: tuple[str, tuple[str, ...]] | None = None    # why, and who is where
+
+    # -- coming and going ----------------------------------------------------------------------
+    def enter(self, index: int) -> None:
+        """The calling thread is process `index` from now on."""
+        with self.changed:
+            member = self.members[index]
+            if member.state in (State.RUNNING, State.WAITING) and member.thread is not None:
+                raise RuntimeError(
+                    f"process {index} of {len(self.members)} runs already, in thread "
+                    f"{member.thread.name!r}: a process is one thread at a time")
+            member.thread = threading.current_thread()
+            member.error = None
+            member.become(State.RUNNING)
+
+    def leave(self, index: int, error: BaseException | None, for_good: bool) -> bool:
+        """The calling thread is process `index` no more; whether nobody is left."""
+        with self.changed:
+            member = self.members[index]
+            member.error = error
+            member.become(State.FAILED if error is not None
+                          else State.ENDED if for_good else State.LEFT)
+            self.changed.notify_all()
+            return not any(m.state in (State.RUNNING, State.WAITING) for m in self.members)
+
+    def stop(self, reason: str) -> None:
+        """End all that wait."""
+        with self.changed:
+            self._break(reason)
+
+    # -- meeting -------------------------------------------------------------------------------
+    def meet(self, index: int, call: Call, value: Any, action: Action) -> Any:
+        """What `action` makes of the values of all processes of the call's group.
+
+        Raises ProcessMismatchError if they do not all come, and what the action raises.
+        """
+        with self.changed:
+            member = self.members[index]
+            if self.broken is None:
+                member.call, member.value, member.meeting = call, value, None
+                member.become(State.WAITING)
+                self._match(call)
+                while member.meeting is None and self.broken is None:
+                    self.changed.wait(POLL)
+                    if member.meeting is None and self.broken is None:
+                        self._look()
+                member.become(State.RUNNING)
+                member.call = member.value = None
+            meeting = member.meeting
+            member.meeting = None
+            if meeting is None:
+                raise self._mismatch(call)
+        if index == call.processes[0]:
+            try:
+                meeting.result = action(meeting.values)
+            except BaseException as e:
+                meeting.error = e
+                raise
+            finally:
+                with self.changed:
+                    meeting.done = True
+                    self.changed.notify_all()
+        else:
+            with self.changed:
+                while not meeting.done:
+                    self.changed.wait(1.0)
+            if meeting.error is not None:
+                raise _copied(meeting.error)
+        return meeting.result
+
+    def _match(self, call: Call) -> None:
+        """Begin the meeting at this call if all of its group are there."""
+        group = [self.members[p] for p in call.processes]
+        if all(m.state is State.WAITING and m.meeting is None and m.call == call for m in group):
+            meeting = Meeting([m.value for m in group])
+            for m in group:
+                m.meeting = meeting
+            self.changed.notify_all()
+
+    # -- who waits in vain ---------------------------------------------------------------------
+    def _look(self) -> None:
+        """End the world if nobody in it can go on."""
+        now = time.monotonic()
+        if any(m.meeting is not None for m in self.members):
+            return
+        moving = [m for m in self.members if self._may_move(m, now)]
+        if not moving:
+            self._break()
+        elif all(m.state is not State.ABSENT for m in moving):
+            waiting = [m for m in self.members if m.state is State.WAITING]
+            if any(now - m.since > PATIENCE and self._in_vain(m, now) for m in waiting):
+                self._break()
+
+    def _may_move(self, member: Member, now: float) -> bool:
+        if member.state is State.ABSENT:
+            arrived = max(m.since for m in self.members)
+            timeout = float(config.read("shardtrace_process_timeout"))
+            return now - arrived < timeout and not (
+                now - arrived > 10 * POLL and self._nobody_else())
+        if member.state is State.LEFT:
+            thread = member.thread
+            return now - member.since < GRACE and thread is not None and thread.is_alive()
+        return member.state is State.RUNNING
+
+    def _in_vain(self, member: Member, now: float) -> bool:
+        """Does it wait for a process that has ended, or waits with the same group elsewhere?"""
+        call = member.call
+        assert call is not None
+        others = [self.members[p] for p in call.processes]
+        return any(
+            o.state in (State.ENDED, State.FAILED)
+            or (o.state is State.LEFT and not self._may_move(o, now))
+            or (o.state is State.WAITING and o.call is not None
+                and o.call.processes == call.processes and o.call != call) for o in others)
+
+    def _nobody_else(self) -> bool:
+        """Can no thread start a process, since all others only wait for threads to end?"""
+        waiting = {m.thread.ident for m in self.members
+                   if m.state is State.WAITING and m.thread is not None}
+        frames = sys._current_frames()
+        for thread in threading.enumerate():
+            if thread.ident in waiting:
+                continue
+            frame = frames.get(thread.ident or 0)
+            if frame is None or not _waits_for_threads(frame):
+                return False
+        return True
+
+    def _break(self, reason: str = "") -> None:
+        if self.broken is None:
+            self.broken = reason or self._reason(), self._places()
+        self.changed.notify_all()
+
+    # -- what to say about it ------------------------------------------------------------------
+    def _reason(self) -> str:
+        waiting = [m for m in self.members if m.state is State.WAITING]
+        calls = [m.call for m in waiting if m.call is not None]
+        groups = {p for c in calls for p in c.processes}
+        for state in (State.FAILED, State.ENDED, State.LEFT, State.ABSENT):
+            gone = [i for i in sorted(groups) if self.members[i].state is state]
+            if gone:
+                verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
+                    state, "ended")
+                return f"{_processes(gone)} {verb}, and others wait for {_it(gone)}"
+        placed = [(i, m.call) for i, m in enumerate(self.members)
+                  if m.state is State.WAITING and m.call is not None]
+        (i, first), rest = placed[0], placed[1:]
+        if any(c.what != first.what for _, c in rest):
+            return "the processes wait at different calls"
+        if any(c.processes != first.processes for _, c in rest):
+            return f"{first.what} is called for different processes"
+        for j, other in rest:
+            for (word, mine), (_, its) in zip(first.parts, other.parts, strict=False):
+                if mine != its:
+                    a, b = _apart(mine, its)
+                    return (f"{first.what} is called with different {word}, {a} by process {i} "
+                            f"and {b} by process {j}")
+        return "the processes wait for each other"
+
+    def _places(self) -> tuple[str, ...]:
+        """For each process where it is."""
+        out = []
+        for i, m in enumerate(self.members):
+            if m.state is State.WAITING and m.call is not None:
+                where = m.call.location
+                line = where.source_line().strip()
+                text = f"waits in {m.call.what} at {where}" + (f": {line}" if line else "")
+                if len(m.call.processes) != len(self.members):
+                    text += f" (with {_processes(m.call.processes)})"
+            elif m.state is State.FAILED and m.error is not None:
+                said = str(m.error).split("\n")[0]
+                text = f"raised {type(m.error).__name__}" + (f": {said}" if said else "")
+            else:
+                text = m.state.value
+            out.append(f"process {i} {text}")
+        return tuple(out)
+
+    def _mismatch(self, call: Call) -> Exception:
+        assert self.broken is not None
+        reason, places = self.broken
+        return error(
+            ProcessMismatchError, f"{call.what} waits for other processes in vain: {reason}",
+            code="process-mismatch", location=call.location, label="this process waits here",
+            notes=places,
+            help="every process must make the same calls on global arrays, in the same order; what "
+                 "only one of them does must stay with arrays of its own devices")
+
+
+class ThreadCoordinator(Coordinator):
+    """The coordinator of one process of a `World`."""
+
+    def __init__(self, world: World, identity: ProcessIdentity) -> None:
+        self.world = world
+        self.identity = identity
+
+    def all_gather(self, call: Call, value: Any) -> list[Any]:
+        return self.world.meet(self.identity.index, call, value, list)
+
+    def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
+        def action(given: list[Any]) -> list[Stored]:
+            return [merge(held) for held in by_process(given, call.processes)]
+
+        return self.world.meet(self.identity.index, call, values, action)
+
+    def run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
+            ) -> Sequence[Storage]:
+        def action(given: list[Any]) -> list[Stored]:
+            return program.execute([merge(held) for held in by_process(given, call.processes)])
+
+        return self.world.meet(self.identity.index, call, arguments, action)
+
+
+def _waits_for_threads(frame: Any) -> bool:
+    """Is this frame one of the library's that wait until threads end or give a result?"""
+    while frame is not None and frame.f_globals.get("__name__", "") in ("threading", "queue"):
+        if frame.f_code.co_name in ("join", "_shutdown"):
+            return True
+        frame = frame.f_back
+    if frame is None:
+        return False
+    name, code = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+    return ((name == "concurrent.futures._base" and code == "result")
+            or (name == "concurrent.futures.thread" and code == "_worker"))
+
+
+def _copied(e: BaseException) -> BaseException:
+    """The same exception for another thread, with a traceback of its own."""
+    try:
+        new = copy.copy(e)
+        new.__cause__, new.__notes__ = e, list(getattr(e, "__notes__", ()))
+        return new if str(new) == str(e) else e
+    except Exception:      # a class whose constructor wants other arguments
+        return e
+
+
+def _processes(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"process {numbers[0]}"
+    return f"processes {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _it(numbers: Sequence[int]) -> str:
+    return "it" if len(numbers) == 1 else "them"
+
+
+def _apart(a: str, b: str) -> tuple[str, str]:
+    """The first lines in which two texts differ."""
+    for x, y in itertools.zip_longest(a.split("\n"), b.split("\n"), fillvalue=""):
+        if x != y:
+            return x.strip() or "nothing", y.strip() or "nothing"
+    return a, b

@@ -1,0 +1,211 @@
+"""What to keep of what is computed early and read late: that from which the rest is soon computed.
+
+A derivative reads much of what was computed on the way forward: of a gelu the operand, its square,
+a tanh, one minus its square and so on, each as large as the activations. Most of these are a few
+additions and products away from one another, and to compute them again where they are read takes
+less time than to write them to memory and read them back. Which values to keep so that all others
+follow from them by such cheap equations, at the fewest bytes, is a minimum cut: between what is
+dear to compute (products, exponentials, sums) and what is read late.
+"""
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.program import Equation, Var
+from ...ir.types import ArrayType
+
+# Ops that take about as long as it takes to read their operands from memory.
+CHEAP = frozenset({
+    "abs", "add", "add_any", "and", "broadcast_in_dim", "clamp", "convert_element_type", "copy",
+    "div", "eq", "ge", "gt", "integer_pow", "iota", "le", "lt", "max", "min", "mul", "ne", "neg",
+    "not", "or", "pvary", "reshape", "select_n", "sign", "square", "squeeze", "stop_gradient",
+    "sub", "transpose", "xor"})
+# Ops whose result is, in most layouts, a view of their operand.
+VIEWS = frozenset({
+    "all_gather_invariant", "broadcast_in_dim", "copy", "preduced", "pvary", "reshape", "reshard",
+    "sharding_constraint", "slice", "squeeze", "stop_gradient", "transpose"})
+STEPS = 12              # equations that are computed again one after the other, at most
+AGAIN = 6               # times what is won: bytes that may be computed again
+SMALL = 1 << 14         # bytes that do not count
+LEAST = 1 << 20         # bytes that are worth the search
+MUCH = 1 << 62         # bytes of what cannot be kept
+
+
+class Choice(NamedTuple):
+    """kept: the values to keep. again: those to compute from them (and from what is free)."""
+    kept: set[Var]
+    again: set[Var]
+
+
+@functools.lru_cache(maxsize=65536)
+def held_bytes(t: ArrayType) -> int:
+    """Bytes of a local value, on all devices that hold another one."""
+    sizes = t.mesh.shape
+    count = t.nbytes
+    for axis in t.varying:
+        count *= sizes.get(axis, 1)
+    return count
+
+
+def is_cheap(eqn: Equation) -> bool:
+    """May the equation be computed twice? Powers beyond the third take long."""
+    return eqn.op.name in CHEAP and (
+        eqn.op.name != "integer_pow" or 0 < eqn.params["y"] <= 3)
+
+
+def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[[Var], int],
+           least: int, root: Callable[[Var], Var] = lambda v: v) -> Choice:
+    """Which values to keep for those that are wanted.
+
+    made: the equations that compute values. price: bytes that it takes to keep a value; 0 where it
+    is there anyway. least: bytes to win, below which a group of wanted values is left alone.
+    root: the value of which another one is a view, and with which it is kept.
+    """
+    wanted = [v for v in wanted if price(v)]
+    into, dear = _region(wanted, made, price)
+    kept: set[Var] = set()
+    again: set[Var] = set()
+    if dear.issuperset(wanted):
+        return Choice(kept, again)
+    parts = _parts(into) if len(wanted) > 1 else [set(into)]
+    for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
+        if dear.issuperset(mine):
+            continue
+        before = sum(map(price, {root(v) for v in mine}))
+        if before < least or (before - min(map(price, part)) < least   # of what is kept instead
+                              and not dear.isdisjoint(part)):
+            continue
+        cut = dear & part           # those of them that are wanted are kept in any case
+        if not cut.issubset(mine):
+            cut = _minimum_cut(part, into, dear, set(mine), price)
+        won = before - sum(map(price, cut))
+        if won < least:
+            continue
+        cut.update(v for v in mine if root(v) in cut)
+        found = _between(mine, cut, into)
+        if sum([held_bytes(v.aval) for v in found]) <= AGAIN * won:
+            kept |= cut
+            again |= found
+    return Choice(kept, again)
+
+
+def _region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]
+            ) -> tuple[dict[Var, list[Var]], set[Var]]:
+    """The values of which wanted ones are made by cheap equations: to each its operands (those
+    that are not free), and which are dear.
+    """
+    into: dict[Var, list[Var]] = {}
+    dear: set[Var] = set()
+    level = list(wanted)
+    for step in range(STEPS + 1):
+        after: list[Var] = []
+        for v in level:
+            if v in into:
+                continue
+            eqn = made.get(v)
+            if eqn is None or step == STEPS or not is_cheap(eqn):
+                dear.add(v)
+                into[v] = []
+                continue
+            into[v] = [a for a in eqn.invars if type(a) is Var and price(a)]
+            after += into[v]
+        level = after
+    return into, dear
+
+
+def _parts(into: Mapping[Var, list[Var]]) -> list[set[Var]]:
+    """The values, apart where nothing connects them."""
+    near: dict[Var, list[Var]] = {v: list(operands) for v, operands in into.items()}
+    for v, operands in into.items():
+        for a in operands:
+            near[a].append(v)
+    parts: list[set[Var]] = []
+    seen: set[Var] = set()
+    for v in into:
+        if v in seen:
+            continue
+        part = {v}
+        left = [v]
+        while left:
+            for other in near[left.pop()]:
+                if other not in part:
+                    part.add(other)
+                    left.append(other)
+        seen |= part
+        parts.append(part)
+    return parts
+
+
+def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]]:
+    """The values that are wanted of each part, in order."""
+    if len(parts) == 1:
+        return [list(wanted)]
+    place = {v: i for i, part in enumerate(parts) for v in part}
+    found: list[list[Var]] = [[] for _ in parts]
+    for v in wanted:
+        found[place[v]].append(v)
+    return found
+
+
+def _between(wanted: Sequence[Var], kept: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
+    """What is computed on the way from the values that are kept to those that are wanted."""
+    found: set[Var] = set()
+    left = [v for v in wanted if v not in kept]
+    while left:
+        v = left.pop()
+        if v not in found:
+            found.add(v)
+            left += [a for a in into[v] if a not in kept]
+    return found
+
+
+def _minimum_cut(part: set[Var], into: Mapping[Var, list[Var]], dear: set[Var], wanted: set[Var],
+                 price: Callable[[Var], int]) -> set[Var]:
+    """The cheapest values that every way from a dear value to a wanted one passes, the last such.
+    """
+    place = {v: 2 * i for i, v in enumerate(part)}
+    source, sink = 2 * len(part), 2 * len(part) + 1
+    left: list[dict[int, int]] = [{} for _ in range(sink + 1)]      # what may still flow
+
+    def edge(a: int, b: int, most: int) -> None:
+        left[a][b] = most
+        left[b].setdefault(a, 0)
+
+    for v, i in place.items():
+        edge(i, i + 1, price(v))
+        for a in into[v]:
+            edge(place[a] + 1, i, MUCH)
+        if v in dear:
+            edge(source, i, MUCH)
+        if v in wanted:
+            edge(i + 1, sink, MUCH)
+    while True:
+        came = {source: source}
+        queue = deque((source,))
+        while queue and sink not in came:
+            a = queue.popleft()
+            for b, most in left[a].items():
+                if most and b not in came:
+                    came[b] = a
+                    queue.append(b)
+        if sink not in came:
+            break
+        way = [sink]
+        while way[-1] != source:
+            way.append(came[way[-1]])
+        flow = min(left[a][b] for b, a in zip(way, way[1:], strict=False))
+        for b, a in zip(way, way[1:], strict=False):
+            left[a][b] -= flow
+            left[b][a] += flow
+    behind = {sink}
+    queue = deque((sink,))
+    while queue:
+        b = queue.popleft()
+        for a in left[b]:
+            if a not in behind and left[a].get(b, 0):
+                behind.add(a)
+                queue.append(a)
+    return {v for v, i in place.items() if i not in behind and i + 1 in behind}

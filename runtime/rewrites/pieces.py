@@ -1,0 +1,160 @@
+"""Arrays that are put together piece by piece: one concatenation instead of a copy for each piece.
+
+The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
+concatenation of slices is a chain of ops that each write some rows over a copy of the rest
+(ir/ops/placing.py). One after the other, n pieces take n times as long as all at once.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.joining import concatenate_p
+from ...ir.ops.padding import pad_p
+from ...ir.ops.placing import place_p
+from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.slicing import slice_p
+from ...ir.program import Atom, Equation, Literal, Var
+from .equations import makes_zeros, of_shape
+from .flatten import FlatProgram, needed
+
+MOST = 1024             # pieces of one array
+
+
+class Piece(NamedTuple):
+    """Rows from `low` up to `high`: those of `source` from `start` on; zeros if it is None."""
+    low: int
+    high: int
+    source: Atom | None
+    start: int
+
+    def part(self, low: int, high: int) -> Piece:
+        return Piece(low, high, self.source, self.start + low - self.low)
+
+
+class Pieces(NamedTuple):
+    """What an array has along a dimension, in order. many: whether it takes several equations."""
+    dim: int
+    rows: list[Piece]
+    many: bool
+
+
+def join_pieces(flat: FlatProgram) -> None:
+    """Concatenate, in the program, what is put together piece by piece."""
+    reads = Counter([a for e in flat.eqns for a in e.invars if type(a) is Var])
+    reads.update([a for a in flat.outvars if type(a) is Var])
+    known: dict[Atom, Pieces] = {}
+    blank: set[Atom] = set()
+    merged: set[Atom] = set()           # whose pieces are among those of another one
+    for eqn in flat.eqns:
+        name = eqn.op.name
+        found: Pieces | None = None
+        if eqn.op is pad_p:
+            found = _padded(eqn)
+        elif eqn.op is place_p:
+            base = eqn.invars[1]
+            below = known.get(base) if reads[base] == 1 else None     # type: ignore[index]
+            found = _placed(eqn, below, base in blank)
+            if below is not None and found is not None and found.dim == below.dim:
+                merged.add(base)
+        elif name in ("add", "add_any"):
+            a, b = eqn.invars
+            if a in known and b in known and a is not b and (
+                    reads[a] == 1 == reads[b]):                       # type: ignore[index]
+                found = _added(known[a], known[b])
+                if found is not None:
+                    merged |= {a, b}
+        elif makes_zeros(eqn) or name == "pvary" and eqn.invars[0] in blank:
+            blank.add(eqn.outvars[0])
+        if found is not None and len(found.rows) <= MOST:
+            known[eqn.outvars[0]] = found
+    roots = {v for v, x in known.items() if x.many and v not in merged}
+    if roots:
+        eqns: list[Equation] = []
+        for eqn in flat.eqns:
+            out = eqn.outvars[0] if eqn.outvars else None
+            if out in roots:
+                _concatenate(eqns, eqn, known[out])                   # type: ignore[index]
+            else:
+                eqns.append(eqn)
+        flat.rewrite(needed(eqns, flat.outvars))
+
+
+def _padded(eqn: Equation) -> Pieces | None:
+    """Of a `pad` with zeros at the ends of one dimension."""
+    x, fill = eqn.invars
+    config = eqn.params["padding_config"]
+    dims = [d for d, c in enumerate(config) if any(c)]
+    if type(fill) is not Literal or fill.val != 0 or len(dims) != 1:
+        return None
+    (d,) = dims
+    low, high, inside = config[d]
+    n = x.aval.shape[d]
+    if inside or low < 0 or high < 0:
+        return None
+    rows = [Piece(0, low, None, 0), Piece(low, low + n, x, 0),
+            Piece(low + n, low + n + high, None, 0)]
+    return Pieces(d, [r for r in rows if r.low < r.high], False)
+
+
+def _placed(eqn: Equation, below: Pieces | None, blank: bool) -> Pieces:
+    """Of rows that are written over an array, which has pieces or is one."""
+    source, base = eqn.invars
+    d, start, limit, low = (eqn.params[k] for k in ("dimension", "start", "limit", "low"))
+    high = low + limit - start
+    rows = below.rows if below is not None and below.dim == d else [
+        Piece(0, base.aval.shape[d], None if blank else base, 0)]
+    cut = [p.part(a, b) for p in rows for a, b in (
+        (p.low, min(p.high, low)), (max(p.low, high), p.high)) if a < b]
+    if low < high:
+        cut.append(Piece(low, high, source, start))
+    return Pieces(d, sorted(cut, key=lambda p: p.low), True)
+
+
+def _added(a: Pieces, b: Pieces) -> Pieces | None:
+    """Of a sum of arrays of which all rows but those of one are zero."""
+    if a.dim != b.dim:
+        return None
+    full = sorted([p for p in (*a.rows, *b.rows) if p.source is not None], key=lambda p: p.low)
+    rows: list[Piece] = []
+    at, end = 0, a.rows[-1].high
+    for p in full:
+        if p.low < at:
+            return None                 # both have something there
+        if p.low > at:
+            rows.append(Piece(at, p.low, None, 0))
+        rows.append(p)
+        at = p.high
+    if at < end:
+        rows.append(Piece(at, end, None, 0))
+    return Pieces(a.dim, rows, True)
+
+
+def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
+    """Append what computes the result of the equation from its pieces."""
+    (out,) = eqn.outvars
+    d, parts = pieces.dim, []
+    for p in pieces.rows:
+        shape = _resized(out.aval.shape, d, p.high - p.low)
+        if p.source is None:
+            part = Var(of_shape(out.aval, shape))
+            eqns.append(Equation(broadcast_in_dim_p, (Literal(
+                out.aval.dtype.type(0), of_shape(out.aval, ())),), (part,),
+                {"shape": shape, "broadcast_dimensions": (), "sharding": None}, eqn.location))
+            parts.append(part)
+        elif p.source.aval.shape[d] == p.high - p.low:
+            parts.append(p.source)
+        else:
+            part = Var(of_shape(out.aval, shape))
+            begin, end = [0] * len(shape), list(shape)
+            begin[d], end[d] = p.start, p.start + p.high - p.low
+            eqns.append(Equation(slice_p, (p.source,), (part,), {
+                "start_indices": tuple(begin), "limit_indices": tuple(end), "strides": None},
+                eqn.location))
+            parts.append(part)
+    eqns.append(Equation(concatenate_p, parts, (out,), {"dimension": d}, eqn.location))
+
+
+def _resized(shape: Sequence[int], d: int, n: int) -> tuple[int, ...]:
+    return (*shape[:d], n, *shape[d + 1:])

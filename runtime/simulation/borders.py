@@ -1,0 +1,132 @@
+"""How arguments come into a plan, and how results leave it: whole arrays, with their leading axes.
+
+What is to be done to them hangs on their types alone, and is kept beside the atoms of the mesh. So
+are the numbers that stand in a program.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.keys import storage_dtype
+from ...ir.mesh import AbstractMesh
+from ...ir.named_tuple import NamedTuple
+from ...ir.program import Atom, Literal
+from ...ir.types import ArrayType
+from ..axes import MeshAtoms, mesh_atoms
+from ..layout import Atoms, Layout, Shape, array_shape, whole
+from .workspace import Kind, Value, Workspace, kind_of
+
+MOST = 20_000               # arguments and results that are known on one mesh
+
+
+class Given(NamedTuple):
+    """An argument. shape, dtype: of its array. functions: what is done to it first."""
+    shape: Shape
+    dtype: np.dtype
+    layout: Layout
+    uniform: tuple[bool, ...]
+    kind: Kind
+    functions: tuple[Callable[..., Any], ...]
+
+
+class _Number(NamedTuple):
+    """A literal. data: its array, which is the same for all plans."""
+    data: np.ndarray
+    layout: Layout
+    uniform: tuple[bool, ...]
+    kind: Kind
+
+
+class _Wanted(NamedTuple):
+    """A result. index: the part of the array that is no padding; None where there is none."""
+    stack: Atoms
+    split: tuple[Atoms, ...]
+    index: tuple[slice, ...] | None
+
+
+def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
+    """The leading axes that arguments of this type have: those of a partial sum."""
+    unreduced = t.sharding.spec.unreduced
+    if not unreduced:
+        return ()
+    atoms = mesh_atoms(mesh, unreduced)
+    return atoms.sort(atoms.of_all(sorted(unreduced)))
+
+
+def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
+    """What an argument is, of global type `t` and local type `aval`."""
+    known = p.atoms.borders
+    key = aval, t, lead
+    found = known.get(key)
+    if found is None:
+        if len(known) > MOST:
+            known.clear()
+        found = known[key] = _given(p, aval, t, lead)
+    return found
+
+
+def _given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -> Given:
+    atoms = p.atoms
+    split = tuple([atoms.of_all(axes) for axes in t.entries])
+    stack = atoms.sort(atoms.of_all(lead))
+    layout = Layout(stack, split)
+    sizes = tuple([atoms.mesh.axis_size(a) for a in lead])
+    uniform = (False,) * len(aval.shape)
+    functions: list[Callable[..., Any]] = []
+    padded = array_shape(Layout((), split), aval.shape, atoms.size)
+    if padded != t.shape:
+        widths = (*((0, 0),) * len(lead),
+                  *[(0, n - m) for m, n in zip(t.shape, padded, strict=True)])
+        functions.append(lambda x: np.pad(x, widths))
+    named = tuple([atoms.of(name) for name in lead])
+    if named != tuple([(a,) for a in stack]):
+        value = Value(aval, layout, -1)
+        functions.extend(p.steps(value, value.dims, have=(*named, *Layout((), split).dims)))
+    return Given(sizes + t.shape, storage_dtype(t.dtype), layout, uniform,
+                 kind_of(aval, layout, uniform), tuple(functions))
+
+
+def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
+    """What a literal is. key: its type, and what tells its value apart from others."""
+    known, aval = atoms.borders, key[0]
+    if len(known) > MOST:
+        known.clear()
+    layout, uniform = whole(aval.ndim), (False,) * aval.ndim
+    found = known[key] = _Number(np.asarray(value, storage_dtype(aval.dtype)), layout, uniform,
+                                 kind_of(aval, layout, uniform))
+    return found
+
+
+def result(p: Workspace, atom: Atom, value: Value, t: ArrayType) -> tuple[int, tuple[str, ...]]:
+    """The slot of a whole result of global type `t`, and its leading axes."""
+    if type(atom) is Literal:
+        value = Value(atom.aval, value.layout, value.slot)
+    known = p.atoms.borders
+    key = value.known_kind or value.kind, t
+    stack, split, index = known.get(key) or _wanted(p.atoms, key, value, t)
+    layout, slot = value.layout, value.slot
+    if split != layout.split or stack != layout.stack:
+        slot = p.view(value, stack, split)
+    if index is not None:
+        slot = p.call(lambda x: x[index], slot)
+    return slot, stack
+
+
+def _wanted(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t: ArrayType) -> _Wanted:
+    split = tuple([atoms.of_all(axes) for axes in t.entries])
+    inside = {a for axes in split for a in axes}
+    pending = atoms.of_all(sorted(t.sharding.spec.unreduced))
+    stack = atoms.sort((value.layout.atoms | {*pending}) - inside)
+    index = None
+    if array_shape(Layout((), split), value.aval.shape, atoms.size) != t.shape:
+        index = (*[slice(None)] * len(stack), *[slice(0, n) for n in t.shape])
+    atoms.borders[key] = found = _Wanted(stack, split, index)
+    return found
+
+
+def global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> Sequence[ArrayType]:
+    """Types of the whole values; those of the program itself where no axis is involved."""
+    return types or [v.aval for v in atoms]

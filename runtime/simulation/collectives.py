@@ -1,0 +1,346 @@
+"""Collectives of the simulated executor: mostly a change of description.
+
+With every axis in place, an all-gather forgets an axis, "take my own block" introduces one, an
+all-to-all hands it from one dimension to another: the array stays as it is. What has to be done is
+getting the axis to the right place first, and a reduction is a sum over its dimension. Collectives
+without a strategy here go through the exchange that the op declares, on a stacked array.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...ir.keys import storage_dtype
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.rows_exchange import SLAB, slabs
+from ...ir.pool import empty
+from ...ir.program import Equation
+from ..axes import collective_atoms, group_of
+from ..layout import Layout, array_shape, rearrangement
+from ..numerics import as_declared, widened
+from .folding import EXTREMES, GATHERS, SCATTERS, SUMS
+from .permutes import axes_first, permute
+from .workspace import Kind, Value, Workspace, kind_of
+
+Atoms = tuple[str, ...]
+BLOCK, INNER = ("block",), ("inner",)       # labels of dimensions that are neither axes nor whole
+
+
+class _Change(NamedTuple):
+    """A collective that changes the description of a value. operator: by which the value is
+    combined first, if it is. form: the stack and split in which it is taken, if not its own.
+    """
+    operator: str | None
+    form: tuple[Atoms, tuple[Atoms, ...]] | None
+    layout: Layout
+    uniform: tuple[bool, ...]
+    kind: Kind
+
+
+def plan(p: Workspace, eqn: Equation, x: Value) -> None:
+    """Append the calls of a collective and bind its result."""
+    (out,) = eqn.outvars
+    known, key = eqn.use.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
+    if key in known:
+        found = known[key]
+    else:
+        found = known[key] = _change(p, eqn, x)
+    if found is None:
+        _plan(p, eqn, x)
+        return
+    operator, form, layout, uniform, kind = found
+    if operator is not None:
+        x = p.folded(x, group_of(eqn, p.atoms), operator)
+    slot = x.slot if form is None else p.view(x, form[0], form[1])
+    p.at[out] = Value(out.aval, layout, slot, uniform, kind)
+
+
+def _change(p: Workspace, eqn: Equation, x: Value) -> _Change | None:
+    """What the equation comes to, if only the description of `x` or of its sum changes."""
+    name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
+    group = collective_atoms(eqn, p.atoms)
+    if params.get("axis_index_groups") is not None:
+        return None
+    operator: str | None = None
+    form: tuple[Atoms, tuple[Atoms, ...]] | None = None
+    uniform: tuple[bool, ...] = (False,) * aval.ndim
+    layout = x.layout
+    if name in SUMS or name in EXTREMES or (name in SCATTERS and params["tiled"]):
+        operator = EXTREMES.get(name, "sum")
+        combined = p.folded(x, frozenset(group), operator)
+        layout = combined.layout._replace(folded=combined.layout.folded.difference(group))
+        if name in SCATTERS:
+            layout = _in_place(layout, group, params["scatter_dimension"])
+        else:
+            uniform = combined.uniform
+    elif name in GATHERS and params["tiled"]:
+        form = moved(x, group, params["all_gather_dimension"])
+        layout = Layout(form[0], form[1], layout.folded).without(set(group))
+    elif name == "all_slice" and layout.atoms.isdisjoint(group):
+        layout = _in_place(layout, group, params["dimension"])
+    elif name == "all_to_all" and params["tiled"] and (
+            params["split_axis"] != params["concat_axis"]):
+        form = moved(x, group, params["concat_axis"])
+        layout = Layout(form[0], form[1], layout.folded).without(set(group))
+        layout = _in_place(layout, group, params["split_axis"])
+    else:
+        return None
+    return _Change(operator, form, layout, uniform, kind_of(aval, layout, uniform))
+
+
+def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
+    """The layout with the group, over which the value does not differ, as the minor axes of a
+    dimension."""
+    split = list(layout.split)
+    split[d] = (*split[d], *group)
+    return layout._replace(split=tuple(split))
+
+
+def _plan(p: Workspace, eqn: Equation, x: Value) -> None:
+    """`plan` where more is to be done."""
+    group = collective_atoms(eqn, p.atoms)
+    name, params = eqn.op.name, eqn.params
+    if params.get("axis_index_groups") is not None:
+        _exchange(p, eqn, x, group)
+    elif name in GATHERS:
+        _gather_stacked(p, eqn, x, group, params["all_gather_dimension"])
+    elif name in SCATTERS:
+        combined = p.folded(x, frozenset(group))
+        layout = combined.layout
+        whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
+                      combined.slot)
+        _own_block(p, eqn, whole, group, params["scatter_dimension"], False)
+    elif name == "all_slice":
+        _own_block(p, eqn, x, group, params["dimension"], True)
+    elif name == "all_to_all":
+        if params["tiled"]:
+            _all_to_all_in_place(p, eqn, x, group, params["split_axis"])
+        else:
+            _all_to_all_stacked(p, eqn, x, group, params["split_axis"], params["concat_axis"])
+    elif name == "ppermute":
+        permute(p, eqn, x, group, params["perm"])
+    elif name == "retile":
+        _retile(p, eqn, x, group)
+    elif name == "exchange_rows":
+        _rows(p, eqn, x, group)
+    else:
+        _exchange(p, eqn, x, group)
+
+
+def moved(x: Value, group: Atoms, d: int) -> tuple[Atoms, tuple[Atoms, ...]]:
+    """Stack and split of `x` with `group` as the minor axes of dimension `d`."""
+    rest = x.layout.without(set(group))
+    split = list(rest.split)
+    split[d] = (*split[d], *group)
+    return rest.stack, tuple(split)
+
+
+def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
+    """The group becomes a dimension of its own."""
+    rest = x.layout.without(set(group))
+    dims = list(rest.dims)
+    dims.insert(len(rest.stack) + d, group)
+    slot = p.rearranged(x, tuple(dims))
+    split = list(rest.split)
+    split.insert(d, ())
+    p.bind(eqn.outvars[0], Layout(rest.stack, tuple(split), rest.folded), slot)
+
+
+def _own_block(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int, tiled: bool) -> None:
+    """Each device's block of a dimension: the group becomes the minor axes in place there."""
+    (out,) = eqn.outvars
+    differing = [a for a in group if a in x.layout.atoms]
+    layout, slot = x.layout, x.slot
+    if differing:
+        x = _diagonal(p, x, group, d)
+        layout, slot = x.layout, x.slot
+    if tiled:
+        p.bind(out, _in_place(layout, group, d), slot)
+        return
+    # The dimension has one element a device: it turns into leading dimensions.
+    atoms = p.atoms
+    stack = atoms.sort({*layout.stack, *layout.split[d], *group})
+    dims = list(layout.dims)
+    at = len(layout.stack) + d
+    dims[at] = (*layout.split[d], *group)
+    split = layout.split[:d] + layout.split[d + 1:]
+    want = (*((a,) for a in stack), *dims[len(layout.stack):at], *dims[at + 1:])
+    sizes = {**dict(p.sizes(x, dims)), **{a: atoms.size[a] for a in group}}
+    function = rearrangement(tuple(dims), want, tuple(sizes.items()))
+    slot = slot if function is None else p.call(function, slot)
+    p.bind(out, Layout(stack, split, layout.folded), slot)
+
+
+def _diagonal(p: Workspace, x: Value, group: Atoms, d: int) -> Value:
+    """Of a value that differs over axes of the group: each device's own block, read whole.
+
+    The result does not differ over the group any more; it is laid out as if all blocks of the
+    dimension were there, block i being that of device i.
+    """
+    atoms = p.atoms
+    rest = x.layout.without(set(group))
+    differing = tuple(a for a in group if a in x.layout.atoms)
+    n = x.aval.shape[d] // atoms.count(group)
+    more: dict[Any, int] = {("block", a): atoms.size[a] for a in group}
+    more[INNER] = n
+    base = list(rest.dims)
+    at = len(rest.stack) + d
+    blocks = tuple(("block", a) for a in group)
+    base[at] = (*rest.split[d], *blocks, INNER)
+    # First the differing axes in front, all labels as dimensions of their own.
+    have = tuple(tuple(y for lab in dim for y in ((*blocks, INNER) if lab == d else (lab,)))
+                 for dim in x.dims)
+    flat = [lab for dim in base for lab in dim]
+    want = (*((a,) for a in differing), *((lab,) for lab in flat))
+    sizes = {**dict(p.sizes(x, x.dims)), **more}
+    function = rearrangement(have, want, tuple(sizes.items()))
+    slot = x.slot if function is None else p.call(function, x.slot)
+    pairs = [(0, len(differing) - i + flat.index(("block", a)) - _before(flat, differing[:i], a))
+             for i, a in enumerate(differing)]
+
+    def diagonals(array: Any) -> Any:
+        for first, second in pairs:
+            array = np.diagonal(array, axis1=first, axis2=second)   # its dimension comes last
+        return array
+
+    slot = p.call(diagonals, slot)
+    left = [lab for lab in flat if lab not in {("block", a) for a in differing}]
+    now = (*((lab,) for lab in left), *((("block", a),) for a in differing))
+    function = rearrangement(now, tuple(base), tuple(sizes.items()))
+    slot = slot if function is None else p.call(function, slot)
+    return Value(x.aval, rest, slot)
+
+
+def _before(flat: list[Any], done: Atoms, a: str) -> int:
+    """How many block dimensions in front of that of `a` were consumed already."""
+    place = flat.index(("block", a))
+    return sum(flat.index(("block", b)) < place for b in done)
+
+
+def _all_to_all_in_place(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int) -> None:
+    """Blocks of dimension i change places, the group being its minor axes before and after."""
+    layout = x.layout.without(set(group))
+    n = x.aval.shape[i] // p.atoms.count(group)
+    more = {BLOCK: p.atoms.count(group), INNER: n}
+    have = tuple(tuple(y for lab in dim for y in ((BLOCK, INNER) if lab == i else (lab,)))
+                 for dim in x.dims)
+    want = list(layout.dims)
+    want[len(layout.stack) + i] = (*layout.split[i], BLOCK, *group, INNER)
+    slot = p.rearranged(x, tuple(want), more, have)
+    p.bind(eqn.outvars[0], _in_place(layout, group, i), slot)
+
+
+def _all_to_all_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, i: int, j: int
+                        ) -> None:
+    """Dimension i (one element a device) becomes the group; the group becomes dimension j."""
+    atoms = p.atoms
+    rest = x.layout.without(set(group))
+    targets = {a: ("to", a) for a in group}
+    more = {label: atoms.size[a] for a, label in targets.items()}
+    have = tuple(tuple(y for lab in dim for y in (tuple(targets.values()) if lab == i else (lab,)))
+                 for dim in x.dims)
+    stack = atoms.sort({*rest.stack, *rest.split[i], *group})
+    body = [dim for d, dim in enumerate(rest.dims[len(rest.stack):]) if d != i]
+    body.insert(j, group)
+    want = (*((targets.get(a, a),) for a in stack), *body)
+    slot = p.rearranged(x, want, more, have)
+    split = [axes for d, axes in enumerate(rest.split) if d != i]
+    split.insert(j, ())
+    p.bind(eqn.outvars[0], Layout(stack, tuple(split), rest.folded), slot)
+
+
+def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """With the source in place the array is the whole value, to be cut as the target says."""
+    atoms, layout = p.atoms, x.layout
+    source, target = ([atoms.of_all(axes) for axes in eqn.params[which]]
+                      for which in ("source", "target"))
+    used = {a for axes in source for a in axes}
+    copies = [a for a in group if a in layout.atoms and a not in used]
+    slot = x.slot
+    if copies:                                  # all the same, by type: the first is taken
+        alone = layout.without(set(copies))
+        dims = (*((a,) for a in copies), *alone.dims)
+        first = (0,) * len(copies)
+        slot = p.call(lambda array: array[first], p.rearranged(x, dims))
+        x = Value(x.aval, alone, slot)
+    rest = layout.without(set(group))
+    split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
+    slot = p.view(x, rest.stack, split)
+    split = tuple((*have, *axes) for have, axes in zip(rest.split, target, strict=True))
+    p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.folded), slot)
+
+
+def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """Rows are copied from where they are to where they belong, the group in place there."""
+    atoms, params = p.atoms, eqn.params
+    (out,) = eqn.outvars
+    d, size = params["dimension"], atoms.count(group)
+    found = slabs(size, params["parts"], params["wanted"])
+    if len(found) > max(64, math.prod(x.aval.shape) * size // SLAB):
+        _exchange(p, eqn, x, group)
+        return
+    held = tuple(a for a in group if a in x.layout.atoms)
+    layout = Layout(*moved(x, group, d), x.layout.folded)
+    shape = array_shape(layout, out.aval.shape, atoms.size)
+    read, source_order = axes_first(p, x, x.layout, held)
+    write, target_order = axes_first(p, Value(out.aval, layout, x.slot), layout, group)
+    front = (slice(None),) * (len(read) - len(held) - x.aval.ndim + d)
+    place = {a: i for i, a in enumerate(group)}
+    moves = []
+    for member, begin, end, owner, start in found:
+        to, source = (tuple(map(int, np.unravel_index(i, atoms.sizes(group))))
+                      for i in (member, owner))
+        moves.append(((*to, *front, slice(begin, end)),
+                      (*(source[place[a]] for a in held), *front,
+                       slice(start, start + end - begin))))
+    complete = sum(end - begin for _, begin, end, _, _ in found) == size * out.aval.shape[d]
+
+    def exchange(array: Any) -> Any:
+        result = empty(shape, array.dtype)
+        if not complete:
+            result[...] = np.zeros((), array.dtype)
+        source = array.reshape(read).transpose(source_order)
+        target = result.reshape(write).transpose(target_order)
+        for to, there in moves:
+            target[to] = source[there]
+        return result
+
+    p.bind(out, layout, p.call(exchange, x.slot))
+
+
+def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
+    """Through the exchange that the op declares: everything stacked, the group last."""
+    op, atoms = eqn.op, p.atoms
+    assert op.collective is not None
+    (out,) = eqn.outvars
+    others = atoms.sort(x.layout.atoms - set(group))
+    count = atoms.count(group)
+    inner = tuple((d,) for d in range(len(x.aval.shape)))
+    slot = p.rearranged(x, (*((a,) for a in others), group, *inner))
+    params, lead = eqn.params, len(others) + 1
+    evaluate: Callable[..., Any] = op.collective.evaluate
+    dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic
+    local = out.aval.shape
+
+    def exchange(array: Any) -> Any:
+        wide = widened(array) if arithmetic else array
+        return evaluate(wide, lead, count, **params)
+
+    slot = p.call(exchange, slot)
+    same = op.collective.invariant and params.get("axis_index_groups") is None
+    stack = others if same else atoms.sort({*others, *group})
+    lengths = (*atoms.sizes(others), 1 if same else count, *local)
+    have = (*((a,) for a in others), () if same else group, *((d,) for d in range(len(local))))
+    want = (*((a,) for a in stack), *((d,) for d in range(len(local))))
+    sizes = {**{a: atoms.size[a] for a in stack}, **dict(enumerate(local))}
+    function = rearrangement(have, want, tuple(sizes.items()))
+
+    def settle(array: Any) -> Any:
+        array = as_declared(array, dtype, lengths, op)
+        return array if function is None else function(array)
+
+    slot = p.call(settle, slot)
+    p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)

@@ -1,0 +1,255 @@
+"""Loops and branches of the simulated executor: bodies are planned once, and run as plans.
+
+What a loop carries has one layout from its start to its end, found by planning the body until it
+gives back what it was given; so an iteration is the body's calls and nothing else. A predicate that
+is the same on all devices is a Python bool. Where it differs (in a shard_map), all devices compute
+and those on which it is false keep what they had; a *mask* of the devices at work goes along into
+loops and branches inside, so that a device that is done neither prolongs a loop nor is waited for.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.keys import storage_dtype
+from ...ir.lazy import lazy_import
+from ...ir.ops.collective import ppermute_p
+from ...ir.program import Equation
+from ..axes import MeshAtoms
+from ..layout import Atoms, Layout, array_shape
+from ..masks import Guard, mask_dims, outer_mask, selected
+from ..plans.plan import Plan
+from ..rewrites.lean import lean_program
+from .inner import Inner
+from .scanning import Arrays, Body, scan_runner, while_runner
+
+_pipelines = lazy_import("..passing.pipelines", __package__)
+
+
+def plain(layout: Layout) -> Layout:
+    return Layout(layout.stack, layout.split)
+
+
+NONE: frozenset[str] = frozenset()
+
+
+def joined(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
+    """A layout for a value that comes in both."""
+    if got.atoms <= have.atoms:
+        return have
+    if have.atoms <= got.atoms:
+        return got
+    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split, have.folded)
+
+
+def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
+    """The layout with these axes stacked."""
+    rest = layout.without(set(axes))
+    return Layout(atoms.sort({*rest.stack, *axes}), rest.split)
+
+
+def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
+             ) -> list[Layout]:
+    """Layouts of a carry that was planned in `layouts` and came back in `made`.
+
+    At first an arrangement that the body prefers is taken over: one copy before the loop instead
+    of one an iteration.
+    """
+    return [b if first and a.atoms == b.atoms else joined(a, b, atoms)
+            for a, b in zip(layouts, made, strict=True)]
+
+
+# -- scan ------------------------------------------------------------------------------------------
+
+def plan_scan(p: Any, eqn: Equation) -> None:
+    """Append a scan: one call that runs the body's plan for each item."""
+    params, atoms = eqn.params, p.atoms
+    if ppermute_p in lean_program(params["jaxpr"]).ops and _pipelines.plan_stages(p, eqn):
+        return
+    nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
+    operands = [p.value_of(a) for a in eqn.invars]
+    mask, predicate, mask_slot = outer_mask(p)
+    fixed = [x.layout for x in operands[:nc]]
+    whole, items, depths = [], [], []
+    for x in operands[nc + nk:]:
+        stack = atoms.sort({*x.layout.stack, *x.layout.split[0]})
+        whole.append(p.view(x, stack, ((), *x.layout.split[1:])))
+        items.append(Layout(stack, x.layout.split[1:]))
+        depths.append(len(stack))
+    sums = [p.folds.get(v, {}).get("sum", NONE) for v in eqn.outvars]
+    for i, axes in enumerate(sums[:nk], nc):
+        operands[i] = p.folded(operands[i], axes)
+    layouts = [x.layout for x in operands[nc:nc + nk]]
+    first = True
+    while True:
+        trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
+        inner = Inner.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items], mask, predicate,
+                         trial, sums)
+        grown = _settled(layouts, [r.layout for r in inner.results[:nk]], atoms, first)
+        if grown == layouts and not trial:
+            break
+        layouts, first = grown, False
+    outs = [r.layout for r in inner.results[nk:]]
+    wanted = [nk + i for i, t in enumerate(outs) if not t.stack]    # rows that are one piece
+    body, check = inner.finish_loop([*layouts, *outs], nc, nk, wanted), inner.guard
+    made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
+    types = [v.aval for v in eqn.outvars[nk:]]
+    shapes = [array_shape(t, v.shape, atoms.size) for t, v in zip(made, types, strict=True)]
+    dtypes = [storage_dtype(v.dtype) for v in types]
+    passed = [(c, a, b) for c, a, b in _passed_on(inner, nc, nk) if outs[a] == outs[b]
+              and shapes[a] == shapes[b] and dtypes[a] == dtypes[b] and not outs[a].stack]
+    run = scan_runner(body, check, nc, nk, len(mask_slot), length, params["reverse"], depths,
+                list(zip(shapes, dtypes, [len(t.stack) for t in made], strict=True)), passed)
+    slots = [*mask_slot, *(x.slot for x in operands[:nc]),
+             *(p.view(x, t.stack, t.split) for x, t in
+               zip(operands[nc:nc + nk], layouts, strict=True)), *whole]
+    results = p.plan.call_several(run, slots, len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, (*layouts, *made), results, strict=True):
+        p.bind(var, layout, slot)
+
+
+def _passed_on(inner: Inner, nc: int, nk: int) -> list[tuple[int, int, int]]:
+    """(c, a, b) where results a and b of each iteration are carry c as it was, and as it is after.
+    """
+    flat = inner.planner.flat
+    carries, results = flat.invars[nc:nc + nk], flat.outvars[nk:]
+    found = []
+    for c, after in enumerate(flat.outvars[:nk]):
+        if carries[c] in results and after in results and after is not carries[c]:
+            found.append((c, results.index(carries[c]), results.index(after)))
+    taken: set[int] = set()
+    return [f for f in found if taken.isdisjoint(f[1:]) and not taken.update(f[1:])]
+
+
+# -- while -----------------------------------------------------------------------------------------
+
+def plan_while(p: Any, eqn: Equation) -> None:
+    """Append a while: a call that runs the plans of test and body in turn."""
+    params, atoms = eqn.params, p.atoms
+    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    operands = [p.value_of(a) for a in eqn.invars]
+    outer, predicate, mask_slot = outer_mask(p)
+    fixed = [x.layout for x in operands[:nt + nb]]
+    layouts = [plain(x.layout) for x in operands[nt + nb:]]
+    mask: Atoms = outer
+    splits = False
+    first = True
+    while True:
+        blamed = eqn if splits else predicate
+        test = Inner.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
+                        [*fixed[:nt], *layouts], mask, blamed)
+        body = Inner.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
+                        blamed)
+        grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
+        deciding = test.results[0].layout.atoms
+        if deciding:
+            splits = True
+            more = atoms.sort({*mask, *deciding})
+            grown = [stacked(t, more, atoms) for t in grown]
+        else:
+            more = mask
+        if grown == layouts and more == mask:
+            break
+        layouts, mask, first = grown, more, False
+    ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
+    step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
+    function = _differing_while(
+        ask, step, test.guard, body.guard, nt, nb, len(mask_slot), atoms.sizes(mask),
+        [mask_dims(mask, t, v.aval.ndim, atoms)
+         for t, v in zip(layouts, eqn.outvars, strict=True)]) if splits else while_runner(
+        ask, step, test.guard, body.guard, nt, nb, len(mask_slot))
+    if mask_slot and mask != outer:
+        mask_slot = [p.view(p.mask, mask, ())]
+    slots = [*mask_slot, *(x.slot for x in operands[:nt + nb]),
+             *(p.view(x, t.stack, t.split) for x, t in
+               zip(operands[nt + nb:], layouts, strict=True))]
+    results = p.plan.call_several(function, slots, len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+        p.bind(var, layout, slot)
+
+
+def _differing_while(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
+                     nt: int, nb: int, masks: int, sizes: tuple[int, ...],
+                     shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
+    """Until no device is left; those that are done keep their carry."""
+    def run(*arrays: Any) -> Arrays:
+        rest = arrays[masks:]
+        active = arrays[0] if masks else np.ones(sizes, np.bool_)
+        carry: Arrays = list(rest[nt + nb:])
+        made: Any = None
+        while True:
+            if test_guard is not None:
+                test_guard(active)
+            active = active & test.step([active, *rest[:nt], *carry])[0]
+            if not active.any():
+                return carry
+            if body_guard is not None:
+                body_guard(active)
+            head = [active, *rest[nt:nt + nb]]
+            if made is None:
+                made = body.made(head)
+            new = body.plan.step([*head, *carry, *made])
+            carry = selected(active, new, carry, shapes)
+
+    return run
+
+
+# -- cond ------------------------------------------------------------------------------------------
+
+def plan_cond(p: Any, eqn: Equation) -> None:
+    """Append a cond: a call that runs the plan of the branch taken, or of each that is."""
+    atoms = p.atoms
+    index, *operands = [p.value_of(a) for a in eqn.invars]
+    outer, predicate, mask_slot = outer_mask(p)
+    splits = bool(index.layout.atoms)
+    mask = atoms.sort({*outer, *index.layout.atoms}) if splits else outer
+    inners = [Inner.of(p, b, operands, [x.layout for x in operands], mask,
+                       eqn if splits else predicate) for b in eqn.params["branches"]]
+    layouts = [plain(r.layout) for r in inners[0].results]
+    for inner in inners[1:]:
+        layouts = [joined(a, r.layout, atoms)
+                   for a, r in zip(layouts, inner.results, strict=True)]
+    if splits:
+        layouts = [stacked(t, mask, atoms) for t in layouts]
+    plans, guards = [i.finish(layouts) for i in inners], [i.guard for i in inners]
+    masks, last = len(mask_slot), len(plans) - 1
+    sizes = atoms.sizes(mask)
+    shapes = [mask_dims(mask, t, v.aval.ndim, atoms)
+              for t, v in zip(layouts, eqn.outvars, strict=True)]
+
+    def one(*arrays: Any) -> Arrays:
+        i = min(max(int(arrays[masks]), 0), last)
+        check = guards[i]
+        if check is not None:
+            check(arrays[0])
+        return plans[i].step([*arrays[:masks], *arrays[masks + 1:]])
+
+    def each(*arrays: Any) -> Arrays:
+        active = arrays[0] if masks else np.ones(sizes, np.bool_)
+        chosen = np.clip(arrays[masks], 0, last)
+        results: Arrays | None = None
+        for i, (plan, check) in enumerate(zip(plans, guards, strict=True)):
+            mine = active & (chosen == i)
+            if not mine.any() and (results is not None or i < last):
+                continue
+            if check is not None:
+                check(mine)
+            new = plan.step([mine, *arrays[masks + 1:]])
+            results = new if results is None else selected(mine, new, results, shapes)
+        return results or []
+
+    if not masks:
+        one.branches = plans  # type: ignore[attr-defined]
+    if mask_slot and mask != outer:
+        mask_slot = [p.view(p.mask, mask, ())]
+    choice = p.view(index, mask, ()) if splits else index.slot
+    results = p.plan.call_several(each if splits else one,
+                                  [*mask_slot, choice, *(x.slot for x in operands)],
+                                  len(eqn.outvars), eqn)
+    for var, layout, slot in zip(eqn.outvars, layouts, results, strict=True):
+        p.bind(var, layout, slot)
+
+
+STRATEGIES = {"scan": plan_scan, "while": plan_while, "cond": plan_cond}

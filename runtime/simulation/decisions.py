@@ -1,0 +1,288 @@
+"""How one local equation is evaluated: its operands' layouts, its function, its results' layouts.
+
+A decision depends on the op, its params, and the types and layouts of its operands alone, never on
+values or names; so equal equations (layers of a network, an op called again and again) share it.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...ir.keys import storage_dtype
+from ...ir.named_tuple import NamedTuple
+from ...ir.op import Op
+from ...ir.rule import REDUCE, FactorRule, RuleError
+from ...ir.types import ArrayType
+from ...ir.use import MOST, Use
+from ..axes import MeshAtoms
+from ..calls.recording import Kernel
+from ..layout import Atoms, Layout, Shape, array_shape, split_shape
+from ..numerics import evaluator
+from . import inplace
+from .workspace import Kind, Value, kind_of
+
+NONE: frozenset[str] = frozenset()
+Folds = Mapping[str, frozenset[str]]
+NO_FOLDS: Folds = {}
+
+
+class Form(NamedTuple):
+    """The form in which an operand is given: arguments of `Workspace.view`."""
+    stack: Atoms
+    split: tuple[Atoms, ...]
+    lead: Atoms
+    pad: int
+
+
+class Decision(NamedTuple):
+    """operands: their forms; None where all are given as they are. function: of their arrays.
+
+    results: of each the layout, uniform dimensions, and kind. kernel: of a function with one
+    result, how it may be evaluated in blocks.
+    """
+    operands: tuple[Form, ...] | None
+    function: Callable[..., Any]
+    results: tuple[tuple[Layout, tuple[bool, ...], Kind], ...]
+    kernel: Kernel | None
+
+
+# Ops that tell elements of one array apart by where they are: an array that is longer than the
+# block gives other results, so devices' blocks lie one beside the other.
+POSITIONAL = frozenset({"random_gamma"})
+
+
+def decide(use: Use, operands: Sequence[Value], types: Sequence[ArrayType],
+           atoms: MeshAtoms, folds: Folds, done: frozenset[str]) -> Decision:
+    """The decision for an equation with results of these types.
+
+    folds: by operator, the axes over which results may be folded. done: those over which the
+    operands are folded already, and hence the results.
+    """
+    key: tuple = (*[x.known_kind or x.kind for x in operands], *types)
+    if folds or done:
+        key = (key, tuple(sorted(folds.items())), done)
+    return decided(use, key, operands, types, atoms, folds, done)
+
+
+def decided(use: Use, key: tuple, operands: Sequence[Value], types: Sequence[ArrayType],
+            atoms: MeshAtoms, folds: Folds = NO_FOLDS, done: frozenset[str] = NONE) -> Decision:
+    """The same. key: the kinds of operands, and `types`; with it folds and done if there are any.
+    """
+    owner = atoms.owner
+    known = use.tables[owner] if owner in use.tables else use.table(owner)
+    if key in known:
+        return known[key]
+    if len(known) > MOST:
+        known.clear()
+    found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
+    return found
+
+
+def _decide(op: Op, params: dict[str, Any], operands: Sequence[Value],
+            types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
+            done: frozenset[str]) -> Decision:
+    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
+            op.name not in POSITIONAL):
+        shape = types[0].shape
+        for x in operands:
+            if x.aval.shape and x.aval.shape != shape:
+                break
+        else:
+            return _elementwise(op, params, operands, types, atoms, done)
+    orders: inplace.Orders = {}
+    rule = None
+    if folds or op.name == "broadcast_in_dim" or _is_told_apart(operands):
+        rule = local_rule(op, params, operands, types)
+    if rule is not None and op.name not in POSITIONAL:
+        orders = inplace.common_orders(rule, operands, folds)
+        if any([x.layout.stack for x in operands]):
+            orders = inplace.query_orders(rule, operands, orders)
+        sums = folds.get("sum", NONE) - done if folds else NONE
+        if sums:
+            orders = inplace.contraction_orders(rule, operands, orders, sums, atoms.order)
+        if folds and orders:
+            done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
+                     for a in order}
+    if rule is not None and orders:
+        ins = inplace.target_splits(rule, operands, orders)
+        outs = inplace.result_splits(rule, orders)
+    else:
+        ins = [((),) * len(x.aval.shape) for x in operands]
+        outs = [((),) * len(t.shape) for t in types]
+    size = atoms.size
+    stack, own = _stacked(operands, ins, atoms)
+    # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
+    pad = len(types[0].shape) if stack and op.rule == "... -> ..." else 0
+    forms = [Form(mine, split, stack, 0 if x.aval.shape else pad)
+             for x, mine, split in zip(operands, own, ins, strict=True)]
+    layouts = [Layout(stack, split, done) for split in outs]
+    shapes = [split_shape(split, x.aval.shape, size)
+              for split, x in zip(ins, operands, strict=True)]
+    wanted = [split_shape(split, t.shape, size) for split, t in zip(outs, types, strict=True)]
+    if orders and op.resize is not None:
+        params = op.resize(params, tuple(shapes), tuple(wanted))
+    given = shapes
+    if stack:
+        given = [(*[size[a] if a in f.stack else 1 for a in stack], *shape, *(1,) * f.pad)
+                 for f, shape in zip(forms, shapes, strict=True)]
+        leading = tuple([size[a] for a in stack])
+        wanted = [leading + shape for shape in wanted]
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    results = [storage_dtype(t.dtype) for t in types]
+    function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
+    uniform: Sequence[tuple[bool, ...]] = [()] * len(types)
+    if rule is not None:
+        uniform = inplace.uniform_dims(rule, operands, orders, op.name == "broadcast_in_dim")
+    kernel = None
+    if len(types) == 1 and not op.multiple_results:
+        kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
+    return _decision(forms, operands, function, types, layouts, uniform, kernel)
+
+
+def _is_told_apart(operands: Sequence[Value]) -> bool:
+    """Has any operand a dimension that an axis is in place in, or along which it is the same?"""
+    for x in operands:
+        if True in x.uniform:
+            return True
+        for axes in x.layout.split:
+            if axes:
+                return True
+    return False
+
+
+def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
+             ) -> tuple[Atoms, list[Atoms]]:
+    """The axes that have to be stacked, operands having these in place; and those of each."""
+    own = []
+    for x, split in zip(operands, splits, strict=True):
+        layout = x.layout
+        own.append(set(layout.stack) if split == layout.split else
+                   layout.atoms.difference(*split))
+    if not any(own):
+        return (), [()] * len(own)
+    stack = atoms.sort(set().union(*own))
+    return stack, [tuple([a for a in stack if a in mine]) for mine in own]
+
+
+def _decision(forms: Sequence[Form], operands: Sequence[Value], function: Callable[..., Any],
+              types: Sequence[ArrayType], layouts: Sequence[Layout],
+              uniform: Sequence[tuple[bool, ...]], kernel: Kernel | None) -> Decision:
+    given: tuple[Form, ...] | None = None
+    for f, x in zip(forms, operands, strict=True):
+        if f.lead != x.layout.stack or f.split != x.layout.split or f.pad:
+            given = tuple(forms)
+            break
+    results = []
+    for t, layout, same in zip(types, layouts, uniform, strict=True):
+        same = same or (False,) * len(t.shape)
+        results.append((layout, same, kind_of(t, layout, same)))
+    return Decision(given, function, tuple(results), kernel)
+
+
+def _elementwise(op: Op, params: dict[str, Any], operands: Sequence[Value],
+                 types: Sequence[ArrayType], atoms: MeshAtoms, done: frozenset[str]) -> Decision:
+    """What the general rules come to for operands that have the result's shape, or none.
+
+    A dimension keeps the axes that all have there in place; one along which an operand is the same
+    has what the others have.
+    """
+    (aval,) = types
+    rank, size = len(aval.shape), atoms.size
+    layout = _common_layout(operands, rank)
+    if layout is not None and (len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
+        if layout.folded != done:
+            layout = layout._replace(folded=done)
+        return _alike(op, params, operands, aval, atoms, layout)
+    split, same = _common_split(operands, rank)
+    stack, own = _stacked(operands, [split if x.aval.shape else () for x in operands], atoms)
+    pad = rank if stack else 0
+    whole = split_shape(split, aval.shape, size)
+    given: list[Shape] = [whole if x.aval.shape else () for x in operands]
+    if stack:
+        given = [(*[size[a] if a in mine else 1 for a in stack], *(shape or (1,) * pad))
+                 for mine, shape in zip(own, given, strict=True)]
+        whole = (*[size[a] for a in stack], *whole)
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    dtype = storage_dtype(aval.dtype)
+    function = evaluator(op, len(stack), params, dtypes, [dtype], [whole], given)
+    forms = [Form(mine, split, stack, 0) if x.aval.shape else Form(mine, (), stack, pad)
+             for x, mine in zip(operands, own, strict=True)]
+    return _decision(forms, operands, function, types, (Layout(stack, split, done),), (same,),
+                     Kernel(function, (*given, whole), (*dtypes, dtype)))
+
+
+def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
+    """The layout of all operands of this rank, if they have one, and scalars can go with it."""
+    found: Layout | None = None
+    stack: Atoms | None = None
+    for x in operands:
+        mine = x.layout
+        if len(mine.split) != rank:
+            if mine.stack or stack:
+                return None
+            stack = ()
+        elif found is None:
+            if True in x.uniform or (mine.stack and stack is not None):
+                return None
+            found, stack = mine, mine.stack
+        elif True in x.uniform or (found is not mine and (
+                found.split != mine.split or found.stack != mine.stack)):
+            return None
+    return found
+
+
+def _alike(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
+           atoms: MeshAtoms, layout: Layout) -> Decision:
+    """The decision where operands are given as they are, in the layout of the result or scalars."""
+    whole = array_shape(layout, aval.shape, atoms.size)
+    rank = len(aval.shape)
+    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    same = (False,) * rank
+    kind = kind_of(aval, layout, same)
+    dtype = kind.dtype
+    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
+    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
+    return Decision(None, function, ((layout, same, kind),), kernel)
+
+
+def _common_split(operands: Sequence[Value], rank: int
+                  ) -> tuple[tuple[Atoms, ...], tuple[bool, ...]]:
+    """The axes that can stay in place in each dimension, and along which the result is the same."""
+    common: tuple[Atoms, ...] | None = None
+    for x in operands:
+        layout = x.layout
+        if not x.aval.shape:
+            if layout.stack:
+                break
+        elif True in x.uniform or (common is not None and common != layout.split):
+            break
+        else:
+            common = layout.split
+    else:
+        return ((),) * rank if common is None else common, ()
+    arrays = [x for x in operands if x.aval.shape]
+    split: list[Atoms] = []
+    same: list[bool] = []
+    for d in range(rank):
+        found = [x.layout.split[d] for x in arrays if not x.uniform[d]]
+        order = inplace.common_suffix(found) if all(found) else ()
+        start = 0
+        for i, a in enumerate(order):
+            for x in operands:
+                if a in x.layout.stack or any(
+                        [a in axes for e, axes in enumerate(x.layout.split) if e != d]):
+                    start = i + 1
+        split.append(order[start:])
+        same.append(not split[d] and not found)
+    return tuple(split), tuple(same)
+
+
+def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
+               types: Sequence[ArrayType]) -> FactorRule | None:
+    """The factor rule on local shapes; None where the op has none for them."""
+    try:
+        return op.factor_rule(tuple([x.aval.shape for x in operands]),
+                              tuple([t.shape for t in types]), params)
+    except RuleError:
+        return None

@@ -1,0 +1,390 @@
+"""The simulated executor: a per-device program on numpy, all devices at once.
+
+A value of all devices is one array. For every axis over which the devices' values differ, the
+planner decides equation by equation whether it is in place in a dimension or stacked as a leading
+one (runtime/layout.py, runtime/simulation/inplace.py); values that do not differ are held and
+computed once. So a program costs about what the unsharded program costs, whatever the number of
+devices, and most collectives cost nothing. The result is a straight-line plan
+(runtime/plans/plan.py).
+
+Plans follow the data, not the types: what a program forgets to exchange stays different.
+"""
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.collector import collector_paused
+from ...ir.keys import storage_dtype
+from ...ir.lazy import lazy_import
+from ...ir.mesh import AbstractMesh
+from ...ir.op import Op
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
+from ..calls.call import new_call
+from ..layout import Layout, whole
+from ..plans.plan import Plan
+from ..rewrites.alone import makers
+from ..rewrites.flatten import FlatProgram, every_equation
+from ..rewrites.lean import lean_program
+from ..storage import Stored, new_stored
+from . import chosen, collectives, control, inplace, joined, summed
+from .borders import Given, given, global_types, number, result, usual_lead
+from .decisions import decide, decided, local_rule
+from .folding import Folds, folds, linear_set, may_combine, variation
+from .inner import Inner
+from .workspace import Value, Workspace
+
+callbacks = lazy_import("..callbacks", __package__)
+
+NONE: frozenset[str] = frozenset()
+NO_FOLDS: Folds = {}
+
+FEW = 8                 # equations for which a plan has fewer objects than the collector waits for
+
+# Ops whose result is their operand, with other claims about it.
+IDENTITIES = frozenset({"copy", "preduced", "pvary", "reduced_vary_cast_p", "reshard",
+                        "sharding_constraint", "vary_unreduced_cast_p"})
+
+
+def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
+    """A function from the stored arguments of a LOCAL program to its stored results.
+
+    mesh: the mesh of all device axes (empty for a single device). Arguments and results are the
+    whole values whose types are `local.global_in` and `local.global_out`.
+    """
+    if len(local.eqns) < FEW and not local.holds_programs:
+        return Simulated(lean_program(local), mesh)
+    with collector_paused():
+        return Simulated(lean_program(local), mesh)
+
+
+class Simulated:
+    """A program that is planned for the leading axes that its arguments usually have, and for
+    others when such arguments come."""
+
+    __slots__ = ("_executables", "_flat", "_mesh", "usual")
+
+    def __init__(self, flat: FlatProgram, mesh: AbstractMesh) -> None:
+        leads = tuple([usual_lead(t, mesh) if t.sharding.spec.unreduced else () for t in
+                       global_types(flat.program.global_in, flat.invars)])
+        self._flat, self._mesh = flat, mesh
+        self.usual = Executable(flat, mesh, leads)
+        self._executables = {leads: self.usual}
+
+    def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
+        leads = tuple([x.lead for x in arguments])
+        executable = self._executables.get(leads)
+        if executable is None:
+            with collector_paused():
+                executable = Executable(self._flat, self._mesh, leads)
+            self._executables[leads] = executable
+        return executable([x.data for x in arguments])
+
+
+def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
+    """Names of all axes and sub-axes that a program speaks of."""
+    program = flat.program
+    used = {name for lead in leads for name in lead}
+    for t in {*program.global_in, *program.global_out}:
+        spec = t.sharding.spec
+        used.update(spec.axes())
+        used.update(spec.unreduced)
+    telling = flat.telling
+    if not telling:
+        return used
+    for eqn in every_equation([eqn for eqn in flat.eqns if eqn.op in telling]):
+        if eqn.op.collective is not None:
+            used.update(axis_names(eqn.op.collective.axes(eqn.params)))
+        elif eqn.op.name == "axis_index":
+            used.update(axis_names(eqn.params["axis_name"]))
+        elif eqn.op.effect:
+            used.update(eqn.params.get("axes", ()))
+    return used
+
+
+class Executable:
+    """The plan of a program for arguments with given leading axes.
+
+    is_whole: whether neither arguments nor results have any, so that their arrays say it all.
+    """
+
+    __slots__ = ("expected", "is_whole", "leads", "plan")
+
+    def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
+                 leads: Sequence[tuple[str, ...]]) -> None:
+        planner = Planner(flat, mesh_atoms(mesh, used_axes(flat, leads)))
+        self.plan: Plan
+        self.plan, self.leads = planner.make(leads)
+        self.expected = planner.expected
+        self.is_whole = not any(leads) and not any(self.leads)
+
+    def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
+        for x, wanted in zip(arguments, self.expected, strict=True):
+            if x.shape != wanted.shape or x.dtype != wanted.dtype:
+                raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
+                                 f"program was compiled for {wanted.shape} and {wanted.dtype}")
+        return list(map(new_stored, zip(self.plan.run(arguments), self.leads, strict=True)))
+
+
+class Planner(Workspace):
+    """Walks a program once and decides how each equation is computed.
+
+    mask: in a loop or branch whose `predicate` differs between devices, which devices are at work.
+    expected: what the arguments are.
+    """
+
+    def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
+        super().__init__(atoms)
+        self.flat = flat
+        self.expected: list[Given] = []
+        self.mask: Value | None = None
+        self.predicate: Equation | None = None
+        self.literals: dict[tuple, Value] = {}
+        self.folds: dict[Var, Folds] = {}
+        self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
+        self.makers: Mapping[Var, Equation] | None = None
+        self.readers: Counter[Var] | None = None      # how often a value is read
+
+    def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
+        """The plan, and the leading axes of each result."""
+        flat, at, known = self.flat, self.at, self.atoms.borders
+        program, expected = flat.program, self.expected
+        for var, t, lead in zip(flat.invars, global_types(program.global_in, flat.invars), leads,
+                                strict=True):
+            aval = var.aval
+            found = known.get((aval, t, lead)) or given(self, aval, t, lead)
+            expected.append(found)
+            _, _, layout, same, kind, functions = found
+            slot = self.plan.input()
+            for function in functions:
+                slot = self.call(function, slot)
+            at[var] = Value(aval, layout, slot, same, kind)
+        self.follow()
+        slots: list[int] = []
+        stacks: list[tuple[str, ...]] = []
+        for atom, t in zip(flat.outvars, global_types(program.global_out, flat.outvars),
+                           strict=True):
+            slot, stack = result(self, atom, self.value_of(atom), t)
+            slots.append(slot)
+            stacks.append(stack)
+        return self.plan.finish(slots, kept=True), stacks
+
+    def follow(self, sums: Sequence[frozenset[str]] = ()) -> None:
+        """Append the calls of all equations; the parameters have their values already.
+
+        sums: of a loop's body, the axes over which the sum of each result is wanted.
+        """
+        flat = self.flat
+        for var, value in flat.consts:
+            self.at[var] = self.constant(value, var.aval)
+        if any(sums) or may_combine(flat.ops):
+            known = {v: x.kind.atoms for v, x in self.at.items()}
+            varies = variation(flat, known, self.atoms)
+            self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
+                               self.mask is None)
+        for eqn in flat.eqns:
+            self.eqn = eqn
+            _way(eqn.op)(self, eqn)
+        self.eqn = None
+
+    def nested(self, flat: FlatProgram) -> Planner:
+        """A planner for the program of a loop or branch."""
+        inside = Planner(flat, self.atoms)
+        inside.inners = self.inners
+        return inside
+
+    # -- values --------------------------------------------------------------------------------
+    def constant(self, value: Any, aval: ArrayType) -> Value:
+        """A captured array, the same on all devices."""
+        value = getattr(value, "value", value)
+        data = np.asarray(value, storage_dtype(aval.dtype))
+        return Value(aval, whole(aval.ndim), self.plan.constant(data))
+
+    def value_of(self, atom: Atom) -> Value:
+        return self.at[atom] if isinstance(atom, Var) else self.literal(atom)
+
+    def literal(self, atom: Literal) -> Value:
+        aval, value = atom.aval, atom.val
+        if not isinstance(value, np.generic):
+            value = np.asarray(value, storage_dtype(aval.dtype))
+        key = aval, type(value), value.tobytes()
+        found = self.literals.get(key)
+        if found is None:
+            made = self.atoms.borders.get(key) or number(self.atoms, key, value)
+            data, layout, same, kind = made
+            found = self.literals[key] = Value(aval, layout, self.plan.constant(data), same, kind)
+        return found
+
+    # -- equations -----------------------------------------------------------------------------
+    def impossible(self, eqn: Equation) -> None:
+        raise TypeError(f"`{eqn.op.name}` of {eqn.location} cannot be executed: it has no "
+                        "evaluator, and the simulated executor has no strategy for it")
+
+    def identity(self, eqn: Equation) -> None:
+        (out,) = eqn.outvars
+        self.at[out] = self.value_of(eqn.invars[0]).again(out.aval)
+
+    def identities(self, eqn: Equation) -> None:
+        for a, out in zip(eqn.invars, eqn.outvars, strict=True):
+            self.at[out] = self.value_of(a).again(out.aval)
+
+    def collective(self, eqn: Equation) -> None:
+        (operand, *_) = eqn.invars
+        if eqn.op.name == "exchange_rows" and joined.plan_joined(self, eqn, self.maker(operand)):
+            self.unread(operand)
+            return
+        collectives.plan(self, eqn, self.value_of(operand))
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """What computes a value, if that is an equation."""
+        if self.makers is None:
+            self.makers = makers(self.flat.eqns)
+        return self.makers.get(atom)        # type: ignore[arg-type]
+
+    def unread(self, atom: Atom) -> None:
+        """Take back the call that gives a value, unless others read it than the one planned now."""
+        if self.readers is None:
+            self.readers = Counter([a for e in self.flat.eqns for a in e.invars
+                                    if type(a) is Var])
+            self.readers.update([a for a in self.flat.outvars if type(a) is Var])
+        if self.readers[atom] == 1:         # type: ignore[index]
+            self.plan.without(self.at[atom].slot)       # type: ignore[index]
+
+    def local(self, eqn: Equation) -> None:
+        """An equation that each device computes from its own operands."""
+        at = self.at
+        operands: list[Value] = []
+        slots: Sequence[int] = []
+        kinds: list[Any] = []
+        done = NONE
+        for a in eqn.invars:
+            x = at[a] if a in at else self.literal(a)   # type: ignore[index, arg-type]
+            operands.append(x)
+            slots.append(x.slot)                        # type: ignore[attr-defined]
+            kinds.append(x.known_kind or x.kind)
+            if x.layout.folded:
+                done |= x.layout.folded
+        outs = eqn.outvars
+        allowed: Mapping[str, frozenset[str]] = NO_FOLDS
+        if len(outs) == 1:
+            types = [outs[0].aval]
+            if outs[0] in self.folds:
+                allowed = self.folds[outs[0]]
+        else:
+            types = [v.aval for v in outs]
+            if self.folds:
+                allowed = inplace.folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
+        if done:
+            members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
+            operands = self.fold_group(eqn, operands, members, done)
+        if allowed:
+            sums = allowed.get("sum", NONE) - done
+            if sums:
+                operands, done = self.sum_first(eqn, operands, types, sums, done, allowed)
+        if allowed or done:
+            slots = [x.slot for x in operands]
+            made = decide(eqn.use, operands, types, self.atoms, allowed, done)
+        else:
+            key = (*kinds, *types)
+            try:
+                made = eqn.use.tables[self.atoms.owner][key]
+            except KeyError:
+                made = decided(eqn.use, key, operands, types, self.atoms)
+        if made.operands is not None:
+            slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
+                     for x, f in zip(operands, made.operands, strict=True)]
+        if eqn.op.multiple_results:
+            results = self.plan.call_several(made.function, slots, len(types), eqn)
+            for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
+                at[var] = Value(var.aval, layout, slot, same, kind)
+            return
+        plan = self.plan
+        slot = plan.slots
+        plan.slots = slot + 1
+        plan.calls.append(new_call((made.function, tuple(slots), (slot,), False, eqn, made.kernel,
+                                    False)))
+        ((layout, same, kind),) = made.results
+        at[outs[0]] = Value(types[0], layout, slot, same, kind)
+
+    def fold_group(self, eqn: Equation, operands: list[Value], members: frozenset[int],
+                   axes: frozenset[str]) -> list[Value]:
+        """The operands in which the equation is linear together with `members`, summed."""
+        group = linear_set(eqn.op, eqn, members)
+        assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
+        return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
+
+    def sum_first(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+                  sums: frozenset[str], done: frozenset[str], allowed: Any
+                  ) -> tuple[list[Value], frozenset[str]]:
+        """Sum an operand that alone differs over a folded axis, rather than the result.
+
+        Not where the axis is in place on a summed dimension, which is one evaluation anyway.
+        """
+        known = eqn.use.table(Planner.sum_first)
+        key = (self.atoms.owner, *[x.kind for x in operands], *types, sums,
+               tuple(sorted(allowed.items())))
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._alone(eqn, operands, types, sums, allowed)
+        for having, axis in found:
+            operands = self.fold_group(eqn, operands, having, frozenset((axis,)))
+            done |= {axis}
+        return operands, done
+
+    def _alone(self, eqn: Equation, operands: list[Value], types: Sequence[ArrayType],
+               sums: frozenset[str], allowed: Any) -> list[tuple[frozenset[int], str]]:
+        """Axes to sum over first, each with the operand that alone differs over it."""
+        rule = local_rule(eqn.op, eqn.params, operands, types)
+        if rule is not None:
+            for order in inplace.common_orders(rule, operands, allowed).values():
+                sums = sums.difference(order)
+        found = []
+        size = types[0].size
+        for a in self.atoms.sort(sums):
+            having = frozenset([i for i, x in enumerate(operands) if a in x.layout.atoms])
+            if len(having) == 1 and linear_set(eqn.op, eqn, having) is not None and all(
+                    [operands[i].aval.size <= size for i in having]):
+                found.append((having, a))
+        return found
+
+
+def _axis_index(p: Planner, eqn: Equation) -> None:
+    """A constant: the devices' places along the axes."""
+    atoms = p.atoms
+    group = collective_atoms(eqn, atoms)
+    stack = atoms.sort(group)
+    places: Any = np.zeros((1,) * len(stack), np.int64)
+    for a in group:
+        shape = [1] * len(stack)
+        shape[stack.index(a)] = atoms.size[a]
+        places = places * atoms.size[a] + np.arange(atoms.size[a]).reshape(shape)
+    (out,) = eqn.outvars
+    data = places.astype(storage_dtype(out.aval.dtype)).reshape(atoms.sizes(stack))
+    p.bind(out, Layout(stack, ()), p.plan.constant(data))
+
+
+# Ops that are planned in their own way, by name.
+STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
+    "axis_index": _axis_index, **chosen.STRATEGIES, **control.STRATEGIES, **summed.STRATEGIES}
+
+
+@functools.lru_cache(maxsize=1024)
+def _way(op: Op) -> Callable[[Planner, Equation], None]:
+    """What plans equations of this op."""
+    if op.name in IDENTITIES:
+        return Planner.identity
+    if op.name == "optimization_barrier":
+        return Planner.identities
+    if op.name in STRATEGIES:
+        return STRATEGIES[op.name]
+    if op.effect:
+        return callbacks.plan_callback
+    if op.collective is not None:
+        return Planner.collective
+    return Planner.impossible if op.evaluate is None else Planner.local

@@ -1,0 +1,252 @@
+"""Which values need never exist per device, because only their sum over devices is looked at.
+
+Before a plan is made, two sweeps over the program:
+
+- forward, over which axes each value differs (`variation`): from the arguments and from the ops
+  that tell devices apart, never from what types claim;
+- backward, over which axes it is *folded* (`folds`): every use of the value either combines it
+  over the axis (psum, reduce_scatter, pmax) or is an op that is linear in it (one that only moves
+  its elements, where their maximum is taken), whose result is folded too. A value that is a result
+  of the program, or that anything else looks at, is not.
+
+A contraction whose contracted dimension is in place over a folded axis is then one product over the
+whole dimension, and the N partial results are never made. Nothing here applies unless the program
+contains the collective: where it was forgotten, devices keep their own wrong values.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.op import Op
+from ...ir.ops.control import scan_p
+from ...ir.program import Atom, Equation, Var
+from ...ir.types import ArrayType
+from ..axes import MeshAtoms, group_of
+from ..rewrites.flatten import FlatProgram, every_equation
+from ..rewrites.lean import lean_program
+
+SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
+SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
+GATHERS = frozenset({"all_gather", "all_gather_invariant", "all_gather_reduced"})
+EXTREMES = {"pmax": "max", "pmin": "min"}
+LOGICAL = {"max": "or", "min": "and"}                    # what they are of booleans
+OTHERS = frozenset({"pprod", "pand", "por", "pxor"})     # also the same on all members, not folded
+
+# Ops whose result has the elements of their operand: the greatest over devices are so as well.
+_MOVING = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "squeeze", "transpose"})
+
+NONE: frozenset[str] = frozenset()
+Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
+_NO_FOLDS: Folds = {}
+
+
+def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAtoms
+              ) -> dict[Var, frozenset[str]]:
+    """Over which atoms each value differs, given those of parameters and constants."""
+    at, telling = known, flat.telling
+    for eqn in flat.eqns:
+        found = NONE
+        for v in eqn.invars:
+            if v in at:
+                more = at[v]  # type: ignore[index]
+                if more is not found:
+                    found = found | more if found else more
+        if eqn.op not in telling:
+            for v in eqn.outvars:
+                at[v] = found
+            continue
+        name = eqn.op.name
+        if name == "axis_index" or eqn.op.collective is not None:
+            group = group_of(eqn, atoms)
+            whole = eqn.params.get("axis_index_groups") is None
+            if name == "retile":
+                found -= group
+                group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
+            if whole and (name in SUMS or name in EXTREMES or name in GATHERS or name in OTHERS):
+                found -= group
+            else:
+                found |= group
+        elif eqn.op.effect:                   # each place has its own results
+            found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
+        elif eqn.op.subprograms:              # at most what the equations inside tell apart
+            for inner in every_equation((eqn,)):
+                if inner.op.name == "axis_index" or inner.op.collective is not None:
+                    found |= group_of(inner, atoms)
+                elif inner.op.effect:
+                    found |= frozenset(atoms.of_all(inner.params.get("axes", ())))
+        for v in eqn.outvars:
+            at[v] = found
+    return at
+
+
+@functools.lru_cache(maxsize=1024)
+def may_combine(ops: frozenset[Op]) -> bool:
+    """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
+    return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
+
+
+def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
+    """(operator, axes) if the equation combines its operand over axes with that operator."""
+    name = eqn.op.name
+    if eqn.params.get("axis_index_groups") is not None:
+        return None
+    if name in SUMS or name in SCATTERS:
+        return "sum", group_of(eqn, atoms)
+    if name in EXTREMES:
+        return EXTREMES[name], group_of(eqn, atoms)
+    return None
+
+
+def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
+    """The operands in which the equation is jointly linear that include `members`, if any.
+
+    A conversion between kinds of numbers is linear only up to rounding to integers, hence not; nor
+    is one to a wider float, since the sum would be rounded to the narrower one first.
+    """
+    if not op.linear:
+        return None
+    known = eqn.use.table(linear_set)
+    key = (eqn.types, members)
+    if key not in known:
+        known[key] = _linear_set(op, *eqn.types, eqn.params, members)
+    return known[key]
+
+
+def _linear_set(op: Op, types: tuple[ArrayType, ...], results: tuple[ArrayType, ...],
+                params: dict[str, Any], members: frozenset[int]) -> frozenset[int] | None:
+    for group in op.linear_sets(len(types), types, params):
+        if members <= frozenset(group):
+            sources = [types[i] for i in group]
+            if len({_kind(t) for t in (*sources, *results)}) > 1:
+                return None
+            finest = min(t.dtype.itemsize for t in sources)
+            coarse = all(t.dtype.itemsize <= finest for t in results)
+            return frozenset(group) if coarse else None
+    return None
+
+
+def _kind(t: ArrayType) -> str:
+    return _kind_of_dtype(t.dtype)
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of_dtype(dtype: Any) -> str:
+    name = getattr(dtype, "name", "")
+    if "float" in name or "complex" in name:
+        return "inexact"
+    return name
+
+
+def folds(eqns: Sequence[Equation], outvars: Sequence[Atom],
+          varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
+          sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
+    """For each value that has uses: over which axes it may be held folded, by operator.
+
+    sums: for each result of the program, if it is a loop's body, the axes over which its sum is
+    wanted. loops: whether what loops carry and stack may be folded. Values that are not in the
+    result may not be folded.
+    """
+    found: dict[Var, Folds] = {}
+    for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
+        if isinstance(v, Var):
+            found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}
+    for eqn in reversed(eqns):
+        if eqn.op is scan_p:
+            uses = _scan_uses(eqn, found, varies, atoms, loops)
+        else:
+            if eqn.op.collective is None:
+                for v in eqn.outvars:
+                    if v in found and found[v]:
+                        break
+                else:
+                    for a in eqn.invars:
+                        if type(a) is Var:
+                            found[a] = _NO_FOLDS
+                    continue
+            uses = _uses(eqn, found, varies, atoms)
+        for v, use in zip(eqn.invars, uses, strict=True):
+            if not isinstance(v, Var):
+                continue
+            if v in found:
+                before = found[v]
+                if before:
+                    found[v] = {o: axes & use[o] for o, axes in before.items()
+                                if o in use and axes & use[o]}
+            else:
+                found[v] = use
+    return found
+
+
+def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, frozenset[str]],
+               atoms: MeshAtoms, loops: bool) -> list[Folds]:
+    """What a scan's results and carry may be folded over: the body must be linear in the carry.
+
+    Enters for its results what remains of it.
+    """
+    params = eqn.params
+    nc, nk = params["num_consts"], params["num_carry"]
+    sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
+    if any(sums):
+        program = params["jaxpr"]
+        flat = lean_program(program)
+        known = {v: NONE for v, _ in flat.consts}
+        for i, (v, x) in enumerate(zip(flat.invars, eqn.invars, strict=True)):
+            known[v] = varies[x] if isinstance(x, Var) else NONE
+            if nc <= i < nc + nk:
+                known[v] |= varies[eqn.outvars[i - nc]]
+        inside = variation(flat, known, atoms)
+        carried = flat.invars[nc:nc + nk]
+        while True:
+            inner = folds(flat.eqns, flat.outvars, inside, atoms, sums)
+            left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
+                    for v, axes in zip(carried, sums[:nk], strict=True)]
+            if left == sums[:nk]:
+                break
+            sums[:nk] = left
+    for v, axes in zip(eqn.outvars, sums, strict=True):
+        found[v] = {"sum": axes} if axes else {}
+    return [{"sum": sums[i - nc]} if nc <= i < nc + nk and sums[i - nc] else {}
+            for i in range(len(eqn.invars))]
+
+
+def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
+          atoms: MeshAtoms) -> list[Folds]:
+    """For each operand: the axes over which this use allows it to be folded."""
+    combines = combined(eqn, atoms) if eqn.op.collective is not None else None
+    through: frozenset[str] | None = None
+    for v in eqn.outvars:
+        own = found[v].get("sum", NONE) if v in found else NONE
+        through = own if through is None else through & own
+        if not through:
+            break
+    extremes: Folds = {}
+    if eqn.op.name in _MOVING and eqn.outvars[0] in found:
+        extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
+    through = through or NONE
+    if through and eqn.op.collective is not None:
+        through -= group_of(eqn, atoms)
+    if not through and combines is None and not extremes:
+        return [_NO_FOLDS] * len(eqn.invars)
+    out: list[Folds] = []
+    for i in range(len(eqn.invars)):
+        use: Folds = {}
+        linear = linear_set(eqn.op, eqn, frozenset((i,))) if through else None
+        if linear is not None:
+            axes = through
+            for j, v in enumerate(eqn.invars):
+                if j not in linear and isinstance(v, Var):
+                    axes -= varies[v]
+            if axes:
+                use["sum"] = axes
+        if combines is not None:
+            operator, axes = combines
+            use[operator] = use.get(operator, NONE) | axes
+            if operator in LOGICAL and eqn.invars[i].aval.dtype == np.bool_:
+                use[LOGICAL[operator]] = axes
+        use.update(extremes)
+        out.append(use)
+    return out

@@ -1,0 +1,206 @@
+"""Which axes an equation may keep in place: one evaluation for all devices along them.
+
+An op treats the elements along a pass-through factor alike and apart, so a dimension that carries
+the factor may just as well be longer: if along an axis X the operands hold their blocks of a
+factor in place, the op on the whole arrays gives the blocks of the result in place, at the price of
+the unsharded program. That holds if
+
+- the factor is the major part of every dimension that carries it, in operands and results;
+- every operand with the factor has the same axes there, major to minor in the same order (or is
+  the same along it, and is lengthened); an operand without it does not differ over them.
+
+A reduction factor qualifies for axes over which the result is folded
+(runtime/simulation/folding.py). All other axes are stacked, which is always right: evaluators take
+leading device dimensions.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ...ir.rule import INDEXED, PASS, REDUCE, FactorRule
+from ..layout import Atoms
+from .folding import Folds
+from .workspace import Value
+
+Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor
+NONE: frozenset[str] = frozenset()
+
+
+def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
+                  ) -> Orders:
+    """The axes that can stay in place as they are, without a copy of any operand."""
+    found: dict[int, Atoms] = {}
+    for x, dims in zip(operands, rule.operands, strict=False):
+        split, uniform = x.layout.split, x.uniform
+        for d, factors in enumerate(dims):
+            if factors and not uniform[d]:
+                axes = found.setdefault(factors[0], split[d])
+                if axes != split[d]:
+                    found[factors[0]] = common_suffix((axes, split[d]))
+    orders: Orders = {}
+    minor = _minor(rule)
+    for f, order in found.items():
+        if not order:
+            continue
+        factor = rule.factors[f]
+        if factor.kind == REDUCE:
+            order = _suffix_within(order, folds.get(factor.operator, NONE))
+        elif factor.kind != PASS or factor.blocked:
+            continue
+        if order and f not in minor:
+            orders[f] = order
+    return without_conflicts(rule, operands, orders) if orders else orders
+
+
+def _minor(rule: FactorRule) -> set[int]:
+    """The factors that are, in some dimension, not the major part."""
+    found = rule.memo.get("minor")
+    if found is None:
+        found = rule.memo["minor"] = set()
+        for dims in (*rule.operands, *rule.results):
+            for factors in dims:
+                if len(factors) > 1:
+                    found.update(factors[1:])
+    return found
+
+
+def common_suffix(sequences: Sequence[Atoms]) -> Atoms:
+    """The longest common end of the sequences; () of none."""
+    if not sequences:
+        return ()
+    if all([s == sequences[0] for s in sequences]):
+        return sequences[0]
+    length = 0
+    for column in zip(*(reversed(s) for s in sequences), strict=False):
+        if any(a != column[0] for a in column):
+            break
+        length += 1
+    first = sequences[0]
+    return first[len(first) - length:]
+
+
+def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
+    start = len(order)
+    while start and order[start - 1] in allowed:
+        start -= 1
+    return order[start:]
+
+
+def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
+    """The orders without axes that some operand has elsewhere (and what is major to those)."""
+    out: Orders = {}
+    for f, order in orders.items():
+        start = 0
+        for i, a in enumerate(order):
+            for x, dims in zip(operands, rule.operands, strict=False):
+                if a in x.layout.stack:
+                    start = i + 1
+                    continue
+                for d, axes in enumerate(x.layout.split):
+                    if a in axes and dims[d][:1] != (f,):
+                        start = i + 1
+        if start < len(order):
+            out[f] = order[start:]
+    return out
+
+
+def query_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
+    """More axes for an op that looks up: those over which queries alone are stacked.
+
+    The array of the queries is as it was, one list of them all; what is found comes in place.
+    """
+    if not any([factor.kind == INDEXED for factor in rule.factors]):
+        return orders
+    out = dict(orders)
+    count = len(operands)
+    for t, x in enumerate(operands):
+        others = set().union(*[y.layout.atoms for u, y in enumerate(operands) if u != t])
+        if not x.layout.stack or not x.aval.shape or not others.isdisjoint(x.layout.stack):
+            continue
+        factors = rule.operands[t][0]
+        if not factors or rule.factors[factors[0]].kind != PASS or rule.factors[
+                factors[0]].blocked:
+            continue
+        f, held = factors[0], x.layout.split[0]
+        alone = all([u == t or u >= count for u, _, _ in rule.carriers(f)]) and not any(
+            [p for _, _, p in rule.carriers(f)])
+        if alone and out.get(f, ()) == held:
+            out[f] = (*x.layout.stack, *held)
+    return out
+
+
+def contraction_orders(rule: FactorRule, operands: Sequence[Value], orders: Orders,
+                       foldable: frozenset[str], mesh_order: Atoms) -> Orders:
+    """More axes for a contraction whose result is folded: put them on a contracted factor.
+
+    One product over the whole dimension beats a stack of partial products, even if operands must
+    be copied to get there. Only axes that all operands with a contracted factor differ over.
+    """
+    count = len(operands)
+    taken = {a for order in orders.values() for a in order}
+    left = [a for a in reversed(mesh_order) if a in foldable and a not in taken]
+    if not left:
+        return orders
+    out = dict(orders)
+    contracted = []
+    for f, factor in enumerate(rule.factors):
+        if factor.kind == REDUCE and factor.operator == "sum":
+            carriers = rule.carriers(f)
+            if len({t for t, _, _ in carriers}) > 1 and all(p == 0 for _, _, p in carriers):
+                contracted.append(f)
+    for a in left:
+        having = {t for t, x in enumerate(operands) if a in x.layout.atoms}
+        if len(having) < 2:
+            continue
+        for f in contracted:
+            carriers = {t for t, _, _ in rule.carriers(f) if t < count}
+            if carriers == having and all(len([1 for s, _, _ in rule.carriers(f) if s == t]) == 1
+                                          for t in having):
+                out[f] = (a, *out.get(f, ()))
+                break
+    return out
+
+
+def target_splits(rule: FactorRule, operands: Sequence[Value], orders: Orders
+                  ) -> list[tuple[Atoms, ...]]:
+    """For each operand the axes to have in place in each dimension."""
+    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
+            for dims in rule.operands[:len(operands)]]
+
+
+def result_splits(rule: FactorRule, orders: Orders) -> list[tuple[Atoms, ...]]:
+    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
+            for dims in rule.results]
+
+
+def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
+                 ) -> list[tuple[bool, ...]]:
+    """For each result: along which dimensions all elements are the same; () if along none.
+
+    makes_new: whether the op repeats its operand along factors that no operand has.
+    """
+    count = len(operands)
+    if not makes_new and not any([True in x.uniform for x in operands]):
+        return [()] * len(rule.results)
+
+    def flat(f: int) -> bool:
+        if f in orders or rule.factors[f].kind != PASS:
+            return False
+        sources = [(t, d) for t, d, _ in rule.carriers(f) if t < count]
+        if not sources:
+            return makes_new
+        return all(operands[t].uniform[d] for t, d in sources)
+
+    return [tuple(bool(factors) and all(map(flat, factors)) for factors in dims)
+            for dims in rule.results]
+
+
+def folds_of(found: Sequence[Folds]) -> Mapping[str, frozenset[str]]:
+    """What all results of an equation allow."""
+    if not found:
+        return {}
+    if len(found) == 1 or not found[0]:
+        return found[0]
+    first, *rest = found
+    return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
+            for o, axes in first.items()}

@@ -1,0 +1,164 @@
+"""Running a scan: the body's plan for each item, with the results of iterations put in place.
+
+What an iteration costs beside the body's calls is taken care of here: constants of the body are
+computed once, items are views that numpy's iteration gives, and results are written where they
+belong.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.pool import empty
+from ..loops.buffers import SHORTEST, lies_in_order, own_copy
+from ..loops.source import scan_function, while_function
+from ..masks import Guard
+from ..plans import plan as plans
+from ..plans.plan import TIMED, Plan
+
+Arrays = list[Any]
+
+
+class Body(NamedTuple):
+    """A loop's body: `before` computes once, from the arguments first:last, what `plan` takes last.
+
+    own: what is carried (by number) that `plan` writes over, and which is therefore copied before
+    the first iteration. written: results that it writes into memory, given behind the arguments.
+    """
+    before: Plan | None
+    plan: Plan
+    first: int
+    last: int
+    own: tuple[int, ...] = ()
+    written: tuple[int, ...] = ()
+
+    def made(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """What `before` gives, when the body is about to run."""
+        return () if self.before is None else self.before.step(arguments[self.first:self.last])
+
+    def owning(self, carry: Sequence[Any]) -> Sequence[Any]:
+        """What is carried into the first iteration."""
+        if not self.own:
+            return carry
+        out = list(carry)
+        for i in self.own:
+            out[i] = own_copy(carry[i], carry[i].shape, carry[i].dtype)
+        return out
+
+
+def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, length: int,
+          reverse: bool, depths: Sequence[int], results: Sequence[tuple[Any, Any, int]],
+          passed: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
+    """The function of mask, constants, carry and items. depths: where the items' dimension is.
+
+    results: of what iterations give, shape and dtype of all together, and where the dimension is.
+    passed: (carry, result, result), where the one result is the carry that an iteration is given
+    and the other one that which it gives: all but one of their items are the same memory.
+    """
+    written = [i - nk for i in body.written]
+    twice = {a for _, a, _ in passed}
+    pairs = {k for _, *both in passed for k in both}
+    copied = [i for i in range(len(results)) if i not in written and i not in twice]
+    taken = len(depths) + len(written)
+    scalars: list[int] = []             # numbers of items that are such
+    across = any(depths) or any([depth for _, _, depth in results])
+    iterations = 0
+    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
+
+    def run(*arrays: Any) -> Arrays:
+        nonlocal iterations
+        head = arrays[:masks + nc]
+        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
+        ys: Arrays = [None if k in pairs else empty(shape, dtype)
+                      for k, (shape, dtype, _) in enumerate(results)]
+        for c, a, b in passed:
+            shape, dtype, _ = results[b]
+            both = empty((length + 1, *shape[1:]), dtype)
+            ys[a], ys[b] = (both[1:], both[:-1]) if reverse else (both[:-1], both[1:])
+            both[-1 if reverse else 0] = carry[c]
+        if not length:
+            return [*carry, *ys]
+        if check is not None:
+            check(arrays[0])
+        made = body.made(head)
+        carry = body.owning(carry)
+        items = [_items(x, depth, reverse)
+                 for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
+        places = [np.moveaxis(y, depth, 0) if depth else y
+                  for y, (_, _, depth) in zip(ys, results, strict=True)]
+        items.extend(places[i][::-1] if reverse else places[i] for i in written)
+        rest = [(places[i], nk + i) for i in copied]
+        order = range(length - 1, -1, -1) if reverse else range(length)
+        each = zip(*items, strict=True) if items else itertools.repeat(())
+        iterations += length
+        if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
+            given = arrays[masks + nc + nk:]
+            buffered = length >= SHORTEST and not across and all(
+                map(lies_in_order, itertools.chain(arrays, made)))
+            if buffered not in loops:
+                scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
+                loops[buffered] = scan_function(body.plan, len(head), nk, taken,
+                                                [nk + i for i in copied], scalars, buffered)
+            loop = loops[buffered]
+            if loop is not None:
+                carry = loop(head, made, carry, order, each, [y for y, _ in rest],
+                             [given[n][::-1] if reverse else given[n] for n in scalars])
+                return [*carry, *ys]
+        step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.follow
+        for i, here in zip(order, each, strict=False):
+            out = step([*head, *carry, *here, *made])
+            carry = out[:nk]
+            for y, number in rest:
+                y[i] = out[number]
+        return [*carry, *ys]
+
+    return run
+
+
+def while_runner(test: Plan, body: Body, test_guard: Guard | None, body_guard: Guard | None,
+                 nt: int, nb: int, masks: int) -> Callable[..., Arrays]:
+    """The function of mask, constants of test and body, and carry: all devices go on, or none."""
+    iterations = 0
+    loops: dict[bool, Callable[..., Arrays] | None] = {}        # with buffers, or without
+
+    def run(*arrays: Any) -> Arrays:
+        nonlocal iterations
+        mask, rest = arrays[:masks], arrays[masks:]
+        for check in (test_guard, body_guard):
+            if check is not None:
+                check(mask[0])
+        carry: Sequence[Any] = rest[nt + nb:]
+        asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
+        made: Sequence[Any] | None = None
+        ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.follow
+        step = body.plan.follow
+        while ask([*asked, *carry])[0]:
+            if made is None:
+                made, carry = body.made(head), body.owning(carry)
+            iterations += 1
+            if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
+                buffered = all(map(lies_in_order, itertools.chain(head, made, carry)))
+                if buffered not in loops:
+                    loops[buffered] = while_function(test, body.plan, len(asked), len(head),
+                                                     len(carry), buffered)
+                loop = loops[buffered]
+                if loop is not None:
+                    return loop(asked, head, made, carry)
+                ask, step = test.step, body.plan.step
+            carry = step([*head, *carry, *made])
+        return list(carry)
+
+    return run
+
+
+def _items(x: Any, depth: int, reverse: bool) -> Any:
+    """The slices of an array along a dimension, one after the other."""
+    if depth:
+        x = np.moveaxis(x, depth, 0)
+    if x.ndim == 1:                 # arrays of rank 0, not numpy's scalars
+        x = [x[i, ...] for i in range(len(x))]
+    return x[::-1] if reverse else x

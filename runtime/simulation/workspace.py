@@ -1,0 +1,227 @@
+"""Values while a plan is made: which array holds each, in which layout, and how to get another.
+
+A value has one primary form, as it was computed. Other forms are made when an equation asks for
+them, as calls of the plan, and kept: most are views, and a copy is made at most once.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.dtypes import is_narrow_float
+from ...ir.keys import storage_dtype
+from ...ir.program import Equation, Var
+from ...ir.types import ArrayType
+from ..axes import MeshAtoms
+from ..layout import Atoms, Dims, Layout, Shape, label_sizes, rearrangement
+from ..numerics import F32
+from ..plans.plan import PlanBuilder
+
+Function = Callable[..., Any]
+
+
+class Kind:
+    """What decisions ask of a value; one object per aval, layout and uniform dimensions.
+
+    dtype: of its arrays. atoms: over which it differs. steps: to other forms, the functions that
+    lead there. folds: by what is folded, the function that does it, and layout and kind then.
+    """
+
+    __slots__ = ("atoms", "dtype", "folds", "steps")
+
+    def __init__(self, dtype: np.dtype, atoms: frozenset[str]) -> None:
+        self.dtype = dtype
+        self.atoms = atoms
+        self.steps: dict[tuple, tuple[Function, ...]] = {}
+        self.folds: dict[tuple, tuple[Function | None, Layout, Kind]] = {}
+
+
+@functools.lru_cache(maxsize=65536)
+def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
+    return Kind(storage_dtype(aval.dtype), frozenset(layout.atoms))
+
+
+class Value:
+    """A per-device value in a plan.
+
+    aval: its local type. layout, slot: the primary form. uniform: per dimension, whether all
+    elements along it are the same, so that it can be lengthened for nothing.
+    """
+
+    __slots__ = ("_forms", "aval", "known_kind", "layout", "slot", "uniform")
+
+    def __init__(self, aval: ArrayType, layout: Layout, slot: int,
+                 uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
+        self.aval = aval
+        self.layout = layout
+        self.slot = slot
+        self.uniform = uniform or (False,) * len(aval.shape)
+        self._forms: dict[Any, Any] | None = None
+        self.known_kind = kind
+
+    @property
+    def kind(self) -> Kind:
+        """Its type, layout and uniform dimensions, as one thing to compare and hash."""
+        kind = self.known_kind
+        if kind is None:
+            kind = self.known_kind = kind_of(self.aval, self.layout, self.uniform)
+        return kind
+
+    @property
+    def forms(self) -> dict[Any, Any]:
+        """Other forms, by what asked for them."""
+        if self._forms is None:
+            self._forms = {}
+        return self._forms
+
+    def again(self, aval: ArrayType) -> Value:
+        """The same arrays as a value of another type, of the same local shape."""
+        new = Value(aval, self.layout, self.slot, self.uniform)
+        new._forms = self.forms
+        return new
+
+    @property
+    def dims(self) -> Dims:
+        return self.layout.dims
+
+
+class Workspace:
+    """The plan under construction, with the equation at work."""
+
+    def __init__(self, atoms: MeshAtoms) -> None:
+        self.atoms = atoms
+        self.plan = PlanBuilder()
+        self.at: dict[Var, Value] = {}
+        self.eqn: Equation | None = None
+
+    def call(self, function: Function, *slots: int) -> int:
+        return self.plan.call(function, slots, self.eqn)
+
+    def bind(self, var: Var, layout: Layout, slot: int, uniform: tuple[bool, ...] = ()) -> None:
+        """Let the array in `slot` be the value of a variable."""
+        self.at[var] = Value(var.aval, layout, slot, uniform)
+
+    def sizes(self, value: Value, dims: Sequence[Sequence[Any]],
+              more: dict[Any, int] | None = None) -> tuple[tuple[Any, int], ...]:
+        """Sizes of the labels of `dims`, dimension numbers being those of `value`."""
+        return label_sizes(dims, value.aval.shape, self.atoms.size, more)
+
+    # -- forms ---------------------------------------------------------------------------------
+    def view(self, value: Value, stack: Atoms, split: tuple[Atoms, ...],
+             lead: Atoms | None = None, pad: int = 0) -> int:
+        """The slot of the value with these axes stacked and in place.
+
+        lead: all leading dimensions to have; those not in `stack` get size 1. pad: dimensions of
+        size 1 to add behind, for a scalar among arrays.
+        """
+        lead = stack if lead is None else lead
+        layout = value.layout
+        if lead == layout.stack and split == layout.split and not pad:
+            return value.slot
+        key = (stack, split, lead, pad)
+        slot = value.forms.get(key)
+        if slot is None:
+            known, place = value.kind.steps, (self.atoms.owner, *key)
+            steps = known.get(place)
+            if steps is None:
+                here = set(stack)
+                want = (*[(a,) if a in here else () for a in lead],
+                        *Layout((), split).dims, *((),) * pad)
+                steps = known[place] = self.steps(value, want)
+            slot = value.slot
+            for function in steps:
+                slot = self.call(function, slot)
+            value.forms[key] = slot
+        return slot
+
+    def rearranged(self, value: Value, want: Dims,
+                   more: dict[Any, int] | None = None, have: Dims | None = None) -> int:
+        """The slot of the value's array with dimensions `want`; see `layout.rearrangement`."""
+        slot = value.slot
+        for function in self.steps(value, want, more, have):
+            slot = self.call(function, slot)
+        return slot
+
+    def steps(self, value: Value, want: Dims, more: dict[Any, int] | None = None,
+              have: Dims | None = None) -> tuple[Function, ...]:
+        """The functions that bring the value's array into dimensions `want`."""
+        have = value.dims if have is None else have
+        found: list[Function] = []
+        before, target = {x for d in have for x in d}, {x for d in want for x in d}
+        grown = [d for d, flat in enumerate(value.uniform)
+                 if flat and any(x not in before for w in want if d in w for x in w)]
+        if grown and target >= before:
+            at = len(value.layout.stack)
+            index = (slice(None),) * at + tuple(
+                slice(0, 1) if d in grown else slice(None) for d in range(len(value.uniform)))
+            found.append(lambda x: x[index])
+            have = tuple(tuple(x for x in d if x not in grown) for d in have)
+        function = rearrangement(have, want, self.sizes(value, (*have, *want), more))
+        return (*found, function) if function is not None else tuple(found)
+
+    # -- combining over devices ----------------------------------------------------------------
+    def folded(self, value: Value, axes: frozenset[str], operator: str = "sum") -> Value:
+        """The value combined over `axes`, as far as it is not yet."""
+        left = axes - value.layout.folded
+        if not left:
+            return value
+        key = ("folded", axes, operator)
+        found = value.forms.get(key)
+        if found is None:
+            place = self.atoms.owner, axes, operator
+            made = value.kind.folds.get(place)
+            if made is None:
+                made = value.kind.folds[place] = self._fold(value, axes, operator)
+            function, layout, kind = made
+            slot = value.slot if function is None else self.call(function, value.slot)
+            found = value.forms[key] = Value(value.aval, layout, slot, value.uniform, kind)
+        return found
+
+    def _fold(self, value: Value, axes: frozenset[str], operator: str
+              ) -> tuple[Function | None, Layout, Kind]:
+        layout = value.layout
+        left = axes - layout.folded
+        there = layout.atoms & left
+        times = self.atoms.count(left - there) if operator == "sum" else 1
+        have = value.dims
+        flat = [x for d in have for x in d]
+        rest = tuple(tuple(x for x in d if x not in there) for d in have)
+        kept = tuple(d for d, before in zip(rest, have, strict=True) if d or not before)
+        size = dict(self.sizes(value, have))
+        full = tuple(size[x] for x in flat)
+        gone = tuple(i for i, x in enumerate(flat) if x in there)
+        final = tuple(math.prod([size[x] for x in d]) for d in kept)
+        function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
+        layout = layout.without(there)._replace(folded=layout.folded | left)
+        return function, layout, kind_of(value.aval, layout, value.uniform)
+
+
+_UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
+
+
+def _reduction(operator: str, dtype: np.dtype, full: Shape, gone: tuple[int, ...],
+               final: Shape, times: int) -> Function | None:
+    """x -> x combined over the dimensions `gone` of its shape `full`, times `times`."""
+    ufunc = _UFUNCS[operator]
+    if dtype == np.bool_:
+        ufunc, times = (np.logical_and if operator == "min" else np.logical_or), 1
+    narrow = is_narrow_float(dtype)
+    if not gone and times == 1:
+        return None
+    wide = F32 if narrow else dtype
+    factor = np.asarray(times).astype(wide)
+
+    def reduce(x: Any) -> Any:
+        if narrow:
+            x = x.astype(F32)
+        if gone:
+            x = ufunc.reduce(x.reshape(full), axis=gone, dtype=dtype if not narrow else F32)
+        if times != 1:
+            x = x * factor
+        return (x.astype(dtype) if narrow else x).reshape(final)
+
+    return reduce
