@@ -5,9 +5,9 @@ from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.pool import POOL
 from ..ir.tiling import canonical_tiling
-from ..partitioner import alternatives
-from ..partitioner.fixed_point import forget_steps
-from ..partitioner.layouts import forget_layouts
+from ..partitioner.choice import alternatives
+from ..partitioner.choice.layouts import forget_layouts
+from ..partitioner.propagation.fixed_point import forget_steps
 from ..runtime.axes import forget_atoms
 from ..runtime.blocks.blocked import forget_routines
 from ..runtime.placement import spec_on

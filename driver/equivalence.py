@@ -22,9 +22,9 @@ from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Atom, Equation, Level, Literal, Program, Var
 from ..ir.types import ArrayType, Entries, array_type
 from ..partitioner.factors import RuleInfo, rule_info
-from ..partitioner.inline import inline
 from ..partitioner.pipeline import Partitioned
-from ..partitioner.resolve import reshard_equation, typed
+from ..partitioner.preparation.inline import inline
+from ..partitioner.propagation.resolve import reshard_equation, typed
 from ..runtime.simulation.executor import compile_simulated
 from ..runtime.storage import Stored, settled
 from .programs import further

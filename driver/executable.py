@@ -26,8 +26,8 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, array_type
-from ..partitioner.one_mesh import on_one_mesh
 from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
+from ..partitioner.preparation.one_mesh import on_one_mesh
 from ..runtime import devices
 from ..runtime.arrays.array import ARRAYS, ArrayImpl, ArrayKey, all_held, array_key
 from ..runtime.arrays.array import results as made_arrays

@@ -15,8 +15,8 @@ from ..ir.fingerprint import fingerprint
 from ..ir.kept import Kept
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
-from ..partitioner.graph import warnings_given
 from ..partitioner.pipeline import Options, Partitioned, partition
+from ..partitioner.propagation.graph import warnings_given
 
 _kept = Kept(most=50_000, smallest=100)         # an equation is some 2 kB
 

@@ -30,15 +30,15 @@ from ..ir.retiling import joined_axes
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from ..ir.verify import verify
-from .arrange import arrange
-from .decided import decide, is_decided
-from .inline import inline
-from .localize import localize
-from .loop_sums import move_sums
-from .optimize import optimize
-from .reshards import insert_reshards
-from .resolve import propagate
-from .uneven import evened
+from .lowering.localize import localize
+from .optimization.optimize import optimize
+from .preparation.arrange import arrange
+from .preparation.inline import inline
+from .preparation.uneven import evened
+from .propagation.decided import decide, is_decided
+from .propagation.resolve import propagate
+from .resharding.loop_sums import move_sums
+from .resharding.reshards import insert_reshards
 
 _collectives = lazy_import(".collectives", __package__)
 _text = lazy_import("..ir.print", __package__)

@@ -11,7 +11,7 @@ import re
 from ..ir.location import Location
 from ..ir.program import Atom, Equation, Var
 from ..partitioner.collectives import CollectiveRecord
-from ..partitioner.origins import vetoes
+from ..partitioner.propagation.origins import vetoes
 from .axis_paths import AxisPaths
 from .causes import Cause, where
 

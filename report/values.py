@@ -9,9 +9,9 @@ import re
 
 from ..ir.ops.sharding import reshard_p
 from ..ir.program import Atom, Equation, Literal, Var
-from ..partitioner.graph import Node
-from ..partitioner.origins import origins_of
 from ..partitioner.pipeline import Partitioned
+from ..partitioner.propagation.graph import Node
+from ..partitioner.propagation.origins import origins_of
 from ..partitioner.regions import has_region, region_of
 from .causes import equations, where
 

@@ -154,17 +154,18 @@ def test_no_import_cycles() -> None:
 
 
 def _room(module: tuple[str, ...]) -> tuple[str, ...]:
-    """A folder of runtime; a file that lies beside them counts as a room of its own."""
+    """A folder inside a floor; a file that lies beside them counts as a room of its own."""
     return module[:2]
 
 
-def test_rooms_of_the_runtime_are_built_on_each_other() -> None:
-    """Its folders import each other in one direction only, so that each can be read by itself."""
+@pytest.mark.parametrize("floor", ["partitioner", "runtime"])
+def test_rooms_are_built_on_each_other(floor: str) -> None:
+    """The folders of a floor import each other in one direction only: each can be read alone."""
     graph = networkx.DiGraph()
     for path in SOURCES:
-        if _level(path) == "runtime":
+        if _level(path) == floor:
             graph.add_edges_from((_room(MODULES[path]), _room(target))
-                                 for target, _ in _imports(path) if target[:1] == ("runtime",))
+                                 for target, _ in _imports(path) if target[:1] == (floor,))
     graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
     assert len(graph) > 10
     assert [part for part in networkx.strongly_connected_components(graph) if len(part) > 1] == []

@@ -3,7 +3,7 @@
 While a function is traced, its equations so far and their factor rules tell where the axis of a
 dimension comes from: step by step back through the operand that carries the same factor, up to an
 argument, a constant, or the equation that placed it (`reshard`, `out_sharding=`). For errors, which
-happen before there is a partitioned program; that has partitioner/origins.py.
+happen before there is a partitioned program; that has partitioner/propagation/origins.py.
 """
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 The rule is a factor rule as of any op (ir/rule.py): it says what may be split, and propagation and
 choice read it. `call` is what runs on blocks; it is asked for a program once their shapes are known
-(partitioner/user_partitioned.py), so the function may be another one for each way of splitting.
-Name and meaning are those of JAX's primitive.
+(partitioner/lowering/user_partitioned.py), so the function may be another one for each way of
+splitting. Name and meaning are those of JAX's primitive.
 """
 from __future__ import annotations
 

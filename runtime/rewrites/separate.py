@@ -1,4 +1,4 @@
-"""Exchanges that were made one (partitioner/combine.py), each for itself again.
+"""Exchanges that were made one (partitioner/optimization/combine.py), each for itself again.
 
 Between real devices one exchange of many parts starts once; here it starts for nothing, and to lay
 the parts end to end is all that it costs.

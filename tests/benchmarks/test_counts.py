@@ -17,8 +17,8 @@ import pytest
 
 import shardtrace as st
 from shardtrace.driver.recent import forget_recent
-from shardtrace.partitioner.layouts import forget_layouts
-from shardtrace.partitioner.reshards import insert_reshards
+from shardtrace.partitioner.choice.layouts import forget_layouts
+from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -18,7 +18,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir import levels, rule, verify
-from shardtrace.partitioner import fixed_point, localize
+from shardtrace.partitioner.lowering import localize
+from shardtrace.partitioner.propagation import fixed_point
 from shardtrace.runtime.simulation import decisions
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, use_abstract_mesh

@@ -10,11 +10,11 @@ from building import Build, auto, literal
 
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.choose import legal_choice
+from shardtrace.partitioner.choice.choose import legal_choice
+from shardtrace.partitioner.choice.layouts import Layouts
+from shardtrace.partitioner.choice.options import Table
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
-from shardtrace.partitioner.layouts import Layouts
-from shardtrace.partitioner.options import Table
 from shardtrace.partitioner.pipeline import partition
 
 M8 = auto(8, names="x")

@@ -9,11 +9,11 @@ from building import Build, auto
 from shardtrace.ir.program import Program
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner import lookahead
+from shardtrace.partitioner.choice import lookahead
+from shardtrace.partitioner.choice.layouts import Layouts, forget_layouts, with_layout
+from shardtrace.partitioner.choice.tasks import groups_of
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.layouts import Layouts, forget_layouts, with_layout
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.tasks import groups_of
 
 M8 = auto(8, names="x")
 M24 = auto(2, 4, names="xy")

@@ -7,7 +7,7 @@ import shardtrace.ir.dialect  # noqa: F401
 from shardtrace.ir.parse import parse_program as parse
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.verify import verify
-from shardtrace.partitioner.loop_sums import move_sums, traffic
+from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
 
 HEAD = "mesh (x=8)\nlevel resharded\n\n"
 WHOLE = "reshard[dst_sharding=sharding P(None, None)]"

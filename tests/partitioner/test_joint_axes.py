@@ -8,13 +8,13 @@ from building import Build, auto
 
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner import redistribute
+from shardtrace.partitioner.choice.layouts import forget_layouts, layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.effects import Move
-from shardtrace.partitioner.joint_axes import Joined, joint_axes, rows_of
-from shardtrace.partitioner.layouts import forget_layouts, layouts_for
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.redistribute import plan
+from shardtrace.partitioner.redistribution import redistribute
+from shardtrace.partitioner.redistribution.effects import Move
+from shardtrace.partitioner.redistribution.joint_axes import Joined, joint_axes, rows_of
+from shardtrace.partitioner.redistribution.redistribute import plan
 
 MESH = AbstractMesh((2, 2, 4), ("x", "y", "z"))
 

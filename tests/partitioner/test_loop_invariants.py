@@ -9,8 +9,8 @@ from shardtrace.ir.parse import parse_program as parse
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
-from shardtrace.partitioner.combine import SMALL
-from shardtrace.partitioner.optimize import optimize
+from shardtrace.partitioner.optimization.combine import SMALL
+from shardtrace.partitioner.optimization.optimize import optimize
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored

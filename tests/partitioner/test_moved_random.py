@@ -11,8 +11,8 @@ import shardtrace.lax as lax
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
 from shardtrace.ir.verify import verify
-from shardtrace.partitioner.loop_sums import move_sums, traffic
-from shardtrace.partitioner.reshards import insert_reshards
+from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
+from shardtrace.partitioner.resharding.reshards import insert_reshards
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -16,9 +16,14 @@ from shardtrace.ir.program import Level, Program, programs_equal
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import bytes_received, collectives
-from shardtrace.partitioner.inline import inline
-from shardtrace.partitioner.optimize import dedupe, drop_dead, fold_gathers, form_scatters
+from shardtrace.partitioner.optimization.optimize import (
+    dedupe,
+    drop_dead,
+    fold_gathers,
+    form_scatters,
+)
 from shardtrace.partitioner.pipeline import Options, Pass, partition
+from shardtrace.partitioner.preparation.inline import inline
 
 MESH = auto(2, 4, names="xy")
 

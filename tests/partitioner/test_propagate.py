@@ -14,8 +14,8 @@ from building import Build, auto, explicit, literal
 from shardtrace.ir.errors import IndivisibleError
 from shardtrace.ir.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.origins import origin_path, vetoes
 from shardtrace.partitioner.pipeline import partition
+from shardtrace.partitioner.propagation.origins import origin_path, vetoes
 
 MESH = auto(4, 2, names="ab")
 AB, A, B, NB, NA, R = P("a", "b"), P("a"), P("b"), P(None, "b"), P(None, "a"), P()

@@ -11,7 +11,7 @@ import pytest
 from shardtrace.ir.axes import axis_factor
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.tiling import tile_index
-from shardtrace.partitioner.redistribute import Plan, plan
+from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 
 M222 = AbstractMesh((2, 2, 2), ("x", "y", "z"))
 M24 = AbstractMesh((2, 4), ("x", "y"))

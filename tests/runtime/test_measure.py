@@ -21,7 +21,7 @@ from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.redistribute import plan
+from shardtrace.partitioner.redistribution.redistribute import plan
 from shardtrace.runtime import measure
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated

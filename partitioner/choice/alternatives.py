@@ -1,0 +1,255 @@
+"""What an equation gives when its operands come as they were before a reshard.
+
+After `y = reshard x` an equation that reads y can often run on x: a sum that is not finished yet
+may pass whatever is linear in it, and a value that is split may pass whatever keeps its dimensions.
+`passed` says so for one equation, by the op's factor rule and its linear sets: which operands it
+takes in their earlier form, in which layout it needs the others, and what its result then is.
+
+A sum that waits may be multiplied, but only by what is on all devices and is not known to be
+infinite; it may not be rounded; and what is added to it is added by one device.
+"""
+from __future__ import annotations
+
+import cmath
+import functools
+import math
+from collections.abc import Collection, Iterable
+
+import numpy as np
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.indexing import GatherScatterMode
+from ...ir.ops.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal
+from ...ir.rule import PASS
+from ...ir.types import ArrayType
+from ..factors import Axes, AxisSize, RuleInfo, project, rule_info, tensor_entries
+from ..propagation.resolve import typed
+from ..redistribution.redistribute import plan
+
+_EMPTY: frozenset[str] = frozenset()
+# Linear in an operand by what they compute, but a zero term times an infinite factor, or over a
+# zero, is no number: these only pass sums on where the factor is a constant, or not at all.
+BY_CONSTANTS = frozenset(("div",))
+_NEVER = frozenset(("triangular_solve", "tridiagonal_solve", "scatter_mul", "scatter-mul",
+                    "ragged_dot_general"))
+
+
+class Passed(NamedTuple):
+    """used: operands that are taken in their earlier form; needed: types of all operands then;
+    result: type of the result.
+    """
+    used: frozenset[int]
+    needed: tuple[ArrayType, ...]
+    result: ArrayType
+
+
+def bytes_between(source: ArrayType, target: ArrayType) -> int:
+    """Bytes that each device receives when a value changes its type."""
+    return 0 if source.sharding is target.sharding else between(source, target)[0]
+
+
+def exchanges_between(source: ArrayType, target: ArrayType) -> int:
+    """How many exchanges a value's change of type takes."""
+    return 0 if source.sharding is target.sharding else between(source, target)[1]
+
+
+@functools.lru_cache(maxsize=16384)
+def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
+    """(bytes, exchanges) of a value's change of type."""
+    steps = plan(target.mesh, target.shape, source.entries, target.entries,
+                 source.sharding.spec.unreduced, target.sharding.spec.unreduced)
+    return steps.received * target.dtype.itemsize, steps.exchanges
+
+
+def may_pass(eqn: Equation) -> bool:
+    """Is it an equation with one result and a factor rule, that computes and nothing else?"""
+    op = eqn.op
+    return (len(eqn.outvars) == 1 and bool(eqn.invars) and not op.subprograms and not op.effect
+            and op.collective is None and op is not reshard_p
+            and not eqn.outvars[0].aval.sharding.spec.unreduced)
+
+
+def sums_through(eqn: Equation) -> tuple[tuple[int, ...], ...]:
+    """Operand sets through each of which an unfinished sum may pass: taken together they come as
+    sums over the same axes, and the result is one.
+    """
+    op = eqn.op
+    if not op.linear or not may_pass(eqn):
+        return ()
+    types = eqn.types[0]
+    for t in types:
+        if t.sharding.spec.reduced:
+            return ()
+    sets = op.linear_sets(len(types), types, eqn.params)
+    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    return tuple([tuple(s) for s in sets if _exact(eqn, types, s, constant)])
+
+
+def passed(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Passed | None:
+    """The equation with operands in these earlier types; None where it cannot run so.
+
+    earlier: per operand the type before its reshard, or None. Where not all can be taken, one of
+    them may be.
+    """
+    op = eqn.op
+    if op.subprograms:
+        return None
+    constant = _constants(eqn) if op.name in BY_CONSTANTS else ()
+    key, tables = (eqn.known_types or eqn.types, earlier, constant), eqn.use.tables
+    if passed in tables:
+        known = tables[passed]
+        if key in known:
+            return known[key]
+    if op.effect or op.collective is not None:
+        return None
+    found = eqn.use.table(passed)[key] = _first_that_works(
+        eqn, eqn.types[0], earlier, constant) if may_pass(eqn) else None
+    return found
+
+
+def _constants(eqn: Equation) -> tuple[bool, ...]:
+    """Which operands are numbers that one may divide by."""
+    return tuple([is_nonzero_constant(a) for a in eqn.invars])
+
+
+def is_nonzero_constant(atom: Atom) -> bool:
+    """A number that one may divide a sum by, term for term."""
+    if not isinstance(atom, Literal):
+        return False
+    kind, val = atom.aval.dtype.kind, atom.val
+    finite = (math.isfinite(val) if kind == "f" else kind in "iu" or (
+        kind == "c" and cmath.isfinite(val)))
+    return finite and bool(val != 0)
+
+
+def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
+                      earlier: tuple[ArrayType | None, ...], constant: tuple[bool, ...]
+                      ) -> Passed | None:
+    have = [i for i, t in enumerate(earlier) if t is not None]
+    sets = [have, *([i] for i in have)] if len(have) > 1 else [have]
+    for used in sets:
+        some = tuple(t if i in used else None for i, t in enumerate(earlier))
+        found = _passed(eqn, types, some, constant)
+        if found is not None:
+            return found
+    return None
+
+
+def _passed(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],
+            constant: tuple[bool, ...]) -> Passed | None:
+    result = eqn.outvars[0].aval
+    mesh, size = result.mesh, result.mesh.axis_size
+    pendings = {t.sharding.spec.unreduced for t in earlier if t is not None}
+    if len(pendings) != 1:
+        return None
+    for t in types:
+        if t.sharding.spec.unreduced or t.sharding.spec.reduced:
+            return None
+    (pending,) = pendings
+    together = used = frozenset([i for i, t in enumerate(earlier) if t is not None])
+    if pending:
+        found = _linear_set(eqn, types, used)
+        if found is None or not _exact(eqn, types, used, constant):
+            return None
+        together = frozenset(found)
+    # which axes each factor has: as the earlier operands say, then as the others and the result
+    info = rule_info(eqn.use.rule(*eqn.types))
+    axes_of: dict[int, Axes] = {}
+    for i, t in enumerate(earlier):
+        if t is not None and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0 or (axes_of[f] if f in axes_of else axes) != axes:
+                    return None
+                axes_of[f] = axes
+    for i, t in enumerate((*types, result)):
+        if i not in together and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0:
+                    return None
+                if f not in axes_of:
+                    axes_of[f] = axes
+    sums = _EMPTY
+    names: list[str] = list(pending)
+    for f, axes in axes_of.items():
+        if not axes:
+            continue
+        factor = info.factors[f]
+        if not info.split_ok[f] or not (factor.kind == PASS or factor.leaves_sum):
+            return None
+        names += axes
+        if factor.leaves_sum:
+            sums = sums.union(axes)
+    if len(set(names)) != len(names) or (sums and (pending or result.dtype.kind not in "iufc")):
+        return None
+    layouts = []
+    for dims, t in zip(info.maps, (*types, result), strict=True):
+        entries = tensor_entries(dims, t.shape, info.factors, axes_of, size)
+        if entries is None:
+            return None
+        layouts.append(entries)
+    needed = []
+    for i, t in enumerate(types):
+        want = typed(t, mesh, layouts[i], pending if i in together else _EMPTY)
+        before = earlier[i]
+        if before is not None:
+            if before.sharding is not want.sharding:
+                return None
+            if len(used) > 1 and bytes_between(t, want):
+                return None
+        elif t.shape or pending:
+            if not t.mesh.empty and bytes_between(t, want):
+                return None
+        needed.append(want)
+    return Passed(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
+
+
+def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable[tuple[int, Axes]]:
+    """The axes of each factor of a tensor; of factor -1 where some are left over."""
+    plain = info.plain[i]
+    if plain is not None and len(info.places[i]) == len(info.carried[i]):
+        return [(f, axes) for f, axes in zip(plain, t.entries, strict=True) if axes or f >= 0]
+    found, overflow, _ = project(info.maps[i], info.factors, t.entries, size)
+    return ((-1, overflow),) if overflow else found.items()
+
+
+def _linear_set(eqn: Equation, types: tuple[ArrayType, ...], used: frozenset[int]
+                ) -> tuple[int, ...] | None:
+    """The smallest operand set in which the op is linear and which has these operands."""
+    sets = [s for s in eqn.op.linear_sets(len(types), types, eqn.params) if used <= set(s)]
+    return min(sets, key=len, default=None)
+
+
+def _exact(eqn: Equation, types: tuple[ArrayType, ...], used: Collection[int],
+           constant: tuple[bool, ...]) -> bool:
+    """Does a finished sum come out as before, up to the order in which terms are added?"""
+    op, target = eqn.op, eqn.outvars[0].aval.dtype
+    if op.name in _NEVER:
+        return False
+    source = None
+    for i in used:
+        dtype = types[i].dtype
+        if dtype.kind == "b" or (source is not None and dtype != source):
+            return False
+        source = dtype
+    if source is None:
+        return False
+    if op.name in BY_CONSTANTS:
+        return target.kind in "fc" and all(c for i, c in enumerate(constant) if i not in used)
+    if op.name == "gather" and not _fills_like_a_sum(eqn, types[0]):
+        return False
+    if source == target:
+        return True
+    if source.kind == "f" and target.kind == "c":      # a complex number of as many digits
+        return target.itemsize == 2 * source.itemsize
+    return source.kind == "c" and target.kind == "f" and source.itemsize == 2 * target.itemsize
+
+
+def _fills_like_a_sum(eqn: Equation, operand: ArrayType) -> bool:
+    """Is what a gather gives for indices outside the sum of what it gives for each term?"""
+    if eqn.params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return True
+    fill = eqn.params["fill_value"]
+    if fill is None:                             # no number; the least one of integers
+        return operand.dtype.kind in "fc"
+    return fill == 0 or (operand.dtype.kind in "fc" and bool(np.isnan(fill)))

@@ -1,0 +1,268 @@
+"""Clusters: decisions that hang together, and what an equation makes of them.
+
+Where programs up to an equation differ only in what some live values are held in, these values form
+a *cluster*: a table with a row for each way of holding them, and its price above that of the
+cheapest. Values in different clusters are decided independently. An equation joins the clusters
+that it reads, gives its results, and ends what nothing reads any more; rows that are as dear as it
+is to come to them from a cheaper one are dropped, and as soon as all rows agree on a value, or one
+row is left, that is decided.
+
+Tables are interned and say nothing about which variables they are about, so what an equation makes
+of them is found out once for all layers of a kind. After variable elimination in graphical models
+(Dechter, Bucket elimination, 1999).
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
+
+from ...ir.named_tuple import NamedTuple
+from .layouts import Expected, Goal, Held, Layouts
+from .options import Option
+from .outcomes import outcomes
+from .tasks import Task
+
+Row = tuple[Held, ...]
+
+
+class Effort(NamedTuple):
+    """How widely is searched.
+
+    kept: rows side by side: so many by their price with all that is expected to be paid for what
+    they hold, with half of it, and without; each taken from the `compared` first. outcomes: of one
+    equation for one row. joined: rows of clusters that are joined. all_wishes: whether it is tried
+    what readers would like though they gain nothing over bringing the value back. doubt: quarters
+    by which what is expected to be paid may be wrong; rows that are dearer even so are dropped,
+    none with 0.
+    """
+    kept: tuple[int, int, int]
+    compared: int
+    outcomes: int
+    joined: int
+    all_wishes: bool
+    doubt: int
+
+
+_WEIGHTS = (2, 1, 0)            # halves of what is expected to be paid
+_WIDEST = 24                    # values of a cluster
+
+
+class Content:
+    """The table of a cluster. values: what is expected to be paid for each. prices: above that of
+    the first row.
+    """
+
+    __slots__ = ("prices", "rows", "values")
+
+    def __init__(self, values: tuple[Expected, ...], rows: tuple[Row, ...], prices: tuple[int, ...]
+                 ) -> None:
+        self.values, self.rows, self.prices = values, rows, prices
+
+
+class Step(NamedTuple):
+    """What an equation makes of clusters.
+
+    content: of the cluster that it leaves; None where all is decided. values: where those of it
+    come from, and agreed: (from where, held) of what all rows hold alike; both as (cluster, place)
+    of an old cluster, (READ, number of a variable) or (MADE, number of a result). parents: per row
+    the rows of the old clusters that it comes from. options: that are taken, per row.
+    """
+    content: Content | None
+    values: tuple[tuple[int, int], ...]
+    agreed: tuple[tuple[tuple[int, int], Held], ...]
+    parents: tuple[tuple[int, ...], ...]
+    options: tuple[Option | None, ...]
+
+
+READ, MADE = -1, -2
+
+
+class Reading(NamedTuple):
+    """How an equation meets clusters; what a step depends on besides the task.
+
+    sources: per variable that it reads, its (cluster, place), or (READ, what it is held in).
+    ends: per variable, whether nothing reads it later. unread: per result, whether nothing does.
+    later: per variable, what those like that read it later; goals: per result.
+    """
+    contents: tuple[Content, ...]
+    sources: tuple[tuple[int, Held | int], ...]
+    ends: tuple[bool, ...]
+    unread: tuple[bool, ...]
+    later: tuple[Goal, ...]
+    goals: tuple[Goal, ...]
+    repeats: tuple[int, ...]
+    effort: Effort
+
+
+def step(layouts: Layouts, task: Task, reading: Reading) -> Step:
+    """The clusters that an equation reads, after it."""
+    contents, sources, effort = reading.contents, reading.sources, reading.effort
+    read_at = {s: i for i, s in enumerate(sources) if s[0] >= 0}
+    # the values that live on: those of the clusters that are not read, then operands and results
+    places: list[tuple[int, int]] = []
+    values: list[Expected] = []
+    for c, content in enumerate(contents):
+        for place, value in enumerate(content.values):
+            if (c, place) not in read_at:
+                places.append((c, place))
+                values.append(value)
+    kept = tuple(places)
+    living = [i for i, ends in enumerate(reading.ends) if not ends]
+    for i in living:
+        c, place = sources[i]
+        places.append((c, place) if c >= 0 else (READ, i))       # type: ignore
+        values.append(layouts.expected[task.var_kinds[i], task.var_homes[i], reading.later[i]])
+    made = [k for k, unread in enumerate(reading.unread) if not unread]
+    count = task.count
+    for k in made:
+        places.append((MADE, k))
+        values.append(layouts.expected[task.kinds[count + k], task.homes[count + k],
+                                    reading.goals[k]])
+
+    found: dict[Row, tuple[int, tuple[int, ...], Option | None]] = {}
+    outs = outcomes(layouts, task, reading.goals, reading.repeats, reading.ends, effort.outcomes)
+    for price, parents in _joined(contents, effort.joined):
+        held: tuple[Held, ...] = ()
+        for c, place in sources:
+            held += (contents[c].rows[parents[c]][place] if c >= 0 else place,)     # type: ignore
+        stay: Row = ()
+        for c, place in kept:
+            stay += (contents[c].rows[parents[c]][place],)
+        for more, option, operands, results in outs[held]:
+            row = stay
+            for i in living:
+                row += (operands[i],)
+            for k in made:
+                row += ((results[k],),)
+            total = price + more
+            if row not in found or total < found[row][0]:
+                found[row] = total, parents, option
+    return _settled(layouts, places, values, found, effort)
+
+
+def _joined(contents: Sequence[Content], most: int) -> list[tuple[int, tuple[int, ...]]]:
+    """(price, row of each) of clusters taken together, the most promising first."""
+    if not contents:
+        return [(0, ())]
+    if len(contents) < 2:
+        return [(price, (i,)) for i, price in enumerate(contents[0].prices)]
+    found: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
+    for content in contents:
+        gaps = _aheads(content.values, content.rows)
+        # the price of each twice, with what is expected to be paid
+        found = [(rank + 2 * more + gap, price + more, (*parents, i))
+                 for rank, price, parents in found
+                 for i, (more, gap) in enumerate(zip(content.prices, gaps, strict=True))]
+        if found[most:]:
+            found.sort(key=itemgetter(0))
+            del found[most:]
+    return [(price, parents) for _, price, parents in found]
+
+
+def _aheads(values: Sequence[Expected], rows: Iterable[Row]) -> list[int]:
+    """What is expected to be paid for what each row holds."""
+    aheads: list[int] = []
+    for row in rows:
+        ahead = 0
+        for expected, held in zip(values, row):  # noqa: B905 (speed)
+            ahead += expected[held]
+        aheads.append(ahead)
+    return aheads
+
+
+def _settled(layouts: Layouts, places: Sequence[tuple[int, int]], values: Sequence[Expected],
+             found: dict[Row, tuple[int, tuple[int, ...], Option | None]], effort: Effort) -> Step:
+    """What goes on of these rows, and what all of them agree on."""
+    ranked = _promising(layouts.gaps, values, found, effort)
+    first = ranked[0]
+    if len(ranked) < 2:
+        _, parents, option = found[first]
+        return Step(None, (), tuple(zip(places, first, strict=True)), (parents,), (option,))
+    while True:
+        differ: list[int] = []
+        for c, held in enumerate(first):
+            for row in ranked:
+                if row[c] != held:
+                    differ.append(c)
+                    break
+        if not differ[_WIDEST:]:
+            break
+        del ranked[len(ranked) // 2:]
+    rows = tuple(ranked)
+    agreed: tuple = ()
+    if len(differ) < len(first):
+        agreed = tuple([(place, first[c]) for c, place in enumerate(places) if c not in differ])
+        rows = tuple([tuple([row[c] for c in differ]) for row in ranked])
+        places, values = [places[c] for c in differ], [values[c] for c in differ]
+    entries = [found[row] for row in ranked]
+    least = entries[0][0]
+    content = None
+    if len(ranked) > 1:
+        content = _content(layouts, tuple(values), rows,
+                           tuple([price - least for price, _, _ in entries]))
+    return Step(content, tuple(places), agreed, tuple([parents for _, parents, _ in entries]),
+                tuple([option for _, _, option in entries]))
+
+
+def _content(layouts: Layouts, values: tuple[Expected, ...], rows: tuple[Row, ...],
+             prices: tuple[int, ...]) -> Content:
+    key = ("content", values, rows, prices)
+    memo = layouts.memo
+    if key not in memo:
+        memo[key] = Content(values, rows, prices)
+    return memo[key]
+
+
+def _promising(gaps: Mapping[tuple[int, Held, Held], int], values: Sequence[Expected],
+               found: dict[Row, tuple], effort: Effort) -> list[Row]:
+    """The rows to go on with, the cheapest first.
+
+    Left out are rows that are as dear as it is to come to them from one that is taken.
+    """
+    rows = list(found)
+    if len(rows) < 2:
+        return rows
+    prices = [entry[0] for entry in found.values()]
+    aheads = _aheads(values, rows)
+    kinds = [v.kind for v in values]
+    # what rows cost at least and at most, if what is ahead turns out otherwise than expected
+    hoped: list[int] = []
+    least, doubt = 0, effort.doubt
+    if doubt:
+        dearest: list[int] = []
+        for price, ahead in zip(prices, aheads, strict=True):
+            mean, wrong = 4 * (price + ahead), doubt * (ahead if ahead > 0 else -ahead)
+            hoped.append(mean - wrong)
+            dearest.append(mean + wrong)
+        least = min(dearest)
+    chosen: list[int] = []
+    dropped: set[int] = set()       # as dear as it is to come to them from one that is taken
+    numbers = range(len(rows))
+    for weight, count in zip(_WEIGHTS, effort.kept, strict=True):
+        if not count:
+            continue
+        ranks = [2 * price + weight * ahead for price, ahead in zip(prices, aheads, strict=True)]
+        order = sorted(numbers, key=ranks.__getitem__)
+        for i in order[:effort.compared]:
+            if i in dropped or i in chosen or (hoped and hoped[i] > least):
+                continue
+            row, price = rows[i], prices[i]
+            for j in chosen:
+                left = price - prices[j]
+                if left < 0:
+                    continue
+                for kind, held, have in zip(kinds, row, rows[j]):  # noqa: B905 (speed)
+                    if held is not have and held != have:
+                        left -= gaps[kind, have, held]
+                        if left < 0:
+                            break
+                else:
+                    dropped.add(i)
+                    break
+            else:
+                chosen.append(i)
+                count -= 1
+                if not count:
+                    break
+    chosen.sort(key=prices.__getitem__)
+    return [rows[i] for i in chosen]

@@ -1,0 +1,391 @@
+"""Layouts, kinds of values and prices as whole numbers.
+
+A layout is where a value's dimensions are split, and the axes over which it is an unfinished sum; a
+kind is a shape and the bytes of an element. A program has few of either, so they are told apart by
+number and every price between two layouts is computed once. Prices are whole numbers of `UNIT`s of
+a byte: sums of them are exact, so that two programs that cost the same are known to.
+"""
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from typing import Any, TypeVar
+
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Program
+from ...ir.types import ArrayType, Entries, Shape
+from ..redistribution.joint_axes import Joined, Row, joint_axes
+from ..redistribution.redistribute import Share, share_received
+from .choose import Choice, Layout, bridge
+from .prices import EXCHANGE
+
+Held = tuple[int, ...]          # numbers of the layouts that a value is held in, its own first
+# What readers are expected to gain, per layout that they would like a value in: its price from then
+# on, less that of having it as its type says. First perhaps (WAITS, share of what it costs to
+# finish a sum that is expected to be paid if it waits, in 1024 parts).
+Goal = tuple[tuple[int, int], ...]
+WAITS, ALL = -1, 1024
+WANTED = 3                      # layouts of a goal
+HELD = 4                        # layouts of one value that are remembered
+UNIT = 10 ** 9                  # in a byte
+_ONE_EXCHANGE = round(EXCHANGE * UNIT)
+_EMPTY: frozenset[str] = frozenset()
+_NO_SHARE: Share = ((), 0, 0)
+Key = TypeVar("Key")
+Found = TypeVar("Found")
+_LOCK = threading.Lock()        # while a number is given
+
+# What is found out about programs is kept for the next one on the same mesh, but not for ever:
+# while there are not more answers than this, and of no longer program.
+_KEPT = 20_000
+
+
+def layouts_for(program: Program) -> Layouts:
+    """The numbers of a program's mesh."""
+    mesh, rows = program.mesh, joint_axes(program)
+    if len(program.eqns) > _KEPT:
+        return Layouts(mesh, rows)
+    found = _shared(mesh, rows)
+    if len(found.memo) > _KEPT:
+        _shared.cache_clear()
+        return _shared(mesh, rows)
+    return found
+
+
+def forget_layouts() -> None:
+    """Start afresh with the next program."""
+    _shared.cache_clear()
+
+
+class Layouts:
+    """The numbers of one mesh, and the prices between them; shared by programs (`layouts_for`).
+
+    rows: axes of it that go together; they are one axis of `mesh` (joint_axes.py), and `joint`
+    knows both names. Tables work out what they are asked for the first time: numbers: of layouts;
+    homes, kinds_of: layout and kind of a type; prices: by (kind, source, target); moved: by (kind,
+    what a value is held in), how it comes to other layouts (`Moves`); gaps: by (kind, held,
+    wanted), the price of holding a value in all that is wanted; expected: by (kind, home, goal),
+    what is expected to be paid (`Expected`). memo: answers about equations, by what they depend on.
+    """
+
+    __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
+                 "numbers", "ordered", "places", "prices", "shapes", "shares", "sizes",
+                 "table", "waiting")
+
+    def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...] = ()) -> None:
+        self.joint = Joined(mesh, rows) if rows else None
+        self.mesh = mesh if self.joint is None else self.joint.mesh
+        self.table: list[Layout] = []
+        self.waiting: set[int] = set()              # layouts that are unfinished sums
+        self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
+        self.ordered: list[tuple[str, int]] | None = None       # see `order`
+        self.kinds: dict[tuple[Shape, int], int] = {}
+        self.shapes: list[tuple[Shape, int]] = []
+        self.sizes: list[int] = []                  # elements of each kind
+        self.numbers = _Numbers(self)
+        self.homes = _Homes(self)
+        self.kinds_of = _Kinds(self)
+        self.prices = _Prices(self)
+        self.shares = _Shares(self)
+        self.moved = _Moved(self)
+        self.gaps = _Gaps(self)
+        self.expected = _Expectations(self)
+        self.memo: dict[Any, Any] = {}
+
+    def named(self, entries: Entries, pending: frozenset[str]) -> int:
+        """The number of a layout by the names that the program has for axes."""
+        joint = self.joint
+        return self.numbers[(entries, pending) if joint is None else joint.joined(entries, pending)]
+
+    def spelled(self, choice: Choice) -> Choice:
+        """A choice by the names that the program has for axes."""
+        joint = self.joint
+        if joint is None:
+            return choice
+        spelled = joint.spelled
+        return Choice({f: spelled(axes) for f, axes in choice.axes_of.items()},
+                      tuple([tuple(map(spelled, entries)) for entries in choice.layouts]),
+                      tuple([frozenset(spelled(sums)) for sums in choice.sums]),
+                      frozenset(spelled(choice.pending)),
+                      tuple([(reducer, spelled(axes)) for reducer, axes in choice.finish]),
+                      choice.price, choice.received)
+
+    def order(self) -> list[tuple[str, int]]:
+        """(axis, its place) of all axes of layouts up to now, as in the mesh."""
+        found = self.ordered
+        if found is None:
+            with _LOCK:                                 # another thread may add some
+                places = self.places
+                found = self.ordered = [(a, places[a]) for a in self.mesh.sort_axes(places)]
+        return found
+
+    def nearest(self, kind: int, held: Held, target: int) -> tuple[int, int]:
+        """(price, layout) of the cheapest source among those held."""
+        if target in held:
+            return 0, target
+        prices = self.prices
+        best = held[0]
+        price = prices[kind, best, target]
+        for n in held[1:]:
+            other = prices[kind, n, target]
+            if other < price:
+                price, best = other, n
+        return price, best
+
+    def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
+        """What is left of an amount that pays for bringing a value from one layout to another;
+        below 0 if it does not do.
+
+        The price of a sum over some axes as a sum over others takes a plan, which is not made where
+        the amount pays for the way by `home`.
+        """
+        prices = self.prices
+        pending, other = self.table[source][1], self.table[target][1]
+        if not (other <= pending or pending <= other):
+            by_home = prices[kind, source, home] + prices[kind, home, target]
+            if by_home <= amount:
+                return amount - by_home
+        return amount - prices[kind, source, target]
+
+    def together(self, kind: int, home: int, first: Goal, second: Goal, all_of_them: bool
+                 ) -> Goal:
+        """What the readers of two goals like; a value is brought once to what both of them like.
+
+        all_of_them: also what gains nothing over bringing the value back.
+        """
+        key = ("goal", kind, home, first, second, all_of_them)
+        found = self.memo.get(key)
+        if found is None:
+            ranked, prices = [], self.prices
+            one, other = self.expected[kind, home, first], self.expected[kind, home, second]
+            seen: tuple[int, ...] = ()
+            for n, _ in (*first, *second):
+                if n >= 0 and n not in seen:
+                    seen += (n,)
+                    back, there = prices[kind, n, home], prices[kind, home, n]
+                    gain = one[n,] + other[n,]
+                    if gain < -there:
+                        gain = -there
+                    if gain < back or all_of_them:
+                        gain = gain if gain < back else back
+                        ranked.append((gain + there, n, gain))
+            if len(ranked) > 1:
+                ranked.sort()
+            share = share_of(first) + share_of(second)
+            found = self.memo[key] = (*(((WAITS, share),) if share < ALL else ()),
+                                      *[(n, gain) for _, n, gain in ranked[:WANTED]])
+        return found
+
+
+class _Answers(dict[Key, Found]):
+    """What has been asked of some numbers; an answer is worked out by `__missing__`, once."""
+
+    __slots__ = ("layouts",)
+
+    def __init__(self, layouts: Layouts) -> None:
+        super().__init__()
+        self.layouts = layouts
+
+
+class _Numbers(_Answers[Layout, int]):
+    __slots__ = ()
+
+    def __missing__(self, layout: Layout) -> int:
+        layouts = self.layouts
+        places, table = layouts.places, layouts.table
+        with _LOCK:
+            if layout not in self:
+                for axes in layout[0]:
+                    for a in axes:
+                        if a not in places:
+                            places[a] = len(places)
+                            layouts.ordered = None
+                n = len(table)
+                if layout[1]:
+                    layouts.waiting.add(n)
+                table.append(layout)
+                self[layout] = n
+        return self[layout]
+
+
+class _Homes(_Answers[ArrayType, int]):
+    __slots__ = ()
+
+    def __missing__(self, aval: ArrayType) -> int:
+        n = self[aval] = self.layouts.named(aval.entries, aval.sharding.spec.unreduced)
+        return n
+
+
+class _Kinds(_Answers[ArrayType, int]):
+    __slots__ = ()
+
+    def __missing__(self, aval: ArrayType) -> int:
+        layouts, key = self.layouts, (aval.shape, aval.dtype.itemsize)
+        if key not in layouts.kinds:
+            with _LOCK:
+                if key not in layouts.kinds:
+                    n = len(layouts.shapes)
+                    layouts.shapes += (key,)
+                    layouts.sizes += (math.prod(aval.shape),)
+                    layouts.kinds[key] = n
+        n = self[aval] = layouts.kinds[key]
+        return n
+
+
+class _Prices(_Answers[tuple[int, int, int], int]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int, int]) -> int:
+        kind, source, target = key
+        if source == target:
+            self[key] = 0
+            return 0
+        layouts = self.layouts
+        shape, itemsize = layouts.shapes[kind]
+        units, parts, common = layouts.shares[source, target]
+        known = parts > 0
+        for n, unit in zip(shape, units):  # noqa: B905 (speed)
+            if n % unit:
+                known = False
+        if known:
+            whole = layouts.sizes[kind]
+            least = whole // parts - (whole // common if common else 0)
+            found = least * itemsize * UNIT + _ONE_EXCHANGE if least else 0
+        else:
+            found = round(UNIT * bridge(layouts.mesh, shape, itemsize, layouts.table[source],
+                                        layouts.table[target]))
+        self[key] = found
+        return found
+
+
+class _Shares(_Answers[tuple[int, int], Share]):
+    """The share that is received between two layouts, which holds for all shapes that both divide;
+    none where there is no such share, and where sums are finished.
+    """
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int]) -> Share:
+        source, target = key
+        table = self.layouts.table
+        (have, pending), (want, other) = table[source], table[target]
+        share = share_received(self.layouts.mesh, have, want) if pending == other else None
+        found = self[key] = share or _NO_SHARE
+        return found
+
+
+class Moves(_Answers[int, tuple[int, Held]]):
+    """Of a value that is held in something: the price of bringing it to a layout from the nearest,
+    and what it is held in then.
+    """
+    __slots__ = ("held", "kind")
+
+    def __init__(self, layouts: Layouts, kind: int, held: Held) -> None:
+        super().__init__(layouts)
+        self.kind, self.held = kind, held
+
+    def __missing__(self, need: int) -> tuple[int, Held]:
+        held, kind, prices = self.held, self.kind, self.layouts.prices
+        if need in held:
+            found = 0, held
+        elif len(held) != 1:
+            found = (min([prices[kind, n, need] for n in held]),
+                     with_layout(held, need) if held[HELD - 1:] else (*held, need))
+        else:
+            found = prices[kind, held[0], need], (*held, need)
+        self[need] = found
+        return found
+
+
+class _Moved(_Answers[tuple[int, Held], Moves]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, Held]) -> Moves:
+        found = self[key] = Moves(self.layouts, *key)
+        return found
+
+
+class _Gaps(_Answers[tuple[int, Held, Held], int]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, Held, Held]) -> int:
+        kind, have, want = key
+        moved = self.layouts.moved[kind, have]
+        found = 0
+        for n in want:
+            if n not in have:
+                found += moved[n][0]
+        self[key] = found
+        return found
+
+
+class Expected(_Answers[Held, int]):
+    """What is expected to be paid for a value from now on, by what it is held in, less what it is
+    where it is held as its type says. goal: what its readers would like.
+    """
+    __slots__ = ("goal", "home", "kind")
+
+    def __init__(self, layouts: Layouts, kind: int, home: int, goal: Goal) -> None:
+        super().__init__(layouts)
+        self.kind, self.home, self.goal = kind, home, goal
+
+    def __missing__(self, held: Held) -> int:
+        if len(held) != 1:
+            found = 0
+            if self.goal or self.home not in held:
+                found = self[held[:1]]
+                for n in held[1:]:
+                    other = self[n,]
+                    if other < found:
+                        found = other
+        else:
+            (layout,) = held
+            kind, prices = self.kind, self.layouts.prices
+            found = prices[kind, layout, self.home]
+            for n, gain in self.goal:
+                if n == WAITS:
+                    if layout in self.layouts.waiting:
+                        found = found * gain // ALL
+                elif n == layout:
+                    if gain < found:
+                        found = gain
+                    break
+                elif gain < found:              # a price is never negative
+                    there = prices[kind, layout, n] + gain
+                    if there < found:
+                        found = there
+        self[held] = found
+        return found
+
+    # one per value of its kind, told apart by identity
+    __hash__ = object.__hash__                  # type: ignore[assignment]
+    __eq__ = object.__eq__
+
+
+class _Expectations(_Answers[tuple[int, int, Goal], Expected]):
+    __slots__ = ()
+
+    def __missing__(self, key: tuple[int, int, Goal]) -> Expected:
+        return self.setdefault(key, Expected(self.layouts, *key))
+
+
+def with_layout(held: Held, layout: int) -> Held:
+    """What a value is held in when it is brought to one more layout."""
+    if layout in held:
+        return held
+    return (*held, layout) if len(held) < HELD else (held[0], *held[2:], layout)
+
+
+def share_of(goal: Goal) -> int:
+    return goal[0][1] if goal and goal[0][0] == WAITS else ALL
+
+
+def likes(goals: tuple[Goal, ...]) -> bool:
+    """Would readers like any of these values otherwise than its type says, finished?"""
+    for goal in goals:
+        if goal and goal[-1][0] != WAITS:
+            return True
+    return False
+
+
+_shared = functools.lru_cache(maxsize=8)(Layouts)

@@ -1,0 +1,368 @@
+"""Look-ahead: which choice each equation of a program takes, by what it costs before and after.
+
+A value whose layout nobody pinned need not have the one that propagation gave it: it has what its
+equation leaves, and each reader brings it to what it needs. The cheapest such program is looked for
+by dynamic programming along the dataflow. Going backward, values collect the layouts that their
+readers would like; going forward, values that may be held in several ways form clusters
+(clusters.py), each with the ways of holding its values and their prices. What does not conflict,
+and is not near a conflict, is decided at once; chains, forks and joins of what does are decided
+together, in time linear in equations.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from ...ir.program import Equation, Program, Var
+from .alternatives import sums_through
+from .choose import Choice
+from .clusters import MADE, READ, Content, Effort, Reading, Step, step
+from .goals import goals_before
+from .layouts import WAITS, Goal, Held, Layouts, likes
+from .options import Option
+from .outcomes import outcomes
+from .tasks import Member, Members, Outcome, Task
+
+# By the number of equations, up to which; short programs are searched more widely.
+EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),
+           (400, Effort((3, 2, 0), 12, 4, 16, False, 2)),
+           (math.inf, Effort((2, 1, 0), 8, 3, 16, False, 2)))
+
+
+def repeats_of(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
+    """`seeds`, and of what is computed from them alone: results are as invariant as operands."""
+    found = dict(seeds)
+    if found:
+        for eqn in program.eqns:
+            least = min((found.get(v, 1) for v in eqn.invars if isinstance(v, Var)), default=1)
+            if least > 1:
+                found.update(dict.fromkeys(eqn.outvars, least))
+    return found
+
+
+def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
+    """Results of a loop's body that could be carried as sums which are not finished.
+
+    carries: result -> the parameter that it becomes. It must come of that parameter alone and by
+    nothing that a sum cannot pass, as in `total + x`.
+    """
+    reads: dict[Var, list[Equation | None]] = {}
+    for eqn in program.eqns:
+        for v in dict.fromkeys(eqn.invars):
+            if isinstance(v, Var):
+                reads.setdefault(v, []).append(eqn)
+    for v in program.outvars:
+        if isinstance(v, Var):
+            reads.setdefault(v, []).append(None)
+    found = set()
+    for k, i in carries.items():
+        v = program.invars[i]
+        while len(reads.get(v, ())) == 1:
+            eqn = reads[v][0]
+            if eqn is None:
+                if v is program.outvars[k] and v is not program.invars[i]:
+                    found.add(k)
+                break
+            at = eqn.invars.index(v)
+            if not any(at in members for members in sums_through(eqn)):
+                break
+            v = eqn.outvars[0]
+    return found
+
+
+class _Cluster:
+    """A cluster of this program: which variables its table is about, and what led to its rows: part
+    `part` of the program, which made `after` of the clusters `joined`.
+    """
+
+    __slots__ = ("after", "content", "joined", "part", "variables")
+
+    content: Content
+
+    def __init__(self, part: int, joined: list[_Cluster], after: Step) -> None:
+        self.part, self.joined, self.after = part, joined, after
+        self.content = after.content        # type: ignore[assignment]  # none once all is decided
+        self.variables: list[Var] = []
+
+
+# A part of an equation: its task (see Member), the distinct variables that it reads, its results.
+_Part = tuple[Task, tuple[Var, ...], tuple[Var, ...]]
+# What readers would like: of a part's results, whether they would like any otherwise, and of the
+# variables that it reads, those that come after it. () where nothing is liked of any.
+_Wishes = tuple[tuple[Goal, ...], bool, tuple[Goal, ...]]
+_NO_WISHES: _Wishes = (), False, ()
+
+
+def _parts(program: Program, members: Sequence[Members]) -> list[_Part]:
+    """The parts of all equations, in order."""
+    parts: list[_Part] = []
+    for eqn, own in zip(program.eqns, members, strict=True):
+        invars, made = eqn.invars, eqn.outvars
+        if own.__class__ is Task:
+            if own.read is not None:                                            # type: ignore
+                invars = tuple([invars[i] for i in own.read])                   # type: ignore
+            parts.append((own, invars, made))                                     # type: ignore
+        else:
+            for task, operands, results in own:                                 # type: ignore
+                read = operands if task.read is None else [operands[i] for i in task.read]
+                parts.append((task, tuple([invars[i] for i in read]),              # type: ignore
+                           tuple([made[k] for k in results])))
+    return parts
+
+
+Waits = Callable[[], Mapping[int, int]]         # see `Planner`
+
+
+class Planner:
+    """Decides one program. members: the tasks of each equation. repeats: per value that a loop does
+    not change, how often equations run for one reshard of it. waits: gives, per result that a loop
+    may carry as a sum, how often the loop runs until it is finished.
+    """
+
+    def __init__(self, layouts: Layouts, program: Program,
+                 members: Sequence[Members], repeats: Mapping[Var, int],
+                 waits: Waits) -> None:
+        self.waits = waits
+        self.waiting: Mapping[int, int] | None = None       # what it gives, once it was asked
+        self.layouts = layouts
+        self.program = program
+        self.effort = next(e for n, e in EFFORTS if len(program.eqns) <= n)
+        self.repeats = repeats_of(program, repeats)
+        self.members = members
+        self.parts = _parts(program, members)
+        self.last: dict[Var, int] = {}  # per value the number of the part that reads it last
+        last = self.last
+        for k, (_, read, _) in enumerate(self.parts):
+            for v in read:
+                last[v] = k
+        for atom in program.outvars:
+            if isinstance(atom, Var):
+                last[atom] = len(self.parts)
+        self.wishes: list[_Wishes] = [_NO_WISHES] * len(self.parts)
+        self.base: dict[Var, Held] = {}     # what values are held in, where not as typed alone
+        # values that are not, and the place of each in its cluster
+        self.clusters: dict[Var, tuple[_Cluster, int]] = {}
+        self.found: list[Option | Task | None] = [None] * len(self.parts)
+
+    def run(self) -> list[Option | Choice | Task | None]:
+        """What every equation takes: an option, the choice of one that has several parts, or its
+        task where that is settled; None where there is nothing to choose.
+        """
+        self._look_back()
+        self._search()
+        found: list[Option | Choice | Task | None] = []
+        if len(self.parts) == len(self.members):
+            found += self.found
+            return found
+        at = 0
+        for eqn, members in zip(self.program.eqns, self.members, strict=True):
+            if isinstance(members, Task):
+                found.append(self.found[at])
+                at += 1
+            else:
+                found.append(_merged(eqn, members, self.found[at:at + len(members)]))
+                at += len(members)
+        return found
+
+    # -- backward: what readers would gain -----------------------------------------------------
+
+    def _look_back(self) -> None:
+        layouts, every, last, wishes = self.layouts, self.effort.all_wishes, self.last, self.wishes
+        goals: dict[Var, Goal] = {}         # of the readers that have been seen
+        k = len(wishes)
+        for task, read, made in reversed(self.parts):
+            k -= 1
+            after: tuple[Goal, ...] = ()
+            liked = False
+            if goals:
+                for v in made:
+                    if v in goals:
+                        if len(made) > 1:
+                            after = tuple([goals[r] if r in goals else () for r in made])
+                            liked = likes(after)
+                        else:
+                            goal = goals[v]
+                            after = (goal,)
+                            liked = bool(goal) and goal[-1][0] != WAITS
+                        break
+            before: tuple[Goal, ...] = ()
+            if liked or task.settled is None or task.linear:
+                key = after or task.unliked, every
+                before = task.goals.get(key) or goals_before(layouts, task, *key, liked)
+            elif not goals:
+                continue
+            later: tuple[Goal, ...] = ()
+            for i, v in enumerate(read):
+                goal: Goal = before[i] if before else ()
+                if v in goals:
+                    others = goals[v]
+                    if others:
+                        later = later or task.nothing
+                        later = (*later[:i], others, *later[i + 1:])
+                elif not goal:
+                    continue
+                elif last[v] == k:
+                    goals[v] = goal
+                    continue
+                else:                                 # others read it as it is
+                    others = ()
+                goals[v] = layouts.together(task.var_kinds[i], task.var_homes[i], goal, others,
+                                            every)
+            if after or later:
+                wishes[k] = after, liked, later
+
+    # -- forward: clusters -----------------------------------------------------------------------
+
+    def _search(self) -> None:
+        base, clusters, last, found = self.base, self.clusters, self.last, self.found
+        k = -1
+        for (task, read, made), (wanted, liked, _) in zip(self.parts, self.wishes):  # noqa: B905
+            k += 1
+            # whether no reader would like a result elsewhere than where propagation has it
+            calm = task.settled is not None and not liked
+            home, undecided = calm, False
+            if base or clusters:
+                for v in read:
+                    if v in clusters:
+                        undecided, home = True, False
+                        break
+                    if v in base:
+                        home = False
+            if home:
+                found[k] = task
+                if task.rest:
+                    continue
+                operands, results = task.settled                        # type: ignore[misc]
+            else:
+                held = () if undecided else self._held(task, read)
+                if calm and held == task.alone:
+                    found[k] = task
+                    operands, results = task.settled                    # type: ignore[misc]
+                else:
+                    only = None if undecided else self._alone(k, wanted, held)
+                    if only is None:
+                        self._step(k)
+                        continue
+                    _, found[k], operands, results = only
+            for v, now, alone in zip(read, operands, task.alone):  # noqa: B905 (speed)
+                if now != alone and last[v] != k:
+                    base[v] = now
+                elif v in base:
+                    del base[v]
+            if results != task.results:
+                for v, n, own in zip(made, results, task.results):  # noqa: B905 (speed)
+                    if n != own and v in last:
+                        base[v] = (n,)
+        self._leave()
+
+    def _held(self, task: Task, read: Sequence[Var]) -> tuple[Held, ...]:
+        """What the variables of a part are held in, where all are decided."""
+        base = self.base
+        return tuple([base[v] if v in base else own
+                      for v, own in zip(read, task.alone)])  # noqa: B905 (speed)
+
+    def _repeats(self, read: Sequence[Var]) -> tuple[int, ...]:
+        return tuple([self.repeats.get(v, 1) for v in read])
+
+    def _alone(self, k: int, wanted: tuple[Goal, ...], held: tuple[Held, ...]) -> Outcome | None:
+        """The outcome of a part that reads no cluster; None if there are several."""
+        task, read, _ = self.parts[k]
+        last = self.last
+        found = outcomes(self.layouts, task, wanted or task.unliked,
+                         self._repeats(read) if self.repeats else (),
+                         tuple([last[v] == k for v in read]), self.effort.outcomes)[held]
+        return found[0] if len(found) == 1 else None
+
+    def _step(self, k: int) -> None:
+        task, read, made = self.parts[k]
+        wanted, _, later = self.wishes[k]
+        base, last, clusters = self.base, self.last, self.clusters
+        joined: list[_Cluster] = []
+        sources: tuple[tuple[int, Held | int], ...] = ()
+        ends: tuple[bool, ...] = ()
+        for v, own in zip(read, task.alone):  # noqa: B905 (speed)
+            end = last[v] == k
+            ends += (end,)
+            if v in clusters:
+                cluster, place = clusters[v]
+                del clusters[v]
+                if cluster not in joined:
+                    joined.append(cluster)
+                sources += ((joined.index(cluster), place),)
+            elif v in base:
+                sources += ((READ, base[v]),)
+                if end:
+                    del base[v]
+            else:
+                sources += ((READ, own),)
+        key = (task, tuple([c.content for c in joined]), sources, ends,
+               tuple([v not in last for v in made]), later or task.nothing,
+               wanted or task.unliked, self._repeats(read) if self.repeats else (), self.effort)
+        memo = self.layouts.memo
+        after = memo.get(key)
+        if after is None:
+            after = memo[key] = step(self.layouts, task, Reading(*key[1:]))
+        for (c, place), held in after.agreed:
+            v = (read[place] if c == READ else made[place] if c == MADE
+                 else joined[c].variables[place])
+            if v in clusters:
+                del clusters[v]
+            base[v] = held
+        cluster = _Cluster(k, joined, after)
+        if after.content is None:
+            self._take(cluster, 0)
+            return
+        for place, (c, at) in enumerate(after.values):
+            v = read[at] if c == READ else made[at] if c == MADE else joined[c].variables[at]
+            cluster.variables.append(v)
+            if v in base:
+                del base[v]
+            clusters[v] = cluster, place
+
+    def _take(self, cluster: _Cluster, row: int) -> None:
+        """Note the choices that led to a row."""
+        stack, found = [(cluster, row)], self.found
+        while stack:
+            at, i = stack.pop()
+            after = at.after
+            found[at.part] = after.options[i]
+            stack += zip(at.joined, after.parents[i])  # noqa: B905 (speed)
+
+    def _leave(self) -> None:
+        """Decide what is left, by what it costs to bring results to where they must be."""
+        results: dict[Var, int] = {}
+        for k, v in enumerate(self.program.outvars):
+            if isinstance(v, Var):
+                results.setdefault(v, k)
+        for cluster in dict.fromkeys([cluster for cluster, _ in self.clusters.values()]):
+            content = cluster.content
+            best = min(range(len(content.rows)), key=lambda i: content.prices[i] + sum(
+                [self._leaving(results[v], value.kind, value.home, held) for v, value, held in
+                 zip(cluster.variables, content.values, content.rows[i], strict=True)]))
+            self._take(cluster, best)
+
+    def _leaving(self, result: int, kind: int, home: int, held: Held) -> int:
+        price, source = self.layouts.nearest(kind, held, home)
+        if price and self.layouts.table[source][1]:
+            self.waiting = self.waits() if self.waiting is None else self.waiting
+            price //= self.waiting.get(result, 1)
+        return price
+
+
+def _merged(eqn: Equation, members: Sequence[Member],
+            options: Sequence[Option | Task | None]) -> Choice | None:
+    """The choices of an equation's parts as one."""
+    count = len(eqn.invars)
+    axes_of: dict = {}
+    layouts: list = [()] * (count + len(eqn.outvars))
+    price = 0.0
+    for member, option in zip(members, options, strict=True):
+        if option is None:
+            return None
+        choice = option.choice
+        axes_of.update(choice.axes_of)
+        for i, entries in zip((*member.operands, *(count + k for k in member.results)),
+                              choice.layouts, strict=True):
+            layouts[i] = entries
+        price += choice.price
+    return Choice(axes_of, tuple(layouts), (frozenset(),) * count, frozenset(), (), price)

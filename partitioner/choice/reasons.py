@@ -1,0 +1,97 @@
+"""Reasons: why an equation needs an operand elsewhere, or leaves its result so, in words."""
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from ...ir.op import Op
+from ...ir.rule import REDUCE
+from ...ir.types import ArrayType
+from ..factors import Axes, RuleInfo
+from .choose import Choice
+
+_MOST = 8
+
+
+def joined(reasons: Sequence[str]) -> str:
+    """One text for a reshard that exists for several reasons."""
+    if reasons and len(reasons) < 2 and "; " not in reasons[0]:
+        return reasons[0]
+    parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))
+    shown = parts[:_MOST]
+    if len(parts) > len(shown):
+        shown.append(f"and {len(parts) - len(shown)} more")
+    return "; ".join(shown)
+
+
+def _over(axes: Axes) -> str:
+    return f"over {', '.join(axes)}" if axes else "whole"
+
+
+def _tensor(info: RuleInfo, t: int) -> str:
+    if t < info.operands:
+        return f"operand {t}"
+    return "its result" if info.count == info.operands + 1 else f"its result {t - info.operands}"
+
+
+def _carrier(info: RuleInfo, f: int, besides: int) -> str:
+    """Where a factor shows: "dimension 0 of operand 0", rather not in operand `besides`."""
+    places = [(t == besides, t, d) for t, place in enumerate(info.places)
+              for g, d, _ in place if g == f]
+    _, t, d = min(places)
+    return f"dimension {d} of {_tensor(info, t)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...]
+                   ) -> str:
+    """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
+    name = op.name
+    finished = types[i].sharding.spec.unreduced - choice.pending
+    if finished:
+        return f"`{name}` needs the finished sum over {', '.join(sorted(finished))}"
+    for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
+        if have == need:
+            continue
+        what = f"`{name}` needs dimension {d} of operand {i} {_over(need)}"
+        factors = info.maps[i][d]
+        lost = [a for a in have if a not in need]
+        if lost and any(not info.split_ok[f] for f in factors):
+            return f"{what}: it works along that dimension"
+        if len(factors) > 1 and lost:
+            return f"{what}: a block of a merged or split dimension must be contiguous"
+        for a in lost:
+            taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
+            if taken is not None and taken not in factors:
+                return f"{what}: {a} splits {_carrier(info, taken, i)}"
+        for t, other in enumerate(types):
+            if t == i:
+                continue
+            for e, group in enumerate(info.maps[t]):
+                if set(group) & set(factors) and other.entries[e] != have:
+                    return f"{what}: {_tensor(info, t)} has dimension {e} {_over(other.entries[e])}"
+        return what
+    return f"`{name}` needs operand {i} in another layout"
+
+
+@functools.lru_cache(maxsize=4096)
+def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType) -> str:
+    """Why a result is moved after it was computed."""
+    name = op.name
+    summed = choice.pending - aval.sharding.spec.unreduced
+    if summed:
+        factors = [f for f, axes in sorted(choice.axes_of.items())
+                   if set(axes) & summed and info.factors[f].kind == REDUCE]
+        along = ""
+        for f in factors:
+            for i in range(info.operands):
+                for g, d, _ in info.places[i]:
+                    if g == f and not along:
+                        over = ", ".join(sorted(summed))
+                        along = f": dimension {d} of operand {i} is over {over}"
+        return f"`{name}` leaves partial sums{along}"
+    have = choice.layouts[info.operands + k]
+    for d, (a, b) in enumerate(zip(have, aval.entries, strict=True)):
+        if a != b:
+            return f"`{name}` gives dimension {d} {_over(a)}; its result is laid out {_over(b)}"
+    return f"the result of `{name}` is a pending sum by its type"

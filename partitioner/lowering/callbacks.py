@@ -1,0 +1,42 @@
+"""Lowering calls of host functions: which places call, and what varies.
+
+Outside of manual regions a function is called once, with whole values, or for every device with its
+block where the user asks for that (`partitioned`). Nothing is known of what a function returns, so
+in a manual region its results vary over all of the region's axes.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.diagnostic import fail
+from ...ir.program import Equation
+
+if TYPE_CHECKING:
+    from .localize import Lowering
+
+
+def localize_callback(out: Lowering, eqn: Equation) -> None:
+    """Emit a callback equation for one device's blocks."""
+    params, op = dict(eqn.params), eqn.op
+    if op.effect == "debug":
+        if params.get("ordered") and out.mesh.size > 1:
+            fail(ValueError, "The following ordered effects are not supported for more than 1 "
+                 "device: [OrderedDebug]", code="ordered-effect", location=eqn.location,
+                 help="leave out `ordered=True`: without it, calls come in program order as well")
+        if params.get("partitioned"):
+            params["axes"] = tuple(out.mesh.axis_names)
+    else:
+        params["varying"] = True
+        partly = out.manual and set(params.get("axes", ())) != set(out.mesh.axis_names)
+        if partly:
+            fail(NotImplementedError, "callbacks are only supported in spmd computations when all "
+                 "mesh axes are partitioned manually (no partial automatic sharding).",
+                 code="partial-manual", location=eqn.location,
+                 help="name all axes of the mesh in `axis_names=`, or leave it out")
+        if out.manual and params.get("sharding") is not None:
+            fail(NotImplementedError, "callbacks do not support specifying sharding inside spmd "
+                 "computations", code="callback-sharding", location=eqn.location,
+                 help="leave out `sharding=`: each device calls with its own block")
+    results = out.emit(op, [out.atom(a) for a in eqn.invars], params,
+                       [v.name for v in eqn.outvars])
+    out.bind_all(eqn.outvars, results)

@@ -1,0 +1,116 @@
+"""How an equation runs on blocks: as it is, with other params, or by what its op emits."""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.op import Op
+from ...ir.ops.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
+from ...ir.rule import ELEMENTWISE, PASS, FactorRule
+from ...ir.signature import Signature
+from ...ir.types import ArrayType, Entries, Shape
+from ...ir.use import Use, use_of
+from ..factors import Axes, RuleInfo, project, rule_info
+
+FINISH = {"max": pmax_p, "min": pmin_p, "prod": pprod_p, "and": pand_p, "or": por_p, "xor": pxor_p}
+OF_BOOLS = {"and": pmin_p, "or": pmax_p}
+
+
+class Recipe:
+    """How an equation runs on blocks; one per (op, types, params).
+
+    emitter: whether the op's own emitter is needed, exchange: and why it may exchange something.
+    straight: it is one equation there, with the same op. use: of the op on blocks, None where the
+    params are those of the equation. finish: (reducer op, axes, reason). made: the types of the
+    operands and of what the local op gives, by those of the operands. rule: None where nobody
+    asks for it, since no factor is split or no dimension changes.
+    """
+
+    __slots__ = (
+        "axes_of", "declared", "emitter", "exchange", "finish", "made", "rule", "straight", "types",
+        "use")
+
+    def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+                 rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
+                 emitter: bool = False, exchange: str = "", use: Use | None = None,
+                 finish: tuple[tuple[Op, Axes, str], ...] = (), straight: bool = True) -> None:
+        self.types, self.declared, self.rule = types, declared, rule
+        self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
+        self.emitter, self.exchange, self.use = emitter, exchange, use
+        self.finish, self.straight = finish, straight
+        self.made: dict[tuple[ArrayType, ...], Signature] = {}
+
+    @property
+    def operand_shapes(self) -> tuple[Shape, ...]:
+        """Of the blocks."""
+        return tuple([t.local_shape() for t in self.types])
+
+    @property
+    def result_shapes(self) -> tuple[Shape, ...]:
+        """Of the blocks."""
+        return tuple([t.local_shape() for t in self.declared])
+
+    @property
+    def result_entries(self) -> tuple[Entries, ...]:
+        """The axes that split each dimension of each result."""
+        return tuple([t.entries for t in self.declared])
+
+
+def recipe_of(use: Use, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
+              params: dict[str, Any]) -> Recipe:
+    """How equations of this use and these types run on blocks."""
+    op, tensors = use.op, (*types, *declared)
+    if op.localize is None and ((op.rule == ELEMENTWISE and op.resize is None)
+                                or not _is_split(tensors)):
+        return Recipe(types, declared)
+    rule = use.rule(types, declared)
+    info = rule_info(rule)
+    axes_of: dict[int, Axes] = {}
+    for aval, dims, plain in zip(tensors, info.maps, info.plain, strict=True):
+        if plain is not None and -1 not in plain:
+            for f, axes in zip(plain, aval.entries, strict=True):
+                if axes:
+                    axes_of[f] = axes
+        elif any(aval.entries):
+            found, overflow, _ = project(dims, info.factors, aval.entries, aval.mesh.axis_size)
+            assert not overflow, f"`{op.name}` {types} -> {declared} does not fit `{rule}`"
+            axes_of.update([(f, axes) for f, axes in found.items() if axes])
+    emitter = op.localize is not None and (
+        bool(axes_of) or any([t.sharding.spec.unreduced for t in tensors]))
+    local = None
+    if axes_of and not emitter and op.resize is not None:
+        local = use_of(op, op.resize(params, tuple([t.local_shape() for t in types]),
+                                     tuple([t.local_shape() for t in declared])))
+    split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
+             if info.factors[f].kind != PASS]
+    if not split:
+        return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
+    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
+    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
+    finish: dict[Op, tuple[Axes, list[str]]] = {}
+    for (_, axes, factor), text in zip(split, worked, strict=True):
+        if factor.reducer:
+            bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
+            reducer = bools.get(factor.operator) or FINISH[factor.operator]
+            before, texts = finish.get(reducer, ((), []))
+            finish[reducer] = (before + axes, [*texts, text])
+    done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
+                  for reducer, (axes, texts) in finish.items()])
+    return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
+                  not emitter and not done)
+
+
+def _is_split(tensors: Sequence[ArrayType]) -> bool:
+    for t in tensors:
+        for axes in t.entries:
+            if axes:
+                return True
+    return False
+
+
+def _place(info: RuleInfo, f: int) -> str:
+    """Where a factor stands, in words."""
+    return next((f"dimension {d} of operand {i}" for i in range(info.operands)
+                 for g, d, _ in info.places[i] if g == f), "a dimension")

@@ -1,0 +1,257 @@
+"""Lowering what holds programs: manual regions are put in place, loops and branches go inside.
+
+The body of a shard_map is per-device code already; over the axes that stayed Auto or Explicit it is
+lowered like the rest. Its casts between varying, unreduced and reduced mean nothing here, since
+what varies is found by data flow. The carry of a loop varies over whatever its body makes it vary
+over, found by iteration; what a varying predicate decides varies too.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...ir.factor_axes import axes_without
+from ...ir.manual_state import ManualState
+from ...ir.op import Op
+from ...ir.ops.collective import (
+    all_gather_invariant_p,
+    psum_invariant_p,
+    pvary_p,
+    reduce_scatter_p,
+)
+from ...ir.ops.sharding import assume_invarying_p
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..redistribution.moves import varying
+from ..regions import Region, region_of, with_programs
+
+if TYPE_CHECKING:
+    from .localize import Lowering
+
+_EMPTY: frozenset[str] = frozenset()
+# Ops of a manual region whose state of the value (unreduced, reduced, untracked) is plain varying
+# or invarying data on the devices.
+_PLAIN: dict[str, Op | None] = {
+    "pvary": None, "preduced": None, "vary_unreduced_cast_p": None, "reduced_vary_cast_p": None,
+    "psum": psum_invariant_p, "unreduced_psum": psum_invariant_p,
+    "unreduced_reduce_scatter": reduce_scatter_p, "all_gather_reduced": all_gather_invariant_p,
+}
+
+
+def localize_manual_region(out: Lowering, eqn: Equation) -> None:
+    """Put the body of a shard_map in place: outside and inside are the same blocks."""
+    body: Program = eqn.params["jaxpr"]
+    out.bind_all(body.invars, [out.atom(a) for a in eqn.invars])
+    out.constants(body)
+    was, out.manual = out.manual, True
+    out.body(body)
+    out.manual = was
+    out.location = eqn.location
+    around = eqn.params["mesh"].manual_axes      # of an enclosing region, which says for itself
+    for outer, inner in zip(eqn.outvars, body.outvars, strict=True):
+        atom = out.atom(inner)
+        claimed = outer.aval.sharding.spec.unreduced.union(
+            around, *outer.aval.entries)
+        extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
+        if extra:
+            out.reason = "out_specs claim that this result is the same along " + ", ".join(extra)
+            atom = out.emit(assume_invarying_p, [atom], {"axes": extra})[0]
+        out.env[outer] = atom
+
+
+def is_of_regions(op: Op) -> bool:
+    """May its equations mean something else once varying sets are facts? See `localize_plain`."""
+    return op.collective is not None or op.name in _PLAIN or op.name == "axis_index"
+
+
+def localize_plain(out: Lowering, eqn: Equation) -> bool:
+    """Lower an equation that means something else once varying sets are facts; was it one?"""
+    op, params = eqn.op, eqn.params
+    if op.name == "axis_index":
+        out.env[eqn.outvars[0]] = out.emit(op, [], {**params, "varying": True})[0]
+        return True
+    if op.name in _PLAIN and not params.get("axis_index_groups"):
+        x = out.atom(eqn.invars[0])
+        plain = _PLAIN[op.name]
+        if plain is None:
+            if not isinstance(x, Literal):
+                out.env[eqn.outvars[0]] = x
+                return True
+            x = varying(out, x, params["axes"])
+        elif plain is psum_invariant_p:
+            x = out.emit(plain, [x], {"axes": params["axes"]}, [eqn.outvars[0].name])[0]
+        else:
+            x = out.emit(plain, [varying(out, x, params["axis_name"])], params,
+                         [eqn.outvars[0].name])[0]
+        out.env[eqn.outvars[0]] = x
+        return True
+    parts = params.get("axis_index_groups") is not None
+    if op.collective is not None and (parts or not op.collective.invariant):
+        # members get different parts, even of a value that is the same on all of them
+        axes = op.collective.axes(params)
+        out.equation(eqn, [varying(out, out.atom(a), axes) for a in eqn.invars], out.recipe(eqn))
+        return True
+    return False
+
+
+# -- loops and branches -----------------------------------------------------------------------
+
+def localize_region(out: Lowering, eqn: Equation) -> None:
+    """scan, while, cond: the programs on blocks, their carries varying as far as they come to."""
+    region = region_of(eqn)
+    operands = [out.atom(a) for a in eqn.invars]
+    states = [_EMPTY] * len(region.slots)
+    for s, slot in enumerate(region.slots):
+        if slot.operand >= 0:
+            states[s] = operands[slot.operand].aval.varying
+    states = _foreseen(out, eqn, region, operands, states)
+    while True:
+        programs = [_body(out, region, p, states) for p in range(len(region.programs))]
+        predicate = _predicate(eqn, operands, programs)
+        grown = list(states)
+        for s, slot in enumerate(region.slots):
+            for p, i in slot.outputs:
+                grown[s] |= programs[p].outvars[i].aval.varying
+            if slot.result >= 0:
+                grown[s] |= predicate
+        if grown == states:
+            break
+        states = grown
+    programs = [_with_results(out, region, p, program, states)
+                for p, program in enumerate(programs)]
+    for s, slot in enumerate(region.slots):
+        if slot.operand >= 0:
+            operands[slot.operand] = varying(out, operands[slot.operand], _sorted(out, states[s]))
+    named = {(name, place): program for (name, place, _), program
+             in zip(region.programs, programs, strict=True)}
+    params = with_programs(eqn.params, named)
+    results = out.emit(eqn.op, operands, params, [v.name for v in eqn.outvars])
+    for var, result in zip(eqn.outvars, results, strict=True):
+        out.env[var] = result
+
+
+def _foreseen(out: Lowering, eqn: Equation, region: Region, operands: Sequence[Atom],
+              states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
+    """What slots come to vary over, where that can be told without lowering the programs.
+
+    Never more than they do: what is missed is found when the programs are lowered.
+    """
+    every = frozenset().union(*states)
+    carries = [s for s, slot in enumerate(region.slots) if slot.inputs and slot.outputs]
+    if all([states[s] == every for s in carries]):
+        return states
+    known = states
+    while True:
+        results = []
+        for p, (_, _, program) in enumerate(region.programs):
+            found = _flow(out, program, {program.invars[i]: known[s]
+                                         for s, slot in enumerate(region.slots)
+                                         for q, i in slot.inputs if q == p})
+            if found is None:
+                return states
+            results.append(found)
+        predicate = _EMPTY
+        if eqn.op.name == "cond":
+            predicate = operands[0].aval.varying
+        elif eqn.op.name == "while":
+            predicate = results[0][0]
+        grown = list(known)
+        for s in carries:
+            grown[s] = grown[s].union(predicate, *[results[p][i] for p, i in
+                                                   region.slots[s].outputs])
+        if grown == known:
+            return known
+        known = grown
+
+
+def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
+          ) -> list[frozenset[str]] | None:
+    """What the results of a program on blocks vary over, by what its parameters do; None where an
+    equation is more than one equation on blocks.
+    """
+    for eqn in program.eqns:
+        op = eqn.op
+        varies = _EMPTY
+        for a in eqn.invars:
+            if a in state and state[a]:
+                varies = varies | state[a]
+        if out.manual and is_of_regions(op):
+            if op.name in _PLAIN:
+                if _PLAIN[op.name] is not None:
+                    return None
+            elif op.name == "ppermute":
+                varies = varies.union(op.collective.axes(eqn.params))   # type: ignore[union-attr]
+            else:
+                return None
+        elif op.manual is not None or not out.is_straight(eqn):
+            return None
+        if varies:
+            state.update(dict.fromkeys(eqn.outvars, varies))
+    return [state.get(a, _EMPTY) for a in program.outvars]
+
+
+def _sorted(out: Lowering, axes: frozenset[str]) -> tuple[str, ...]:
+    return out.mesh.sort_axes(axes)
+
+
+def _predicate(eqn: Equation, operands: Sequence[Atom], programs: Sequence[Program]
+               ) -> frozenset[str]:
+    """Over which axes the devices may go different ways."""
+    if eqn.op.name == "cond":
+        return operands[0].aval.varying
+    if eqn.op.name == "while":
+        return programs[0].outvars[0].aval.varying
+    return _EMPTY
+
+
+def _body(out: Lowering, region: Region, p: int, states: Sequence[frozenset[str]]) -> Program:
+    """A program of the region on blocks, its parameters varying as their slots do.
+
+    Remembered, since the body of a loop around this one may be lowered several times until it is
+    known what its carries vary over: otherwise loops within loops would double the work each.
+    """
+    program = region.programs[p][2]
+    entering = {i: states[s] for s, slot in enumerate(region.slots)
+                for q, i in slot.inputs if q == p}
+    varying_over = tuple([entering[i] for i in range(len(program.invars))])
+    key = (program, varying_over, out.manual)
+    found = out.bodies.get(key)
+    if found is None:
+        inside = out.nested()
+        invars = [Var(out.block_type(v.aval, axes), v.name)
+                  for v, axes in zip(program.invars, varying_over, strict=True)]
+        inside.bind_all(program.invars, invars)
+        inside.constants(program)
+        inside.body(program)
+        found = out.bodies[key] = Program(
+            program.name, invars, inside.eqns, [inside.atom(v) for v in program.outvars],
+            consts=inside.consts, mesh=out.mesh, level=Level.LOCAL, arg_names=program.arg_names,
+            result_names=program.result_names)
+    return found
+
+
+def _with_results(out: Lowering, region: Region, p: int, program: Program,
+                  states: Sequence[frozenset[str]]) -> Program:
+    """The program with its results varying as their slots do."""
+    wanted: dict[int, frozenset[str]] = {i: states[s] for s, slot in enumerate(region.slots)
+                                         for q, i in slot.outputs if q == p}
+    eqns = list(program.eqns)
+    outvars: list[Atom] = []
+    for i, atom in enumerate(program.outvars):
+        missing = _sorted(out, wanted.get(i, _EMPTY) - atom.aval.varying)
+        if missing:
+            aval = _varying_too(atom.aval, missing)
+            if isinstance(atom, Literal):
+                aval = out.block_type(atom.aval, frozenset(missing))
+            result = Var(aval, getattr(atom, "name", None))
+            eqns.append(Equation(pvary_p, (atom,), (result,), {"axes": missing}))
+            atom = result
+        outvars.append(atom)
+    if len(eqns) == len(program.eqns):
+        return program
+    return program.replace(eqns=eqns, outvars=outvars)
+
+
+def _varying_too(aval: ArrayType, axes: Sequence[str]) -> ArrayType:
+    m = aval.manual
+    return aval.update(manual=ManualState(m.varying | frozenset(axes), m.unreduced, m.reduced))

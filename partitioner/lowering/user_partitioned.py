@@ -1,0 +1,62 @@
+"""Lowering `custom_partitioning`: the user's function is asked for a program and put in place.
+
+It is traced on blocks of the shapes that choice came to, with all axes Manual, like the body of a
+shard_map; where it wants other blocks than those, they are brought there.
+"""
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...ir.diagnostic import fail
+from ...ir.factor_axes import axes_without
+from ...ir.ops.sharding import assume_invarying_p
+from ...ir.program import Atom, Equation
+from ...ir.types import ArrayType, Entries
+from ..preparation.inline import inline
+from ..redistribution.moves import emit_moves
+from ..redistribution.redistribute import plan
+
+if TYPE_CHECKING:
+    from .localize import Lowering
+
+
+def localize_user_function(out: Lowering, eqn: Equation) -> None:
+    """Append what a `custom_partitioning` equation is on one device's blocks."""
+    types = [a.aval for a in eqn.invars]
+    blocks = eqn.params["call"].on_blocks(types, [v.aval for v in eqn.outvars])
+    body = inline(blocks.program)
+    reason = f"`{blocks.name}` wants its operands so"
+    atoms = [_moved(out, out.atom(a), t, t.entries, want, reason)
+             for a, t, want in zip(eqn.invars, types, blocks.operands, strict=True)]
+    out.bind_all(body.invars, atoms)
+    out.constants(body)
+    was, out.manual = out.manual, True
+    out.body(body)
+    out.manual, out.location = was, eqn.location
+    around = eqn.outvars[0].aval.mesh.manual_axes if eqn.outvars else ()
+    for i, (var, inner, made) in enumerate(zip(eqn.outvars, body.outvars, blocks.results,
+                                               strict=True)):
+        atom, aval = out.atom(inner), var.aval
+        want = tuple([n // math.prod(map(out.mesh.axis_size, axes))
+                      for n, axes in zip(aval.shape, made, strict=True)])
+        if atom.aval.shape != want or atom.aval.dtype != aval.dtype:
+            fail(ValueError, f"custom_partitioning: `{blocks.name}` gives result {i} of blocks as "
+                 f"{atom.aval.str_short()}, not {aval.dtype}{list(want)}", code="block-shape",
+                 location=eqn.location, help="the function on blocks gives the block of the result")
+        claimed = aval.sharding.spec.unreduced.union(around, *made)
+        extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
+        if extra:
+            out.reason = f"`{blocks.name}` says that result {i} is the same along " + ", ".join(
+                extra)
+            atom = out.emit(assume_invarying_p, [atom], {"axes": extra})[0]
+        out.env[var] = _moved(out, atom, aval, made, aval.entries,
+                              f"`{blocks.name}` gives its result so")
+
+
+def _moved(out: Lowering, atom: Atom, aval: ArrayType, source: Entries, target: Entries,
+           reason: str) -> Atom:
+    if source == target:
+        return atom
+    out.reason = reason
+    return emit_moves(out, atom, plan(aval.mesh, aval.shape, source, target).moves)

@@ -1,0 +1,64 @@
+"""Parts of one value that devices get from each other come in one exchange.
+
+Thirds of a fused projection are three slices of it. Which device lacks most differs from slice to
+slice: of the first third one device has all it needs, of the second another. Together they take
+what the busiest device lacks of all, instead of the sum of the busiest of each.
+"""
+from __future__ import annotations
+
+from ...ir.infer import infer
+from ...ir.ops.rows_exchange import exchange_rows_p
+from ...ir.ops.slicing import slice_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.row_exchange import lacking
+from ..resharding.delay import joined_reasons
+
+_ALIKE = ("axis_name", "axis_size", "dimension", "parts")
+
+
+def share_rows(program: Program) -> Program:
+    """A LOCAL program (not those in it) with exchanges of rows of one value together."""
+    groups: dict[tuple, list[Equation]] = {}
+    for eqn in program.eqns:
+        if eqn.op is exchange_rows_p:
+            key = (eqn.invars[0], *(eqn.params[name] for name in _ALIKE))
+            groups.setdefault(key, []).append(eqn)
+    shared = {e: group for group in groups.values() if len(group) > 1 and _saves(group)
+              for e in group}
+    if not shared:
+        return program
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        group = shared.get(eqn)
+        if group is None:
+            eqns.append(eqn)
+        elif eqn is group[0]:
+            eqns += _together(group, program)
+    return program.replace(eqns=eqns)
+
+
+def _saves(group: list[Equation]) -> bool:
+    devices, parts = group[0].params["axis_size"], group[0].params["parts"]
+    alone = [e.params["wanted"] for e in group]
+    return lacking(devices, parts, tuple(w for one in alone for w in one)) < sum(
+        lacking(devices, parts, wanted) for wanted in alone)
+
+
+def _together(group: list[Equation], program: Program) -> list[Equation]:
+    first = group[0]
+    operands: tuple[Atom, ...] = tuple(first.invars)
+    d = first.params["dimension"]
+    params = {**first.params, "wanted": tuple(w for e in group for w in e.params["wanted"])}
+    (aval,) = infer(first.op, tuple(a.aval for a in operands), params, program.mesh)
+    whole = Var(aval)
+    out = [first.replace(outvars=(whole,), params=params, reason=joined_reasons(
+        [f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group]))]
+    start = 0
+    for eqn in group:
+        shape = eqn.outvars[0].aval.shape
+        starts, limits = [0] * len(shape), list(shape)
+        starts[d], limits[d] = start, start + shape[d]
+        start += shape[d]
+        out.append(eqn.replace(op=slice_p, invars=(whole,), reason="", params={
+            "start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None}))
+    return out

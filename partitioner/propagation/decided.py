@@ -1,0 +1,349 @@
+"""Programs whose types say every layout: nothing is propagated, and little is written anew.
+
+Over Explicit axes, and without a mesh, tracing has decided how each value is laid out, in loops,
+branches and the bodies of shard_map, too. The RESOLVED program then is the traced one, with the
+variables and equations that it has, but for values that are given or asked for otherwise than their
+types say, shardings in params (the result's type says it), and reshards that change nothing. The
+propagation problem, which reports ask about, is set up when they do.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...ir.location import UNKNOWN, Location
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.sharding import reshard_p, sharding_constraint_p
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.signature import SIGNATURES, Signature
+from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.types import ArrayType
+from ..regions import has_region, region_of, with_programs
+from .graph import boundary_entries
+from .origins import WHEN_ASKED, Origins
+from .propagate import check_ends, solve
+from .resolve import (
+    CAPTURED,
+    asked_reason,
+    bare_literal,
+    brought,
+    defined_at,
+    frozen_mesh,
+    grows,
+    layout_reason,
+    slices_reason,
+    typed,
+    typed_literals,
+    without_sharding,
+)
+
+
+def is_decided(program: Program, mesh: AbstractMesh) -> bool:
+    """Do the types of a TRACED program say every layout over the axes of `mesh`?"""
+    return (mesh.are_all_axes_explicit or not mesh.axis_names) and _is_decided(
+        program, mesh, mesh)
+
+
+def _is_decided(program: Program, mesh: AbstractMesh, own: AbstractMesh) -> bool:
+    """own: the mesh that types are on, with Manual axes where it is the body of a shard_map."""
+    if sharding_constraint_p in program.ops:
+        return False
+    meshes = {*[v.aval.mesh for v in program.invars], *program.result_meshes}
+    if program.consts:
+        meshes.update([v.aval.mesh for v, _ in program.consts])
+    for found in meshes:
+        if found is not own and not found.empty and (
+                own is mesh or found.axis_types != own.axis_types
+                or found.shape_tuple != own.shape_tuple):
+            return False
+    return not program.holds_programs or all([
+        _is_decided_inside(eqn, mesh, own) for eqn in program.eqns if eqn.op.subprograms])
+
+
+def _is_decided_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> bool:
+    """Is each value that has names in and outside of this equation laid out alike by all types?"""
+    if eqn.op.name == "shard_map":
+        inner = _mesh_inside(eqn, mesh, own)
+        return _is_decided(eqn.params["jaxpr"], mesh, inner) and all([
+            all([axes[:len(p)] == p for axes, p in zip(
+                v.aval.entries, boundary_entries(spec, v.aval.ndim), strict=True)])
+            for v, spec in zip(eqn.outvars, eqn.params["out_specs"], strict=True) if v.aval.shape])
+    if not has_region(eqn):
+        return True
+    region = region_of(eqn)
+    for slot in region.slots:
+        names = region.inner(slot)
+        if slot.result >= 0 and not slot.stacked:
+            names = (*names, eqn.outvars[slot.result])
+        first = names[0].aval
+        entries, pending = first.entries, first.sharding.spec.unreduced
+        for a in names:
+            t = a.aval
+            if t is not first and (t.entries != entries or t.sharding.spec.unreduced != pending):
+                return False
+        if slot.stacked and slot.result >= 0 and (
+                eqn.outvars[slot.result].aval.entries != ((), *entries)):
+            return False
+    return all([_is_decided(inner, mesh, own) for _, _, inner in region.programs])
+
+
+def _mesh_inside(eqn: Equation, mesh: AbstractMesh, own: AbstractMesh) -> AbstractMesh:
+    """The mesh in the body of a shard_map."""
+    return frozen_mesh(mesh, frozenset(eqn.params["manual_axes"]).union(own.manual_axes))
+
+
+def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
+           out_shardings: Sequence[PartitionSpec | None]) -> Program:
+    """The RESOLVED program of one that `is_decided`."""
+    check_ends(program, mesh, in_shardings, out_shardings)
+    writer = _Writer(mesh)
+    new = writer.whole(program, in_shardings, out_shardings)
+
+    def origins() -> Origins:
+        solution = solve(program, mesh, in_shardings, out_shardings)
+        now, gone = writer.now, writer.gone
+        return Origins(solution, {new: t for v, t in solution.graph.index.items()
+                                  if v not in gone and isinstance(new := now.get(v, v), Var)})
+    new.memo[WHEN_ASKED] = origins
+    return new
+
+
+Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_on(aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+    """The type on a mesh that is frozen."""
+    return typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
+
+
+@functools.lru_cache(maxsize=4096)
+def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType:
+    """The same of a parameter that is given, or of a result that is asked for, as `spec`."""
+    entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in
+                     zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)])
+    return typed(aval, mesh, entries, spec.unreduced)
+
+
+class _Writer:
+    """now: what to read instead of an atom; gone: those that are variables no more. plain: whether
+    every value has become of the type that its own is on a mesh that is frozen, none another one.
+    """
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.now: dict[Atom, Atom] = {}
+        self.gone: set[Var] = set()
+        self.plain = True
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def whole(self, old: Program, in_shardings: Sequence[PartitionSpec | None],
+              out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        mesh = frozen_mesh(self.mesh)
+        invars = []
+        for v, spec in zip(old.invars, in_shardings, strict=True):
+            aval = v.aval
+            new = own = _type_on(aval, mesh)
+            if spec is not None and aval.shape:
+                new = _type_as(aval, spec, mesh)
+                self.plain = self.plain and new is own
+            if new is not aval:
+                self.now[v] = v = Var(new, v.name)
+            invars.append(v)
+        consts, eqns = self.body(old, mesh)
+        more: list[Equation] = []
+        outvars = [self.result(old, i, atom, spec, mesh, more)
+                   for i, (atom, spec) in enumerate(zip(old.outvars, out_shardings, strict=True))]
+        return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
+
+    def nested(self, old: Program, mesh: AbstractMesh, targets: Sequence[ArrayType | None],
+               arrivals: Arrivals) -> Program:
+        """A program that an equation holds. targets: the types in which the results of a shard_map
+        leave. arrivals: parameters that come in another type than they have inside, and why.
+        """
+        invars, first = [], []
+        for v in old.invars:
+            aval = _type_on(v.aval, mesh)
+            if v in arrivals:
+                come, location, reason = arrivals[v]
+                given = Var(come, v.name)
+                self.now[v] = atom = brought(given, aval, location, reason, first)
+                self.plain = self.plain and atom.aval is aval
+                invars.append(given)
+            else:
+                invars.append(self.bind(v, aval))
+        consts, eqns = self.body(old, mesh, first)
+        outvars = [self.atom(a) for a in old.outvars]
+        more: list[Equation] = []
+        for i, target in enumerate(targets):
+            if target is not None and outvars[i].aval is not target:
+                outvars[i] = brought(outvars[i], target, defined_at(old, old.outvars[i]),
+                                     "the result leaves `shard_map` in this layout", more)
+        return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
+
+    def atom(self, atom: Atom) -> Atom:
+        """What to read instead of an atom."""
+        if not isinstance(atom, Literal):
+            return self.now.get(atom, atom)
+        bare = bare_literal(atom)
+        self.plain = self.plain and bare is atom
+        return bare
+
+    def bind(self, var: Var, aval: ArrayType) -> Var:
+        if aval is not var.aval:
+            self.now[var] = var = Var(aval, var.name)
+        return var
+
+    def constant(self, var: Var, mesh: AbstractMesh, eqns: list[Equation]) -> Var:
+        """A captured array is whole; where its uses want blocks of it, these are taken at once."""
+        aval = var.aval
+        self.gone.add(var)
+        whole = typed(aval, mesh, ((),) * aval.ndim)
+        new = var if whole is aval else Var(whole, var.name)
+        own = _type_on(aval, mesh)
+        atom = brought(new, own, UNKNOWN, CAPTURED, eqns)
+        self.plain = self.plain and atom.aval is own
+        if atom is not var:
+            self.now[var] = atom
+        return new
+
+    def result(self, old: Program, i: int, atom: Atom, spec: PartitionSpec | None,
+               mesh: AbstractMesh, eqns: list[Equation]) -> Atom:
+        if isinstance(atom, Literal):
+            return bare_literal(atom)
+        new, wanted = self.now.get(atom, atom), _type_on(atom.aval, mesh)
+        if spec is not None:
+            own, wanted = wanted, _type_as(atom.aval, spec, mesh)
+            self.plain = self.plain and wanted is own
+        if new.aval is wanted:
+            return new
+        return brought(new, wanted, defined_at(old, atom), asked_reason(old, i, spec), eqns)
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def body(self, old: Program, mesh: AbstractMesh, eqns: Sequence[Equation] = ()
+             ) -> tuple[list[tuple[Var, Any]], Sequence[Equation]]:
+        """The captured arrays and the equations. eqns: those that come first."""
+        out = list(eqns)
+        consts = [(self.constant(v, mesh, out), value) for v, value in old.consts]
+        now = self.now
+        types = {t: new for t in old.result_types if (new := _type_on(t, mesh)) is not t}
+        pairs: dict[Any, Signature] = {}        # by what they are made of
+        for literal in typed_literals(old):
+            now[literal] = self.atom(literal)
+        for eqn in old.eqns:
+            op, operands, outvars = eqn.op, eqn.invars, eqn.outvars
+            if now:
+                operands = tuple(map(now.get, operands, operands))      # type: ignore[arg-type]
+            if op is reshard_p:
+                self.reshard(eqn, operands[0], types, out)
+                continue
+            if op.subprograms and self.with_programs(eqn, operands, mesh, types, out):
+                continue
+            use, name = None, op.sharding_param
+            if name is not None and eqn.params.get(name) is not None:
+                use = without_sharding(eqn.use)
+            if types:
+                if len(outvars) == 1 and outvars[0].aval in types:
+                    (var,) = outvars
+                    aval = types[var.aval]
+                    new = now[var] = Var(aval, var.name)
+                    key = eqn.types if self.plain else (tuple([a.aval for a in operands]), aval)
+                    pair = pairs.get(key)
+                    if pair is None:
+                        pair = pairs[key] = SIGNATURES[tuple([a.aval for a in operands]), (aval,)]
+                    eqn = eqn.on(operands, (new,), use)
+                    eqn.known_types = pair
+                else:
+                    eqn = eqn.on(operands, self.bound(outvars, types), use)
+            elif use is not None or operands != eqn.invars:
+                eqn = eqn.on(operands, outvars, use)
+            out.append(eqn)
+        return consts, out
+
+    def bound(self, outvars: Sequence[Var], types: Mapping[ArrayType, ArrayType]) -> Sequence[Var]:
+        return [self.bind(v, types.get(v.aval, v.aval)) for v in outvars] if types else outvars
+
+    def reshard(self, eqn: Equation, operand: Atom, types: Mapping[ArrayType, ArrayType],
+                eqns: list[Equation]) -> None:
+        """Nothing, where the operand is laid out so already."""
+        (result,) = eqn.outvars
+        target = types.get(result.aval, result.aval)
+        whole = isinstance(operand, Literal) and not target.sharding.spec.unreduced
+        if whole or operand.aval.sharding is target.sharding:
+            self.now[result] = operand
+            self.gone.add(result)
+            self.plain = self.plain and operand.aval is target
+            return
+        eqns.append(Equation(reshard_p, (operand,), (self.bind(result, target),),
+                             {"dst_sharding": target.sharding}, eqn.location))
+
+    def with_programs(self, eqn: Equation, given: Sequence[Atom], mesh: AbstractMesh,
+                      types: Mapping[ArrayType, ArrayType], eqns: list[Equation]) -> bool:
+        """An equation that holds programs whose layouts matter; false for one whose do not."""
+        operands = list(given)
+        if eqn.op.name == "shard_map":
+            params = self.shard_map(eqn, operands, mesh, eqns)
+        elif has_region(eqn):
+            params = self.region(eqn, operands, mesh, eqns)
+        else:
+            return False
+        eqns.append(Equation(eqn.op, operands, self.bound(eqn.outvars, types), params,
+                             eqn.location, eqn.reason))
+        return True
+
+    def shard_map(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
+                  eqns: list[Equation]) -> dict[str, Any]:
+        body: Program = eqn.params["jaxpr"]
+        inside = _mesh_inside(eqn, self.mesh, mesh)
+        for i, (v, spec) in enumerate(zip(body.invars, eqn.params["in_specs"], strict=True)):
+            new, outer = operands[i], eqn.invars[i].aval
+            if outer.shape:
+                prefix = boundary_entries(spec, outer.ndim)
+                entries = tuple([p + t for p, t in zip(prefix, v.aval.entries, strict=True)])
+                if new.aval.entries != entries:
+                    operands[i] = brought(
+                        new, typed(outer, mesh, entries, new.aval.sharding.spec.unreduced),
+                        eqn.location, f"`shard_map` takes operand {i} as {spec}", eqns)
+        targets: list[ArrayType | None] = []
+        for v, atom, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"], strict=True):
+            if not v.aval.shape or isinstance(atom, Literal):
+                targets.append(None)
+                continue
+            tail = tuple([axes[len(p):] for axes, p in zip(
+                v.aval.entries, boundary_entries(spec, v.aval.ndim), strict=True)])
+            targets.append(typed(atom.aval, inside, tail, atom.aval.sharding.spec.unreduced))
+        return {**eqn.params, "jaxpr": self.nested(body, inside, targets, {}), "mesh": mesh}
+
+    def region(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
+               eqns: list[Equation]) -> dict[str, Any]:
+        region = region_of(eqn)
+        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
+        for slot in region.slots:
+            if slot.operand < 0:
+                continue
+            p, i = slot.inputs[0]
+            leader = region.programs[p][2].invars[i]
+            old, entries = operands[slot.operand].aval, leader.aval.entries
+            outer = ((), *entries) if slot.stacked else entries
+            if old.entries == outer:
+                continue
+            if slot.stacked and grows(old, outer):
+                have = typed(leader.aval, mesh, old.entries[1:])
+                arrivals[leader] = have, eqn.location, slices_reason(eqn)
+                outer = ((), *old.entries[1:])
+            aval = typed(old, mesh, outer, old.sharding.spec.unreduced)
+            operands[slot.operand] = brought(operands[slot.operand], aval, eqn.location,
+                                             layout_reason(eqn), eqns)
+        return with_programs(eqn.params, {
+            (name, place): self.nested(inner, mesh, (), arrivals)
+            for name, place, inner in region.programs})
+
+
+def _resolved(old: Program, mesh: AbstractMesh, invars: Sequence[Var],
+              consts: Sequence[tuple[Var, Any]], eqns: Sequence[Equation], outvars: Sequence[Atom]
+              ) -> Program:
+    return Program(old.name, invars, eqns, outvars, consts=consts, mesh=mesh,
+                   level=Level.RESOLVED, arg_names=old.arg_names, result_names=old.result_names)

@@ -1,0 +1,336 @@
+"""The fixed point of propagation: worklists of nodes, until no layout grows.
+
+Five levels of falling certainty, and in each first what nobody contradicts, then conflicts by
+preference. Equations are integers in a worklist and layouts integers in a table; a step is computed
+once per rule and layouts, so repeated layers cost a dictionary lookup, in this program and in any
+other on a mesh of this shape.
+"""
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Iterable
+from operator import itemgetter
+from typing import Any, ClassVar
+
+from ...ir.mesh import AbstractMesh
+from ...ir.types import Entries
+from ..factors import RuleInfo
+from .graph import Graph, Kind, Node
+from .step import BACKWARD, BOTH, NONE, Extension, Layout, agree, step
+
+LEVELS = 5
+
+
+Origin = tuple[Node, int, int]
+"""Why a tensor has an axis on a dimension: a node brought it from this dimension of a tensor."""
+
+
+class Solution:
+    """The graph at its fixed point.
+
+    grown: (node, what it added), in order. origins: (tensor, dim, axis) -> Origin, for axes that
+    were propagated; the graph's `roots` say where the others come from. results: the tensor of each
+    result as it leaves, -1 for scalars.
+    """
+
+    def __init__(self, graph: Graph, results: list[int]) -> None:
+        self.graph = graph
+        self.results = results
+        self.grown: list[tuple[int, Extension]] = []
+        self.steps = 0              # nodes visited
+        self.evaluated = 0          # steps that were computed, and not remembered
+
+    @functools.cached_property
+    def origins(self) -> dict[tuple[int, int, str], Origin]:
+        found: dict[tuple[int, int, str], Origin] = {}
+        for i, extension in self.grown:
+            node = self.graph.node(i)
+            t = node.tensors[extension.position]
+            for dim, axis, source, source_dim in extension.origins:
+                found[t, dim, axis] = (
+                    node, node.tensors[source] if source >= 0 else -1, source_dim)
+        return found
+
+    def entries(self, tensor: int) -> Entries:
+        return self.graph.layouts[tensor].entries if tensor >= 0 else ()
+
+
+Schedule = tuple[tuple[int, bool], ...]      # (direction, pass-through factors only) by level
+_OFF, _ALL = (NONE, False), (BOTH, False)
+_BACK = (BACKWARD, False)
+_CROSSING: Schedule = (_ALL,) * LEVELS
+_SINGLE: Schedule = (_ALL,) * LEVELS
+_SHARED: Schedule = (_OFF, _ALL, _ALL, _ALL, _ALL)
+_WIDENING: Schedule = (_OFF, _OFF, _BACK, _BACK, _ALL)
+_PASSING: Schedule = (_OFF, _OFF, (BOTH, True), _ALL, _ALL)
+_NOWHERE: Schedule = (_OFF,) * LEVELS
+_PLAIN: Schedule = (_OFF, _OFF, _ALL, _ALL, _ALL)
+
+
+def _schedule(kind: Kind, shared: bool) -> Schedule:
+    """How nodes of a kind are visited at each level. shared: whether others read an operand."""
+    info = kind.info
+    if info is None:
+        return _CROSSING
+    if kind.widens or info.kind == "broadcast":
+        return _WIDENING
+    if kind.structural:
+        return _SHARED if shared else _SINGLE
+    return _PASSING if info.has_other_kinds else _PLAIN
+
+
+Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the layouts it makes
+Known = tuple[tuple[dict[tuple, Growing], dict[tuple, Growing]], set[tuple]]
+
+
+class _Tables:
+    """Layouts as numbers, and what steps add to them, for meshes of one shape.
+
+    table: the layouts by number. steps: (rule, direction, pass-through only) -> by strategy, from
+    the numbers of the tensors' layouts to what grows, and the numbers of those for which nothing
+    ever does, since all tensors agree. Shared by all programs: a layer that comes again, in this
+    program or another, costs look-ups.
+    """
+
+    _MOST = 200_000                           # layouts and steps together
+    _KNOWN: ClassVar[dict[Any, _Tables]] = {}
+
+    def __init__(self) -> None:
+        self.table: list[Layout] = []
+        self.numbers: dict[Layout, int] = {}
+        self.steps: dict[tuple, Known] = {}
+        self.agreed: dict[RuleInfo, set[tuple]] = {}
+        self.count = 0
+        self.lock = threading.Lock()
+
+    @classmethod
+    def of(cls, mesh: AbstractMesh) -> _Tables:
+        found = cls._KNOWN.get(mesh.shape_tuple)
+        if found is None or len(found.table) + found.count > cls._MOST:
+            if len(cls._KNOWN) >= 64:
+                cls._KNOWN.clear()
+            found = cls._KNOWN[mesh.shape_tuple] = _Tables()
+        return found
+
+    def known(self, info: RuleInfo | None, how: tuple[int, bool]) -> Known:
+        """The steps of a rule that were computed; of none at the boundary of a shard_map."""
+        if info is None:
+            return ({}, {}), set()
+        found = self.steps.get((info, how))
+        if found is None:
+            agreed = self.agreed.setdefault(info, set())
+            found = self.steps.setdefault((info, how), (({}, {}), agreed))
+        return found
+
+    def number(self, layout: Layout) -> int:
+        n = self.numbers.get(layout)
+        if n is None:
+            with self.lock:
+                n = self.numbers.get(layout)
+                if n is None:
+                    n = len(self.table)
+                    self.table.append(layout)
+                    self.numbers[layout] = n
+        return n
+
+
+def forget_steps() -> None:
+    """Empty the tables of layouts and steps."""
+    _Tables._KNOWN.clear()
+
+
+def run(solution: Solution) -> None:
+    """Bring the layouts of a graph to their fixed point."""
+    _Propagation(solution).run()
+
+
+class _Turn:
+    """Nodes that are visited at the same levels, and share what is known of their steps.
+
+    steps: by strategy, those of this level; None where the turn has not come. agreed: as of
+    `Known`.
+    """
+
+    __slots__ = ("agreed", "info", "nodes", "schedule", "steps")
+
+    def __init__(self, kind: Kind, schedule: Schedule) -> None:
+        self.info, self.schedule = kind.info, schedule
+        self.nodes: list[int] = []
+        self.steps: tuple[Any, Any] = None, None
+        self.agreed: set[tuple] = set()
+
+
+class _Propagation:
+    """state: the layouts of the tensors, as numbers in a table."""
+
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        graph = self.graph = solution.graph
+        self.size = graph.size
+        self.tables = _Tables.of(graph.mesh)
+        known, number = self.tables.numbers, self.tables.number
+        numbers = {layout: known[layout] if layout in known else number(layout)
+                   for layout in dict.fromkeys(graph.layouts)}
+        # after the last tensor stands the number -1 of "no dimensions", which is tensor -1
+        self.state = [*[numbers[layout] for layout in graph.layouts], -1]
+
+    def turns(self) -> tuple[list[_Turn], Iterable[_Turn]]:
+        """Per node, when it is visited; and all that there are."""
+        graph = self.graph
+        uses = graph.uses
+        found: list[_Turn] = []
+        known: dict[tuple[Kind, bool], _Turn] = {}
+        never = _Turn(Kind(None), _NOWHERE)
+        for i, (kind, tensors) in enumerate(zip(graph.kinds, graph.tensors)):  # noqa: B905 (speed)
+            shared = False
+            if kind.structural:
+                for t in tensors[:kind.operands]:
+                    if t >= 0 and uses[t] > 1:
+                        shared = True
+            first = -1
+            for t in tensors:
+                if t >= 0:
+                    if first >= 0 and t != first:
+                        break
+                    first = t
+            else:                           # it is of one tensor
+                found.append(never)
+                continue
+            turn = known.get((kind, shared))
+            if turn is None:
+                turn = known[kind, shared] = _Turn(kind, _schedule(kind, shared))
+            turn.nodes.append(i)
+            found.append(turn)
+        return found, known.values()
+
+    def run(self) -> None:
+        graph, state, tables = self.graph, self.state, self.tables
+        grown, count = self.solution.grown, len(graph.kinds)
+        turns, kinds = self.turns()
+        neighbours: list[list[int]] = [[] for _ in state]       # the last of no tensor
+        for i, tensors in enumerate(graph.tensors):
+            for t in tensors:
+                neighbours[t].append(i)
+        numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
+        waiting = bytearray(count), bytearray(count)    # 1 for nodes to visit by either strategy
+        # 1 for those whose tensors agree now, as all do that have no axes
+        settled = bytearray(b"\1") * count
+        for t, layout in enumerate(graph.layouts):
+            if any(layout.entries):
+                for i in neighbours[t]:
+                    settled[i] = 0
+        every = range(count)
+        visits = 0
+        for level in range(LEVELS):
+            for turn in kinds:
+                how = turn.schedule[level]
+                if how is not (turn.schedule[level - 1] if level else _OFF):
+                    turn.steps, turn.agreed = tables.known(turn.info, how)
+                    for i in turn.nodes:
+                        waiting[0][i] = waiting[1][i] = 1
+            for aggressive in (False, True):
+                mine, other = waiting[aggressive], waiting[not aggressive]
+                stack = [*itertools.compress(every, mine)]
+                stack.reverse()
+                take = stack.pop
+                while stack:
+                    i = take()
+                    if not mine[i]:
+                        continue
+                    mine[i] = 0
+                    turn = turns[i]
+                    known = turn.steps[aggressive]
+                    if settled[i] or known is None:
+                        continue
+                    visits += 1
+                    key = numbers_of[i](state)
+                    if key in turn.agreed:
+                        settled[i] = 1
+                        continue
+                    growing = known.get(key)
+                    if growing is None:
+                        if turn.info is None:
+                            growing = self.cross(i)
+                        else:
+                            growing = known[key] = self.step(
+                                turn.info, key, turn.schedule[level], aggressive, turn.agreed)
+                    if not growing:
+                        continue
+                    tensors = graph.tensors[i]
+                    touched: list[int] = []     # what a change touches comes at once, as in Shardy
+                    for extension, number in growing:
+                        t = tensors[extension.position]
+                        if state[t] != key[extension.position]:
+                            continue            # an operand used twice: its other place came first
+                        state[t] = number
+                        grown.append((i, extension))
+                        for j in neighbours[t]:
+                            settled[j] = 0
+                            other[j] = 1
+                            if not mine[j]:
+                                mine[j] = 1
+                                touched.append(j)
+                    stack += touched[::-1]
+        self.solution.steps += visits
+        table = tables.table
+        self.graph.layouts = [table[n] for n in state[:-1]]
+
+    def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
+             aggressive: bool, agreed: set[tuple]) -> Growing:
+        """What grows, and the numbers of the layouts that it grows to. agreed: takes note of a key
+        for which nothing grows in any way.
+        """
+        assert info is not None
+        table = self.tables.table
+        layouts = [table[n] if n >= 0 else None for n in key]
+        self.tables.count += 1
+        if agree(info, layouts):
+            agreed.add(key)
+            return ()
+        self.solution.evaluated += 1
+        return tuple([(x, self.tables.number(self.grown(layouts[x.position], x.entries)))
+                      for x in step(info, layouts, *how, aggressive, self.size)])
+
+    def grown(self, layout: Layout | None, entries: Entries) -> Layout:
+        assert layout is not None
+        return Layout(layout.shape, entries, layout.open, layout.blocked)
+
+    def cross(self, i: int) -> Growing:
+        """What grows between the two sides of a shard_map: the same axes after the manual ones."""
+        outer_t, inner_t = self.graph.tensors[i]
+        table = self.tables.table
+        outer, inner = table[self.state[outer_t]], table[self.state[inner_t]]
+        out_entries, in_entries = list(outer.entries), list(inner.entries)
+        out_used = {a for axes in outer.entries for a in axes} | outer.blocked
+        in_used = {a for axes in inner.entries for a in axes} | inner.blocked
+        out_new: list[tuple[int, str, int, int]] = []
+        in_new: list[tuple[int, str, int, int]] = []
+        for d, prefix in enumerate(self.graph.prefixes[i]):
+            tail, own = out_entries[d][len(prefix):], in_entries[d]
+            common = min(len(tail), len(own))
+            if out_entries[d][:len(prefix)] != prefix or tail[:common] != own[:common]:
+                continue
+            for axis in tail[common:]:
+                parts = math.prod(map(self.size, (*in_entries[d], axis)))
+                if not inner.open[d] or axis in in_used or inner.shape[d] % parts:
+                    break
+                in_entries[d] += (axis,)
+                in_used.add(axis)
+                in_new.append((d, axis, 0, d))
+            for axis in own[common:]:
+                parts = math.prod(map(self.size, (*out_entries[d], axis)))
+                if not outer.open[d] or axis in out_used or outer.shape[d] % parts:
+                    break
+                out_entries[d] += (axis,)
+                out_used.add(axis)
+                out_new.append((d, axis, 1, d))
+        growing: Growing = ()
+        for at, layout, entries, new in ((0, outer, out_entries, out_new),
+                                         (1, inner, in_entries, in_new)):
+            if new:
+                x = Extension(at, tuple(entries), tuple(new))
+                growing += ((x, self.tables.number(self.grown(layout, x.entries))),)
+        return growing

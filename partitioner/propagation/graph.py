@@ -1,0 +1,381 @@
+"""The propagation problem of a program: integer tables of tensors and of nodes between them.
+
+Every variable with dimensions, of the program and of the programs inside it, is one tensor; every
+equation, call edge and result is one node, a factor rule over tensors. Constraints are layouts
+that are partly closed: given arguments, asked-for results, `sharding_constraint`, and all that the
+types decide. The boundary of a shard_map is a node of its own kind, since a value has other
+dimensions inside than outside.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.diagnostic import Diagnostic
+from ...ir.location import UNKNOWN, Location, warn
+from ...ir.mesh import AbstractMesh, AxisType
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.sharding import sharding_constraint_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rule import make_rule
+from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.types import ArrayType, Entries
+from ..factors import Axes, RuleInfo, rule_info
+from ..regions import has_region, region_of
+from .step import Layout
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+class Root(NamedTuple):
+    """Where an axis comes from, if nothing propagated it: "argument `x`", "its type", ..."""
+    text: str
+    location: Location = UNKNOWN
+
+
+class Kind:
+    """What nodes have in common; one per case of a graph, told apart by identity.
+
+    info: factor rule, or None at the boundary of a shard_map. widens: whether the equation is a
+    broadcast, whatever its rule looks like. structural: whether its rule is (RuleInfo). operands:
+    how many there are.
+    """
+
+    __slots__ = ("info", "operands", "structural", "widens")
+
+    def __init__(self, info: RuleInfo | None, widens: bool = False) -> None:
+        self.info, self.widens = info, widens
+        self.structural = info is not None and info.kind == "structural"
+        self.operands = 1 if info is None else info.operands
+
+
+class Node(NamedTuple):
+    """One place where layouts meet.
+
+    info: factor rule, or None at the boundary of a shard_map, where `prefix` is the manual axes
+    of each dimension of the outer tensor (tensors[0]; the inner one is tensors[1]).
+    """
+    info: RuleInfo | None
+    tensors: tuple[int, ...]
+    equation: Equation | None
+    prefix: Entries = ()
+
+
+_BOUNDARY = Kind(None)
+
+
+class Graph:
+    """Tables built from a program; `layouts` is what propagation changes.
+
+    kinds, tensors, equations: of the nodes, in order; prefixes: of those that are boundaries.
+    index: variable -> tensor. pending: axes over which a tensor is an unfinished sum. roots: of
+    tensors that start with axes, where these come from. asked: tensors that a constraint closes.
+    uses: how many equations read a tensor. priority: tensors whose axes spread later than others'.
+    Tensors of rank 0 have no entry.
+    """
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.size = mesh.axis_size
+        self.kinds: list[Kind] = []
+        self.tensors: list[tuple[int, ...]] = []
+        self.equations: list[Equation | None] = []
+        self.prefixes: dict[int, Entries] = {}
+        self.layouts: list[Layout] = []
+        self.pending: list[frozenset[str]] = []
+        self.roots: dict[int, dict[tuple[int, str], Root]] = {}
+        self.uses: list[int] = []
+        self.index: dict[Var, int] = {}
+        self.asked: dict[int, Root] = {}
+        self.moved: list[tuple[int, tuple[Any, ...], Root, int]] = []
+        self.priority: dict[int, int] = {}
+        self.starts: dict[tuple[ArrayType, frozenset[str]], Any] = {}      # see `start`
+        self.blocked: dict[tuple[AbstractMesh, frozenset[str]], frozenset[str]] = {}
+        self.known: dict[Any, Kind] = {}        # by use and types, by shapes, and by themselves
+
+    # -- tensors -------------------------------------------------------------------------------
+
+    def tensor(self, aval: ArrayType, manual: frozenset[str], location: Location) -> int:
+        """A new tensor that stands as its type says; Auto axes are open."""
+        start, uses = self.starts.get((aval, manual)), self.uses
+        if start is None:
+            start = self.starts[aval, manual] = self.start(aval, manual)
+        layout, pending, axes = start
+        t = len(uses)
+        self.layouts.append(layout)
+        self.pending.append(pending)
+        uses.append(0)
+        if axes:
+            self.roots[t] = dict.fromkeys(axes, Root("its type", location))
+        return t
+
+    def root(self, t: int, dim: int, axis: str) -> Root | None:
+        """Where an axis comes from that a tensor starts with."""
+        return self.roots[t].get((dim, axis)) if t in self.roots else None
+
+    def start(self, aval: ArrayType, manual: frozenset[str]
+              ) -> tuple[Layout, frozenset[str], tuple[tuple[int, str], ...]]:
+        """How a value of this type stands at first: its layout, pending axes, and axes by dim."""
+        own, entries = aval.mesh, aval.entries
+        key = own, manual
+        if key not in self.blocked:
+            self.blocked[key] = manual.union(self.mesh.explicit_axes if own.empty else [
+                n for n, t in zip(own.axis_names, own.axis_types, strict=True)
+                if t is not AxisType.Auto])
+        return (Layout(aval.shape, entries, (True,) * len(entries), self.blocked[key]),
+                aval.sharding.spec.unreduced,
+                tuple([(d, a) for d, axes in enumerate(entries) for a in axes]))
+
+    def define(self, var: Var, manual: frozenset[str], location: Location = UNKNOWN) -> int:
+        index = self.index
+        if not var.aval.shape:
+            return -1
+        if var not in index:
+            index[var] = self.tensor(var.aval, manual, location)
+        return index[var]
+
+    def of(self, atom: Atom) -> int:
+        """The tensor of an operand; -1 for what has no dimensions."""
+        index = self.index
+        return index[atom] if atom in index else -1  # type: ignore[index]
+
+    def constrain(self, t: int, entries: Sequence[Any], root: Root) -> None:
+        """Close a tensor on these entries; UNCONSTRAINED dimensions stay as they are."""
+        old = self.layouts[t]
+        new = tuple([have if axes is UNCONSTRAINED else axes
+                     for have, axes in zip(old.entries, entries, strict=True)])
+        opened = tuple([was and axes is UNCONSTRAINED
+                        for was, axes in zip(old.open, entries, strict=True)])
+        self.roots[t] = {(d, a): self.root(t, d, a) or root
+                         for d, axes in enumerate(new) for a in axes}
+        self.layouts[t] = Layout(old.shape, new, opened, old.blocked)
+        self.asked[t] = root
+
+    # -- nodes ---------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The nodes one by one, for reports."""
+        return [self.node(i) for i in range(len(self.kinds))]
+
+    def node(self, i: int) -> Node:
+        return Node(self.kinds[i].info, self.tensors[i], self.equations[i],
+                    self.prefixes.get(i, ()))
+
+    def add(self, kind: Kind, tensors: tuple[int, ...], equation: Equation | None) -> None:
+        self.kinds.append(kind)
+        self.tensors.append(tensors)
+        self.equations.append(equation)
+
+    def edge(self, tensors: Sequence[int], equation: Equation | None) -> None:
+        """Values that are one value: the same layout, as far as nobody objects."""
+        tensors = tuple([t for t in tensors if t >= 0])
+        if len(tensors) > 1:
+            others = len(tensors) - 1
+            self.link(tensors, equation, "... -> ..." + ", ..." * (others - 1))
+
+    def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
+        """A value and its slices along a first dimension that is not split."""
+        if outer >= 0 and inner >= 0:
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
+
+    def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
+        """A node by the text of its rule, of the first tensor."""
+        shapes = tuple([self.layouts[t].shape for t in tensors])
+        key = text, shapes
+        if key not in self.known:
+            rule = make_rule(text, shapes[:1], shapes[1:])
+            self.known[key] = self.kind(rule_info(rule), False)
+        self.add(self.known[key], tensors, equation)
+
+    def kind(self, info: RuleInfo, widens: bool) -> Kind:
+        known = self.known
+        if (info, widens) not in known:
+            known[info, widens] = Kind(info, widens)
+        return known[info, widens]
+
+    # -- programs ------------------------------------------------------------------------------
+
+    def add_program(self, program: Program, manual: frozenset[str] = _EMPTY) -> None:
+        for var in (*program.invars, *program.constvars):
+            self.define(var, manual)
+        uses, index = self.uses, self.index
+        for eqn in program.eqns:
+            tensors: tuple[int, ...] = ()
+            ranked = False
+            for atom in eqn.invars:
+                if atom in index:
+                    t = index[atom]  # type: ignore[index]
+                    uses[t] += 1
+                    tensors += (t,)
+                    ranked = True
+                else:
+                    tensors += (-1,)
+            for var in eqn.outvars:
+                if var.aval.shape:
+                    if var not in index:
+                        index[var] = self.tensor(var.aval, manual, eqn.location)
+                    tensors += (index[var],)
+                    ranked = True
+                else:
+                    tensors += (-1,)
+            if eqn.op.subprograms:
+                self.add_region(eqn, manual)
+            elif ranked:
+                self.add_whole(eqn, tensors)
+
+    def add_region(self, eqn: Equation, manual: frozenset[str]) -> None:
+        """An equation that holds programs."""
+        name = eqn.op.name
+        if name == "shard_map":
+            self.add_shard_map(eqn, manual)
+        elif has_region(eqn):
+            region = region_of(eqn)
+            for _, _, program in region.programs:
+                self.add_program(program, manual)
+            for slot in region.slots:
+                outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
+                outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
+                inner = [self.of(a) for a in region.inner(slot)]
+                if slot.stacked:
+                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
+                else:
+                    self.edge([*inner, *map(self.of, outer)], eqn)
+        else:
+            tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
+            if max(tensors, default=-1) >= 0:
+                self.add_whole(eqn, tensors)
+
+    def add_whole(self, eqn: Equation, tensors: tuple[int, ...]) -> None:
+        """An equation by its factor rule; some tensor has dimensions."""
+        use, types = key = eqn.use, eqn.known_types or eqn.types
+        op, kind = eqn.op, self.known.get(key)
+        if kind is None:
+            kind = self.known[key] = self.kind(rule_info(use.rule(*types)),
+                                               op is broadcast_in_dim_p)
+        self.kinds.append(kind)
+        self.tensors.append(tensors)
+        self.equations.append(eqn)
+        if op is sharding_constraint_p and tensors[1] >= 0:
+            self.add_constraint(eqn, *tensors)
+
+    def add_constraint(self, eqn: Equation, operand: int, result: int) -> None:
+        """Close the result where the constraint says so; explicit axes stay major."""
+        spec: PartitionSpec = eqn.params["sharding"].spec
+        aval = eqn.outvars[0].aval
+        entries: list[Any] = []
+        for axes, own in zip(spec.padded(aval.ndim).entries, aval.entries, strict=True):
+            if axes is not UNCONSTRAINED:
+                axes = own + tuple(a for a in axes if a not in own)
+                n = aval.shape[len(entries)]
+                kept = dividing(axes, n, self.size)
+                if kept != axes:
+                    warn_indivisible(eqn, aval, len(entries), axes, kept, self.size)
+                    axes = kept
+            entries.append(axes)
+        root = Root("`with_sharding_constraint`", eqn.location)
+        self.constrain(result, entries, root)
+        priority = eqn.params.get("priority", 0)
+        if priority:
+            self.priority[result] = priority
+        if operand >= 0 and UNCONSTRAINED not in entries:
+            self.moved.append((operand, tuple(entries), root, priority))
+
+    def move_constraints(self) -> None:
+        """A constraint on a value that nothing else constrains holds for the value itself."""
+        wanted: dict[int, set[tuple[Any, ...]]] = {}
+        first: dict[int, int] = {}
+        for t, entries, _, priority in self.moved:
+            wanted.setdefault(t, set()).add(entries)
+            first[t] = min(first.get(t, priority), priority)
+        for t, entries, root, _ in self.moved:
+            layout = self.layouts[t]
+            if first[t] and wanted[t] == {layout.entries}:
+                self.priority[t] = first[t]          # an argument that is given so
+            if (len(wanted[t]) == 1 and t not in self.asked and all(layout.open)
+                    and not any(layout.entries) and not self.pending[t]
+                    and not any(a in layout.blocked for axes in entries for a in axes)):
+                self.constrain(t, entries, root)
+                if first[t]:
+                    self.priority[t] = first[t]
+
+    def add_shard_map(self, eqn: Equation, manual: frozenset[str]) -> None:
+        """The body over its own types; every operand and result is led by its spec's axes."""
+        body: Program = eqn.params["jaxpr"]
+        inside = manual | frozenset(eqn.params["manual_axes"])
+        self.add_program(body, inside)
+        for outer, inner, spec in zip(eqn.invars, body.invars, eqn.params["in_specs"],
+                                      strict=True):
+            # the operand as the region takes it: led by the manual axes
+            if outer.aval.shape:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                t = self.tensor(outer.aval, manual | inside, eqn.location)
+                self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
+                self.edge((self.of(outer), t), eqn)
+                self.cross(t, self.of(inner), prefix, eqn)
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
+            t = self.of(outer)
+            if t >= 0:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
+                old = self.layouts[t]
+                self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
+                self.cross(t, self.of(inner), prefix, eqn)
+
+    def lead(self, t: int, prefix: Entries, root: Root) -> None:
+        old = self.layouts[t]
+        entries = tuple(p + tuple(a for a in axes if a not in p)
+                        for p, axes in zip(prefix, old.entries, strict=True))
+        leading = {a for p in prefix for a in p}
+        entries = tuple(tuple(a for a in axes if a in p or a not in leading)
+                        for p, axes in zip(prefix, entries, strict=True))
+        self.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
+        self.roots[t] = {(d, a): root if a in leading else self.root(t, d, a) or root
+                         for d, axes in enumerate(entries) for a in axes}
+
+    def cross(self, outer: int, inner: int, prefix: Entries, equation: Equation) -> None:
+        if outer >= 0 and inner >= 0:
+            self.prefixes[len(self.kinds)] = prefix
+            self.add(_BOUNDARY, (outer, inner), equation)
+
+
+def boundary_entries(spec: PartitionSpec, ndim: int) -> Entries:
+    """The manual axes of each dimension, from an in_spec or out_spec."""
+    return tuple(spec.padded(ndim).entries)
+
+
+_given = [0]
+
+
+def warnings_given() -> int:
+    """How many warnings there have been about programs that were partitioned."""
+    return _given[0]
+
+
+def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, kept: Axes,
+                     size: Any) -> None:
+    """A constraint that does not divide is not an error in Auto mode; it must not go unsaid."""
+    _given[0] += 1
+    parts = math.prod(map(size, axes))
+    n = aval.shape[dim]
+    lost = ", ".join(axes[len(kept):])
+    warn(Diagnostic(
+        f"with_sharding_constraint: dimension {dim} of size {n} is not divisible by {parts} "
+        f"(axes {', '.join(axes)}); it is left replicated over {lost}",
+        code="indivisible-constraint", location=eqn.location,
+        label=f"this is {aval.str_short(True)}",
+        help=(f"pad the dimension to {-(-n // parts) * parts}, or leave {lost} out of the spec",),
+    ).render())
+
+
+def dividing(axes: Axes, n: int, size: Any) -> Axes:
+    """The leading axes that divide a dimension of size n."""
+    kept: Axes = ()
+    for a in axes:
+        if n % math.prod(map(size, (*kept, a))):
+            break
+        kept += (a,)
+    return kept

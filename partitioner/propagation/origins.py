@@ -1,0 +1,204 @@
+"""Where an axis comes from: the path from a value's layout back to what the user wrote.
+
+Propagation notes, for every axis that it places, the equation that brought it and the tensor that
+it came from. Followed backwards these notes lead to an annotation: an argument's sharding, a
+constraint, an explicit type. What did not come about is told as well: who had an axis, and what
+held it off (`vetoes`). Both are data, for reports to render.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+
+from ...ir.immutable import immutable
+from ...ir.location import UNKNOWN, Location
+from ...ir.program import Program, Var
+from ..factors import project
+from .fixed_point import Solution
+from .graph import Graph, Node
+
+KEY = "origins"                         # of Program.memo
+WHEN_ASKED = "origins, when asked for"  # the same: what finds them
+
+
+@immutable
+class Step:
+    """One step back. text: "`mul` has it from `x`, dimension 0"; location: of that equation."""
+    text: str
+    location: Location = UNKNOWN
+
+
+@immutable
+class Origins:
+    """What a resolved program remembers of its propagation. tensors: of its variables. pinned:
+    values that the user asked to have as they were anyway.
+    """
+    solution: Solution
+    tensors: dict[Var, int]
+    pinned: frozenset[Var] = frozenset()
+
+    @functools.cached_property
+    def _named(self) -> dict[int, Var]:
+        """The first variable of each tensor."""
+        return {t: v for v, t in reversed(self.tensors.items())}
+
+    def name(self, tensor: int) -> str:
+        """What to call a tensor in a text."""
+        var = self._named.get(tensor)
+        return f"`{var.name}`" if var is not None and var.name else "a value"
+
+    @property
+    def may_be_free(self) -> bool:
+        """Is there a value of which nobody may have said how it is laid out?"""
+        return not self.solution.graph.mesh.explicit_axes
+
+    @functools.cached_property
+    def fixed(self) -> frozenset[Var]:
+        """Values of which somebody said how they are laid out, the user or a type; where any may be
+        free. What a `reshard` gives is none of them, if it is of no tensor.
+        """
+        graph = self.solution.graph
+        told = {*graph.asked, *[t for t, axes in enumerate(graph.pending) if axes]}
+        return self.pinned.union([v for v, t in self.tensors.items() if t in told])
+
+
+def origins_of(program: Program) -> Origins | None:
+    """What a RESOLVED program remembers; None if it does not come from propagation."""
+    found: Origins | None = program.memo.get(KEY)
+    if found is None and WHEN_ASKED in program.memo:
+        found = program.memo[KEY] = program.memo[WHEN_ASKED]()
+    return found
+
+
+def origin_path(program: Program, var: Var, dim: int, axis: str) -> tuple[Step, ...]:
+    """Why `var` of a resolved program has `axis` on dimension `dim`: steps back to an annotation.
+
+    Empty where the value does not have the axis, or the program did not come from propagation.
+    """
+    origins = origins_of(program)
+    tensor = origins.tensors.get(var, -1) if origins else -1
+    if origins is None or tensor < 0:
+        return ()
+    return _walk(origins, tensor, dim, axis)
+
+
+def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...]:
+    solution = origins.solution
+    steps: list[Step] = []
+    seen: set[tuple[int, int]] = set()
+    while (tensor, dim) not in seen:
+        seen.add((tensor, dim))
+        origin = solution.origins.get((tensor, dim, axis))
+        if origin is None:
+            root = solution.graph.root(tensor, dim, axis)
+            if root is not None:
+                steps.append(Step(root.text, root.location))
+            break
+        node, tensor, dim = origin
+        eqn = node.equation
+        by = f"`{eqn.op.name}`" if eqn is not None else "the result"
+        steps.append(Step(f"{by} has it from {origins.name(tensor)}, dimension {dim}",
+                          eqn.location if eqn is not None else UNKNOWN))
+    return tuple(steps)
+
+
+# -- what did not come about -----------------------------------------------------------------------
+
+@immutable
+class Veto:
+    """An axis that an equation would have brought to a dimension of a value, and what forbade it.
+
+    wanted: who has it, as a step of an origin path. held: "dimension 1 of it is over x", "argument
+    `w` is asked for so", ...; location: where that was said, if the user said it.
+    """
+    dim: int
+    axis: str
+    wanted: Step
+    held: str
+    location: Location = UNKNOWN
+
+
+def vetoes(program: Program, var: Var) -> tuple[Veto, ...]:
+    """Axes that `var` of a resolved program might have but for something that held them off.
+
+    The frontier of propagation: the neighbours of the value at the fixed point that have an axis
+    which it has not, each with the first thing that forbids it. Empty for programs that did not
+    come from propagation.
+    """
+    origins = origins_of(program)
+    tensor = origins.tensors.get(var, -1) if origins else -1
+    if origins is None or tensor < 0:
+        return ()
+    near = program.memo.get(_NEAR)
+    if near is None:
+        near = program.memo[_NEAR] = {}
+        for node in origins.solution.graph.nodes:
+            for t in set(node.tensors):
+                near.setdefault(t, []).append(node)
+    found = [veto for node in near.get(tensor, ()) if node.info is not None
+             for veto in _vetoes(origins, node, tensor)]
+    return tuple(dict.fromkeys(found))
+
+
+_NEAR = "nodes by tensor"       # of Program.memo
+
+
+def _vetoes(origins: Origins, node: Node, tensor: int) -> Iterator[Veto]:
+    graph, info = origins.solution.graph, node.info
+    assert info is not None
+    layouts = [graph.layouts[t] if t >= 0 else None for t in node.tensors]
+    axes = [project(dims, info.factors, layout.entries, graph.size)[0] if layout else {}
+            for dims, layout in zip(info.maps, layouts, strict=True)]
+    for at, t in enumerate(node.tensors):
+        if t != tensor:
+            continue
+        for f, dim, _ in info.places[at]:
+            own = axes[at].get(f, ())
+            for other, source in enumerate(node.tensors):
+                theirs = axes[other].get(f, ()) if source != tensor else ()
+                same = 0
+                while same < min(len(own), len(theirs)) and own[same] == theirs[same]:
+                    same += 1
+                if same == len(theirs):
+                    continue
+                axis = theirs[same]
+                name = origins.name(source)
+                place = next(d for g, d, _ in info.places[other] if g == f)
+                eqn = node.equation
+                by = f"`{eqn.op.name}`" if eqn is not None else "the result"
+                where = eqn.location if eqn is not None else UNKNOWN
+                wanted = Step(f"{by} would have it from {name}, dimension {place}", where)
+                held, location = _held(graph, node, axes, at, f, dim, axis, own[same:])
+                yield Veto(dim, axis, wanted, held, location)
+
+
+def _held(graph: Graph, node: Node, axes: list, at: int, f: int, dim: int, axis: str,
+          rest: tuple[str, ...]) -> tuple[str, Location]:
+    """What keeps an axis from a dimension of the tensor at this position of an equation."""
+    info, t = node.info, node.tensors[at]
+    assert info is not None
+    layout = graph.layouts[t]
+    for d, held in enumerate(layout.entries):
+        if axis in held:
+            return f"dimension {d} of it is over {axis}", UNKNOWN
+    if axis in layout.blocked:
+        return f"its type says where {axis} is", UNKNOWN
+    if not layout.open[dim]:
+        root = graph.asked.get(t)
+        return (f"{root.text} asks for it so", root.location) if root else ("it is fixed", UNKNOWN)
+    if rest:
+        return f"dimension {dim} of it is over {', '.join(layout.entries[dim])} first", UNKNOWN
+    parts = math.prod(map(graph.size, (*layout.entries[dim], axis)))
+    if layout.shape[dim] % parts:
+        return (f"dimension {dim} of size {layout.shape[dim]} is not divisible by {parts}", UNKNOWN)
+    if not info.flows[f] or not info.carries(f, at):
+        return "the equation works along that dimension", UNKNOWN
+    for other, found in enumerate(axes):
+        for g, names in found.items():
+            if g != f and axis in names:
+                d = next(d for h, d, _ in info.places[other] if h == g)
+                what = "operand" if other < info.operands else "result"
+                k = other if other < info.operands else other - info.operands
+                return f"{axis} splits dimension {d} of {what} {k} of the equation", UNKNOWN
+    return "other dimensions came first", UNKNOWN

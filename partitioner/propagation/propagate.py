@@ -1,0 +1,144 @@
+"""Propagation: every open dimension gets the axes that its factors have elsewhere.
+
+Layouts flow through factor rules, forward and backward, to a fixed point, in rounds of falling
+certainty: first ops that only rename dimensions, then all factors that pass through, then
+contractions, and broadcasts last; in each round first what nobody contradicts, then conflicts by
+preference. Axes are only ever appended, so the fixed point is reached after at most rank x axes
+changes a tensor. Each new axis remembers where it came from. After Shardy
+(github.com/openxla/shardy, docs/propagation.md).
+
+This file sets the problem up; fixed_point.py runs it.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+from ...ir.diagnostic import fail
+from ...ir.errors import IndivisibleError
+from ...ir.location import UNKNOWN
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Program, Var
+from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from .fixed_point import Solution, run
+from .graph import Graph, Root
+from .step import Layout
+from .sub_axes import cut_graph, cuts_given, cuts_wanted, open_ends
+
+_MOST_CUTS = 4         # times that axes are cut further
+
+
+def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
+          out_shardings: Sequence[PartitionSpec | None]) -> Solution:
+    """Build the graph of a program, constrain its ends and run it to the fixed point."""
+    check_ends(program, mesh, in_shardings, out_shardings)
+    graph = Graph(mesh)
+    graph.add_program(program)
+    for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
+        t = graph.of(var)
+        if t >= 0 and spec is not None:
+            entries = spec.padded(var.aval.ndim).entries
+            graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`"))
+            graph.pending[t] = spec.unreduced
+    results = []
+    for i, (atom, spec) in enumerate(zip(program.outvars, out_shardings, strict=True)):
+        source = graph.of(atom)
+        if source < 0:
+            results.append(-1)
+            continue
+        t = graph.tensor(atom.aval, frozenset(), UNKNOWN)
+        if spec is not None:
+            entries = spec.padded(atom.aval.ndim).entries
+            name = _name(program.result_names, i)
+            graph.constrain(t, entries, Root(f"out_shardings of result `{name}`"))
+            graph.pending[t] = spec.unreduced
+        graph.uses[source] += 1
+        graph.edge((source, t), None)
+        results.append(t)
+    graph.move_constraints()
+    solution = Solution(graph, results)
+    layouts = set(graph.layouts)
+    if any([any(layout.entries) for layout in layouts]) and any(
+            [_can_grow(layout, mesh) for layout in layouts]):
+        ends = dict.fromkeys([t for t in (*map(graph.of, program.invars), *results) if t >= 0])
+        _propagate(solution, ends)
+    return solution
+
+
+def _propagate(solution: Solution, ends: dict[int, None]) -> None:
+    """To the fixed point; once more with axes cut into parts, while some do not fit as a whole."""
+    graph, initial = solution.graph, list(solution.graph.layouts)
+    cuts = given = cuts_given(graph)
+    if cuts:
+        cut_graph(graph, initial, cuts)
+    _by_priority(solution)
+    for _ in range(_MOST_CUTS):
+        wanted = cuts_wanted(graph, cuts)
+        if wanted == cuts:
+            break
+        cuts = wanted
+        cut_graph(graph, initial, cuts)
+        solution.grown.clear()
+        _by_priority(solution)
+    if cuts and not given:          # where somebody wrote parts of axes, he may get some back
+        open_ends(graph, ends, cuts)
+
+
+def _by_priority(solution: Solution) -> None:
+    """A fixed point for each priority; until its turn has come a tensor has no axes, nor any of
+    those that wait for it.
+    """
+    graph = solution.graph
+    whole = list(graph.layouts)
+    for now in sorted({0, *graph.priority.values()}):
+        for t, priority in graph.priority.items():
+            if priority == now:
+                graph.layouts[t] = whole[t]
+            elif priority > now:
+                shape = whole[t].shape
+                waiting = whole[t].blocked.union(*whole[t].entries)
+                graph.layouts[t] = Layout(shape, ((),) * len(shape), (False,) * len(shape), waiting)
+        run(solution)
+
+
+def _can_grow(layout: Layout, mesh: AbstractMesh) -> bool:
+    return any(layout.open) and len(layout.blocked) < len(mesh.axis_names)
+
+
+def _name(names: Sequence[str], i: int) -> str:
+    return names[i] if i < len(names) and names[i] else f"[{i}]"
+
+
+def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
+               out_shardings: Sequence[PartitionSpec | None]) -> None:
+    """Raise IndivisibleError where a spec that is given or asked for does not divide."""
+    for what, names, atoms, specs in (
+            ("argument", program.arg_names, program.invars, in_shardings),
+            ("result", program.result_names, program.outvars, out_shardings)):
+        for i, (atom, spec) in enumerate(zip(atoms, specs, strict=True)):
+            if spec is not None and atom.__class__ is Var and not _divides(
+                    mesh, atom.aval.shape, spec):
+                _check_divides(mesh, atom.aval.shape, what, names, i, spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def _divides(mesh: AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec) -> bool:
+    return all([axes is UNCONSTRAINED or n % math.prod(map(mesh.axis_size, axes)) == 0
+                for n, axes in zip(shape, spec.padded(len(shape)).entries if shape else (),
+                                   strict=True)])
+
+
+def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names: Sequence[str],
+                   i: int, spec: PartitionSpec) -> None:
+    for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries if shape else (),
+                                      strict=True)):
+        if axes is UNCONSTRAINED:
+            continue
+        parts = math.prod(map(mesh.axis_size, axes))
+        if n % parts:
+            fail(IndivisibleError,
+                 f"{what} {_name(names, i)} of shape {shape} with spec {spec} has dimension {d} "
+                 f"of size {n}, which is partitioned {parts} times; the size should be divisible "
+                 "by it", code="indivisible",
+                 help=f"pad the dimension to {-(-n // parts) * parts}, or leave it whole")

@@ -1,0 +1,407 @@
+"""From solved layouts to the RESOLVED program: the same equations, every type with its sharding.
+
+The mesh is frozen: Auto axes have become Explicit, so the types show every axis. Shardings in
+params are dropped (the result's type says it), `sharding_constraint` becomes `reshard` where it
+changes anything, and values that are one value in and outside a loop get one type.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+
+from ...ir.location import UNKNOWN, Location
+from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
+from ...ir.ops.sharding import reshard_p, sharding_constraint_p
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.sharding import named_sharding_abstract
+from ...ir.signature import SIGNATURES
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.types import ArrayType, Entries, array_type
+from ...ir.use import Use, use_of
+from ..regions import has_region, region_of, with_programs
+from .fixed_point import Solution
+from .graph import boundary_entries
+from .origins import KEY, Origins
+from .propagate import solve
+from .step import Layout
+
+
+@functools.lru_cache(maxsize=256)
+def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
+    """The mesh with every axis Explicit, but for those that are Manual here."""
+    kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)
+    return AbstractMesh(mesh.axis_sizes, mesh.axis_names, kinds,
+                        abstract_device=mesh.abstract_device)
+
+
+def typed(aval: ArrayType, mesh: AbstractMesh, entries: Entries,
+          pending: frozenset[str] = frozenset()) -> ArrayType:
+    """The value of this type on a frozen mesh, laid out by `entries`.
+
+    Axes over which the type is reduced stay so where it is whole: they say what its cotangent is.
+    """
+    own = aval.sharding
+    reduced = own.spec.reduced
+    if own.mesh is mesh and aval.entries == entries and own.spec.unreduced == pending and (
+            not reduced):
+        return aval
+    key, memo = (mesh, entries, pending), aval.memo
+    if key in memo:
+        return memo[key]
+    if reduced:
+        reduced -= pending.union(*entries)
+    sharding = named_sharding_abstract(mesh, spec_from_entries(entries, pending, reduced))
+    found = memo[key] = array_type(aval.shape, aval.dtype, aval.weak_type, sharding, aval.manual,
+                                   aval.memory_space)
+    return found
+
+
+def bare_literal(literal: Literal) -> Literal:
+    """A scalar constant knows of no mesh."""
+    aval = literal.aval
+    return literal if aval.mesh.empty else Literal(literal.val, _bare(aval))
+
+
+@functools.lru_cache(maxsize=1024)
+def _bare(aval: ArrayType) -> ArrayType:
+    return array_type((), aval.dtype, aval.weak_type)
+
+
+def typed_literals(program: Program) -> list[Literal]:
+    """The scalar constants that equations of a program read, and that are typed over a mesh."""
+    literals = [a for e in program.eqns for a in e.invars if a.__class__ is Literal]
+    over = {t for t in {a.aval for a in literals} if t.mesh is not empty_abstract_mesh}
+    return [a for a in literals if a.aval in over] if over else []      # type: ignore[misc]
+
+
+def without_sharding(use: Use) -> Use:
+    """The use without the sharding in its params, where it has one: the result's type says it."""
+    known = use.table(without_sharding)
+    if not known:
+        known[()] = use_of(use.op, {**use.params, use.op.sharding_param: None})  # type: ignore
+    return known[()]
+
+
+def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
+                     name: str | None = None) -> Equation:
+    """`operand` brought to the layout of `aval`."""
+    result = Var(aval, name if name is not None else getattr(operand, "name", None))
+    return Equation(reshard_p, (operand,), (result,), {"dst_sharding": aval.sharding}, location,
+                    reason)
+
+
+def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]
+            ) -> Atom:
+    """`atom` in the layout of `aval`, by an equation that is added where that takes one."""
+    if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):
+        return atom
+    eqn = reshard_equation(atom, aval.update(manual=atom.aval.manual), location, reason)
+    eqns.append(eqn)
+    return eqn.outvars[0]
+
+
+CAPTURED = "the uses of this captured array want blocks of it"
+
+
+def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
+    """Why result i leaves in another layout than it is computed in."""
+    if spec is None:
+        return "the type of this result is decided"
+    name = program.result_names[i] if i < len(program.result_names) else i
+    return f"result {name} is asked for as {spec}"
+
+
+def layout_reason(eqn: Equation) -> str:
+    """Why an operand of a loop or branch is brought elsewhere."""
+    return f"`{eqn.op.name}` keeps this value in one layout"
+
+
+def slices_reason(eqn: Equation) -> str:
+    """The same of each slice of an operand."""
+    return f"`{eqn.op.name}` takes its slices so"
+
+
+def grows(have: ArrayType, entries: Entries) -> bool:
+    """Are the blocks of a stack larger in this layout, and is the stack not split itself?"""
+    return (not have.entries[0] and not have.sharding.spec.unreduced
+            and math.prod(typed(have, have.mesh, entries).local_shape())
+            > math.prod(have.local_shape()))
+
+
+def propagate(program: Program, mesh: AbstractMesh,
+              in_shardings: Sequence[PartitionSpec | None],
+              out_shardings: Sequence[PartitionSpec | None]) -> Program:
+    """The pass: solve the layouts of a TRACED program and write the RESOLVED one."""
+    solution = solve(program, mesh, in_shardings, out_shardings)
+    return _Resolver(solution).run(program, out_shardings)
+
+
+class _Resolver:
+    def __init__(self, solution: Solution) -> None:
+        self.solution = solution
+        self.graph = solution.graph
+        self.env: dict[Atom, Atom] = {}
+        self.tensors: dict[Var, int] = {}
+        self.pinned: set[Var] = set()
+        self.types: dict[tuple, ArrayType] = {}
+
+    # -- types -----------------------------------------------------------------------------------
+
+    def type_of(self, atom: Atom, mesh: AbstractMesh) -> ArrayType:
+        """The resolved type of a variable of the traced program."""
+        return self.type_at(self.graph.of(atom), atom.aval, mesh)
+
+    def type_at(self, t: int, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+        types = self.types
+        if t >= 0:
+            entries, pending = self.graph.layouts[t].entries, self.graph.pending[t]
+        else:
+            entries, pending = ((),) * len(aval.shape), aval.sharding.spec.unreduced
+        key = (aval, mesh, entries, pending) if pending else (aval, mesh, entries)
+        found = types.get(key)
+        if found is None:
+            found = types[key] = typed(aval, mesh, entries, pending)
+        return found
+
+    def bind(self, var: Var, mesh: AbstractMesh) -> Var:
+        index = self.graph.index
+        t = index[var] if var in index else -1
+        new = self.env[var] = Var(self.type_at(t, var.aval, mesh), var.name)
+        if t >= 0:
+            self.tensors[new] = t
+        return new
+
+    def atom(self, atom: Atom) -> Atom:
+        return bare_literal(atom) if isinstance(atom, Literal) else self.env[atom]
+
+    def set_entries(self, atom: Atom, entries: Entries) -> None:
+        """A value that must have another's layout has it, whatever propagation found."""
+        t = self.graph.of(atom)
+        if t >= 0 and self.graph.layouts[t].entries != entries:
+            old = self.graph.layouts[t]
+            self.graph.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def run(self, program: Program, out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        mesh = frozen_mesh(self.graph.mesh)
+        targets: list[ArrayType | None] = []
+        for atom, spec, t in zip(program.outvars, out_shardings, self.solution.results,
+                                 strict=True):
+            aval = atom.aval
+            if t >= 0:
+                pending = self.graph.pending[t]
+                targets.append(typed(aval, mesh, self.graph.layouts[t].entries, pending))
+            else:
+                pending = aval.sharding.spec.unreduced if spec is None else spec.unreduced
+                targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
+        reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
+        new = self.program(program, mesh, targets, reasons)
+        new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
+        return new
+
+    def program(self, program: Program, mesh: AbstractMesh,
+                targets: Sequence[ArrayType | None], reasons: Sequence[str],
+                arrivals: Mapping[Var, tuple[ArrayType, Location, str]] | None = None
+                ) -> Program:
+        """targets: the types in which the results leave (None: as they are). arrivals: parameters
+        that come in another type than the one they have inside, and where and why they change.
+        """
+        eqns: list[Equation] = []
+        consts = []
+        invars = []
+        for v in program.invars:
+            var = self.bind(v, mesh)
+            if arrivals and v in arrivals:
+                aval, location, reason = arrivals[v]
+                given = Var(aval, v.name)
+                self.env[v] = brought(given, var.aval, location, reason, eqns)
+                var = given
+            invars.append(var)
+        for var, value in program.consts:
+            whole = Var(typed(var.aval, mesh, ((),) * var.aval.ndim), var.name)
+            consts.append((whole, value))
+            laid_out = self.type_of(var, mesh)
+            self.env[var] = whole
+            if laid_out is not whole.aval:
+                self.env[var] = brought(whole, laid_out, UNKNOWN, CAPTURED, eqns)
+        self.equations(program, mesh, eqns)
+        outvars = []
+        for atom, target, reason in zip(program.outvars, targets, reasons, strict=True):
+            new = self.atom(atom)
+            if target is not None and isinstance(new, Var) and new.aval is not target:
+                location = defined_at(program, atom)
+                new = brought(new, target, location, reason, eqns)
+            outvars.append(new)
+        return Program(program.name, invars, eqns, outvars, consts=consts, mesh=mesh,
+                       level=Level.RESOLVED, arg_names=program.arg_names,
+                       result_names=program.result_names)
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def equations(self, program: Program, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        env = self.env
+        for literal in typed_literals(program):
+            env[literal] = bare_literal(literal)
+        usual = {op for op in program.ops if not (
+            op is sharding_constraint_p or op is reshard_p or op.subprograms or op.sharding_param
+            or op.multiple_results)}
+        get, type_at, index, tensors = env.get, self.type_at, self.graph.index, self.tensors
+        for eqn in program.eqns:
+            op = eqn.op
+            if op in usual:                     # most: `on`, written out
+                invars = eqn.invars
+                operands: tuple[Atom, ...]
+                if len(invars) == 2:
+                    first, second = invars
+                    operands = first, second = get(first, first), get(second, second)
+                    types: tuple[ArrayType, ...] = first.aval, second.aval
+                else:
+                    operands = tuple(map(get, invars, invars))          # type: ignore[arg-type]
+                    types = tuple([a.aval for a in operands])
+                (var,) = eqn.outvars
+                t = index[var] if var in index else -1
+                aval = type_at(t, var.aval, mesh)
+                result = env[var] = Var.__new__(Var)
+                result.aval, result.name = aval, var.name
+                if t >= 0:
+                    tensors[result] = t
+                new = Equation.__new__(Equation)
+                new.op, new.params, new.invars, new.outvars = op, eqn.params, operands, (result,)
+                new.location, new.reason = eqn.location, eqn.reason
+                new.known_types = SIGNATURES[types, (aval,)]
+                try:
+                    new.use = eqn.use
+                except TypeError:
+                    pass                        # a param cannot be hashed: the verifier will say so
+                eqns.append(new)
+                continue
+            if op is sharding_constraint_p or op is reshard_p:
+                self.layout_equation(eqn, mesh, eqns)
+                continue
+            if op.subprograms:
+                if op.name == "shard_map":
+                    self.shard_map(eqn, mesh, eqns)
+                    continue
+                if has_region(eqn):
+                    self.region(eqn, mesh, eqns)
+                    continue
+            operands = tuple(map(env.get, eqn.invars, eqn.invars))      # type: ignore[arg-type]
+            use, name = None, op.sharding_param
+            if name is not None and eqn.params.get(name) is not None:
+                use = without_sharding(eqn.use)
+            if op.multiple_results:
+                new = eqn.on(operands, [self.bind(v, mesh) for v in eqn.outvars], use)
+            else:
+                result = self.bind(eqn.outvars[0], mesh)
+                new = eqn.on(operands, (result,), use)
+                new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
+            eqns.append(new)
+
+    def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """A reshard or constraint: nothing, where the operand is laid out so already."""
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        new = self.atom(operand)
+        target = self.type_of(result, mesh)
+        whole = isinstance(new, Literal) and not target.sharding.spec.unreduced
+        if whole or new.aval.sharding is target.sharding:
+            self.env[result] = new
+            if isinstance(new, Var):
+                self.pinned.add(new)
+            return
+        reason = "" if eqn.op is reshard_p else (
+            f"`with_sharding_constraint` asks for {eqn.params['sharding'].spec}")
+        bound = self.bind(result, mesh)
+        eqns.append(Equation(reshard_p, (new,), (bound,), {"dst_sharding": target.sharding},
+                             eqn.location, reason))
+
+    def shard_map(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        body: Program = eqn.params["jaxpr"]
+        manual = frozenset(eqn.params["manual_axes"]) | frozenset(mesh.manual_axes)
+        inner_mesh = frozen_mesh(self.graph.mesh, manual)
+        operands = []
+        for i, (outer, inner, spec) in enumerate(
+                zip(eqn.invars, body.invars, eqn.params["in_specs"], strict=True)):
+            new = self.atom(outer)
+            if outer.aval.shape:
+                prefix = boundary_entries(spec, outer.aval.ndim)
+                tail = self.type_of(inner, inner_mesh).entries
+                entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
+                pending = new.aval.sharding.spec.unreduced
+                new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
+                              f"`shard_map` takes operand {i} as {spec}", eqns)
+            operands.append(new)
+        targets: list[ArrayType | None] = []
+        for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
+                                      strict=True):
+            if not outer.aval.shape or isinstance(inner, Literal):
+                targets.append(None)
+                continue
+            prefix = boundary_entries(spec, outer.aval.ndim)
+            whole = self.type_of(outer, mesh).entries
+            tail = tuple(e[len(p):] for e, p in zip(whole, prefix, strict=True))
+            targets.append(typed(inner.aval, inner_mesh, tail,
+                                 self.graph.pending[self.graph.of(inner)]))
+        new_body = self.program(body, inner_mesh, targets,
+                                ["the result leaves `shard_map` in this layout"] * len(targets))
+        params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
+        outvars = [self.bind(v, mesh) for v in eqn.outvars]
+        eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))
+
+    def region(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """A loop or branch: every slot has one layout, that of the first name it has inside."""
+        region = region_of(eqn)
+        reason = layout_reason(eqn)
+        operands = [self.atom(a) for a in eqn.invars]
+        targets: dict[tuple[int, int], ArrayType] = {}
+        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
+        for slot in region.slots:
+            inner = region.inner(slot)
+            leader = inner[0]
+            if slot.result >= 0 and not slot.inputs and not slot.stacked:
+                leader = eqn.outvars[slot.result]
+            if not leader.aval.shape and not slot.stacked:
+                continue
+            leading = self.type_of(leader, mesh)
+            entries = leading.entries
+            for atom in inner[:len(slot.inputs)]:
+                self.set_entries(atom, entries)
+            for at, atom in zip(slot.outputs, inner[len(slot.inputs):], strict=True):
+                targets[at] = typed(atom.aval, mesh, entries, leading.sharding.spec.unreduced)
+            outer = ((), *entries) if slot.stacked else entries
+            if slot.result >= 0:
+                self.set_entries(eqn.outvars[slot.result], outer)
+            if slot.operand >= 0:
+                old = operands[slot.operand]
+                if slot.stacked and grows(old.aval, outer):
+                    # one slice after another is brought to where it is wanted, never all at once
+                    assert isinstance(leader, Var)
+                    have = typed(leader.aval, mesh, old.aval.entries[1:])
+                    arrivals[leader] = (have, *self.wish(leader, eqn))
+                    outer = ((), *old.aval.entries[1:])
+                aval = typed(old.aval, mesh, outer, old.aval.sharding.spec.unreduced)
+                operands[slot.operand] = brought(old, aval, eqn.location, reason, eqns)
+        programs: dict[tuple[str, int], Program] = {}
+        for p, (param, place, program) in enumerate(region.programs):
+            wanted = [targets.get((p, k)) for k in range(len(program.outvars))]
+            programs[param, place] = self.program(program, mesh, wanted, [reason] * len(wanted),
+                                                  arrivals)
+        outvars = [self.bind(v, mesh) for v in eqn.outvars]
+        eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
+                             eqn.location, eqn.reason))
+
+    def wish(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
+        """Who wants a slice in the layout that it has in the body of a loop."""
+        root = self.graph.asked.get(self.graph.of(atom))
+        if root is not None and root.location is not UNKNOWN:
+            return root.location, f"{root.text} asks for it"
+        return eqn.location, slices_reason(eqn)
+
+
+def defined_at(program: Program, atom: Atom) -> Location:
+    """The location of the equation that binds a result (the last one, if it is a parameter)."""
+    for eqn in reversed(program.eqns):
+        if any(v is atom for v in eqn.outvars):
+            return eqn.location
+    return program.eqns[-1].location if program.eqns else UNKNOWN

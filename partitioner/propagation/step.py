@@ -1,0 +1,340 @@
+"""One propagation step: the axes that one equation hands on between its operands and results.
+
+Two strategies, after Shardy: BASIC extends layouts only where no tensor of the equation objects;
+AGGRESSIVE resolves conflicts between factors by preference, tensor by tensor. Both only ever
+append axes at the minor end of a factor. Steps are pure functions of layouts, remembered per rule.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any
+
+from ...ir.named_tuple import NamedTuple
+from ...ir.types import Entries, Shape
+from ..factors import Axes, AxisSize, RuleInfo, dim_axes, project
+
+NONE, FORWARD, BACKWARD, BOTH = 0, 1, 2, 3
+_NONE: frozenset = frozenset()
+
+
+class Layout(NamedTuple):
+    """Where a value stands in propagation.
+
+    open: per dimension, whether axes may still be appended. blocked: axes that may not be placed
+    on this value (those that its type decides, that are pending or Manual).
+    """
+    shape: Shape
+    entries: Entries
+    open: tuple[bool, ...]
+    blocked: frozenset[str]
+
+
+class Extension(NamedTuple):
+    """New entries for one tensor of an equation; per new axis (dim, axis, source tensor, dim)."""
+    position: int
+    entries: Entries
+    origins: tuple[tuple[int, str, int, int], ...]
+
+
+def agree(info: RuleInfo, layouts: Sequence[Layout | None]) -> bool:
+    """Do all tensors of an equation say the same of each factor? Then there is nothing to add."""
+    if not info.simple:             # then it takes more to see, but for tensors without axes
+        for layout in layouts:
+            if layout is not None:
+                for axes in layout.entries:
+                    if axes:
+                        return False
+        return True
+    return not _differing(info, layouts, info.flowing)
+
+
+def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequence[int]
+               ) -> list[int]:
+    """The factors of which not all tensors say the same; in them all, factors are dimensions."""
+    found = []
+    for f in factors:
+        held: Axes | None = None
+        for t, d, _ in info.spots[f]:
+            axes = layouts[t].entries[d]  # type: ignore[union-attr]
+            if held is None:
+                held = axes
+            elif axes != held:
+                found.append(f)
+                break
+    return found
+
+
+def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
+         aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
+    """What this equation adds to the layouts of its tensors (None: a tensor without dimensions)."""
+    factors = info.passing if pass_only else info.flowing
+    if info.simple:
+        factors = _differing(info, layouts, factors)
+        if not factors:
+            return ()
+        found = _undisputed(info, layouts, direction, factors, aggressive, size)
+        if found is not None:
+            return found
+    return _Step(info, layouts, direction, factors, size).run(aggressive)
+
+
+def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
+                factors: Sequence[int], aggressive: bool, size: AxisSize
+                ) -> tuple[Extension, ...] | None:
+    """The step where all that have axes of a factor have the same, and nothing keeps these from the
+    others: then both strategies come to that. None where something does.
+    """
+    rows: list[Any] = [layout and [*layout.entries] for layout in layouts]
+    origins: dict[int, list[tuple[int, str, int, int]]] = {}
+    for f in factors:
+        spots = info.spots[f]
+        wanted: Axes = ()
+        holders, sends, from_t, from_d = 0, direction == BOTH, -1, -1
+        for t, d, _ in spots:
+            axes = rows[t][d]
+            if axes:
+                if not holders:
+                    wanted, from_t, from_d = axes, t, d
+                elif axes != wanted:
+                    return None
+                holders += 1
+                sends = sends or (t < info.operands) == (direction == FORWARD)
+        if not sends:
+            continue
+        if aggressive and info.kind == "structural" and spots[-1][0] < info.operands:
+            return None                     # operands follow results, which lack the factor
+        seen = 0
+        for row in rows:
+            for axes in row or ():
+                for a in axes:
+                    if a in wanted:
+                        seen += 1
+        if seen != holders * len(wanted):
+            return None                     # another factor has one of them
+        parts = 1
+        for a in wanted:
+            parts *= size(a)
+        for t, d, _ in spots:
+            if rows[t][d]:
+                continue
+            layout = layouts[t]
+            assert layout is not None
+            if not layout.open[d] or layout.shape[d] % parts or not layout.blocked.isdisjoint(
+                    wanted):
+                return None
+            rows[t][d] = wanted
+            if t not in origins:
+                origins[t] = []
+            origins[t] += [(d, a, from_t, from_d) for a in wanted]
+    return tuple([Extension(t, tuple(rows[t]), tuple(sorted(origins[t], key=_DIMENSION)))
+                  for t in sorted(origins)])
+
+
+_DIMENSION = itemgetter(0)
+
+
+class _Step:
+    """The factors' axes of all tensors of an equation, while a step works on them.
+
+    busy: per tensor, the axes of all its factors. loose: overflow and blocked axes.
+    """
+
+    def __init__(self, info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
+                 factors: Sequence[int], size: AxisSize) -> None:
+        self.info, self.layouts, self.size, self.direction = info, layouts, size, direction
+        self.axes: list[dict[int, Axes]] = []
+        self.busy: list[set[str]] = []
+        self.loose: list[frozenset[str]] = []
+        self.closed: list[frozenset[int]] = []
+        for dims, layout in zip(info.maps, layouts, strict=True):
+            if layout is None:
+                self.axes.append({})
+                self.loose.append(_NONE)
+                self.closed.append(_NONE)
+                self.busy.append(set())
+                continue
+            found, overflow, closed = project(dims, info.factors, layout.entries, size)
+            self.axes.append(found)
+            self.busy.append({a for axes in found.values() for a in axes})
+            self.loose.append(layout.blocked.union(overflow) if overflow else layout.blocked)
+            self.closed.append(closed)
+        if not info.simple:
+            factors = [f for f in factors if self.differ(f)]
+        self.active = factors
+
+    def differ(self, f: int) -> bool:
+        """Do tensors hold different axes for a factor? Only then is there something to add."""
+        spots = self.info.spots[f]
+        return any(self.axes[t][f] != self.axes[spots[0][0]][f] for t, _, _ in spots)
+
+    def run(self, aggressive: bool) -> tuple[Extension, ...]:
+        if not self.active:
+            return ()
+        before = [a.copy() for a in self.axes]
+        if aggressive:
+            self.aggressive()
+        else:
+            self.basic()
+        out = []
+        for t, layout in enumerate(self.layouts):
+            if layout is not None and self.axes[t] != before[t]:
+                extension = self.extension(t, layout, before)
+                if extension is not None:
+                    out.append(extension)
+        return tuple(out)
+
+    def hold(self, t: int, f: int, axes: Axes) -> None:
+        self.axes[t][f] = axes
+        self.busy[t].update(axes)
+
+    # -- strategies ----------------------------------------------------------------------------
+
+    def compatible(self, f: int) -> Axes:
+        """The longest list of axes of a factor that its tensors agree on."""
+        n, direction = self.info.operands, self.direction
+        spots = self.info.spots[f]
+        if direction == BACKWARD:
+            spots = sorted(spots, key=lambda spot: spot[0] < n)
+        best: Axes = ()
+        can_grow = True
+        for t, _, _ in spots:
+            axes = self.axes[t][f]
+            if not axes:
+                continue
+            k = 0
+            while k < len(best) and k < len(axes) and best[k] == axes[k]:
+                k += 1
+            if k < len(best) and k < len(axes):
+                best, can_grow = best[:k], False
+            elif len(axes) > len(best) and can_grow and (
+                    direction == BOTH or (t < n) == (direction == FORWARD)):
+                best = axes
+        return best
+
+    def fits(self, axis: str, t: int, f: int, dim: int, before: Axes) -> bool:
+        """May `axis` follow the axes `before` on this factor of this tensor?"""
+        layout = self.layouts[t]
+        assert layout is not None
+        own = self.axes[t][f]
+        if axis in own:
+            return True
+        if (axis in self.loose[t] or not layout.open[dim] or f in self.closed[t]
+                or before[:len(own)] != own):
+            return False
+        parts = self.size(axis)
+        for a in before:
+            parts *= self.size(a)
+        split = self.info.maps[t][dim]
+        whole = layout.shape[dim] if len(split) == 1 else self.info.factors[f].size
+        return whole % parts == 0
+
+    def taken(self, axis: str, t: int, f: int) -> bool:
+        """Does another factor of the tensor hold the axis (or may the tensor not have it)?"""
+        return ((axis in self.busy[t] or axis in self.loose[t])
+                and axis not in self.axes[t].get(f, ()))
+
+    def basic(self) -> None:
+        info = self.info
+        for f in self.active:
+            agreed: Axes = ()
+            spots = info.spots[f]
+            carriers = [t for t, _, _ in spots]
+            for axis in self.compatible(f):
+                if (all([self.fits(axis, t, f, d, agreed) for t, d, _ in spots])
+                        and not any([self.taken(axis, t, f) for t in carriers])
+                        and not any([axis in busy for t, busy in enumerate(self.busy)
+                                     if t not in carriers])):
+                    agreed += (axis,)
+                else:
+                    break
+            if agreed:
+                for t in carriers:
+                    have = self.axes[t][f]
+                    if len(have) < len(agreed) and agreed[:len(have)] == have:
+                        self.hold(t, f, agreed)
+
+    def aggressive(self) -> None:
+        info = self.info
+        wanted = {f: axes for f in self.active if (axes := self.compatible(f))}
+        if not wanted:
+            return
+        structural = info.kind == "structural"
+
+        def source(f: int) -> tuple[int, int]:
+            best = (0, -1)
+            for t, place in enumerate(info.places):
+                if self.layouts[t] is not None and self.axes[t].get(f) == wanted[f]:
+                    elements = math.prod(info.factors[g].size for g, _, _ in place)
+                    if elements > best[0]:
+                        best = (elements, t)
+            return best
+
+        def rank(f: int) -> tuple:
+            elements, t = source(f)
+            shards = math.prod(map(self.size, wanted[f])) if structural else 0
+            return (-elements, -shards, t, f)
+
+        order = sorted(wanted, key=rank)
+        results = range(info.operands, info.count)
+        for t in (*results, *range(info.operands)):
+            if self.layouts[t] is None:
+                continue
+            where = {g: d for g, d, _ in info.places[t]}
+            for f in order:
+                if f not in where or not info.carries(f, t):
+                    continue
+                d = where[f]
+                new: Axes = ()
+                limit = wanted[f]
+                if structural and t < info.operands:
+                    held = [self.axes[r].get(f, ()) for r in results]
+                    limit = max((a for a in held if a == limit[:len(a)]), key=len, default=())
+                for axis in limit:
+                    if not self.fits(axis, t, f, d, new) or self.taken(axis, t, f):
+                        break
+                    new += (axis,)
+                have = self.axes[t][f]
+                if len(have) < len(new) and new[:len(have)] == have:
+                    self.hold(t, f, new)
+
+    # -- back to dimensions ----------------------------------------------------------------------
+
+    def extension(self, t: int, layout: Layout, before: list[dict[int, Axes]]
+                  ) -> Extension | None:
+        entries = list(layout.entries)
+        origins: list[tuple[int, str, int, int]] = []
+        for d, split in enumerate(self.info.maps[t]):
+            if all(self.axes[t][f] == before[t][f] for f in split):
+                continue
+            axes = self._longest(split, t)
+            old = layout.entries[d]
+            if len(axes) <= len(old) or axes[:len(old)] != old:
+                continue
+            if layout.shape[d] % math.prod(map(self.size, axes)):
+                continue
+            entries[d] = axes
+            for axis in axes[len(old):]:
+                f = next(f for f in split if axis in self.axes[t][f])
+                origins.append((d, axis, *self._source(axis, f, t, before)))
+        if not origins:
+            return None
+        return Extension(t, tuple(entries), tuple(origins))
+
+    def _longest(self, split: tuple[int, ...], t: int) -> Axes:
+        """Back-projection, cut at the first factor that would make blocks strided."""
+        axes_of = dict(self.axes[t])
+        for f in reversed(split):
+            axes = dim_axes(split, self.info.factors, axes_of, self.size)
+            if axes is not None:
+                return axes
+            axes_of[f] = ()
+        return ()
+
+    def _source(self, axis: str, f: int, t: int, before: list[dict[int, Axes]]
+                ) -> tuple[int, int]:
+        for s, place in enumerate(self.info.places):
+            if s != t and axis in before[s].get(f, ()):
+                return s, next(d for g, d, _ in place if g == f)
+        return -1, -1

@@ -1,0 +1,169 @@
+"""From one tiling of a value to another, where no sum is pending: the moves that do it.
+
+Axes that both dimensions begin with stay. The tails behind them are brought over by the shortest
+path of moves with a name (shortest.py) where there is one, else by one exchange of kind `retile`.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...ir.axes import axis_factor
+from ...ir.mesh import AbstractMesh
+from ...ir.retiling import (
+    Tiling,
+    disjoint_axes,
+    joined_axes,
+)
+from ...ir.types import Entries, Shape
+from .effects import Move, local_shape, tile_count
+from .shortest import Path, Step, expanded, shortest
+
+
+def retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) -> list[Move]:
+    """The moves between two tilings."""
+    if source == target:
+        return []
+    try:
+        disjoint_axes([source, target], mesh.shape)
+    except ValueError:                          # 2 of 6 devices and 3 of them: by way of all
+        bases = {axis_factor(a, mesh.shape)[0] for axes in target for a in axes}
+        middle = tuple(tuple(a for a in axes if axis_factor(a, mesh.shape)[0] not in bases)
+                       for axes in source)
+        return [*retiled(mesh, shape, source, middle), *retiled(mesh, shape, middle, target)]
+    found: tuple[tuple[int, int, int], list[Move]] | None = None
+    problems = []
+    for cut in (None, _common_parts(mesh, source, target)):
+        if cut is not None and not any(cut.values()):
+            break
+        problem = _Tails(mesh, shape, *disjoint_axes([source, target], mesh.shape, cut))
+        problems.append(problem)
+        path = problem.path(problem.lengths, problem.source, problem.target)
+        if path is not None and (found is None or path.score < found[0]):
+            found = path.score, problem.moves(path)
+        if found is not None and found[0] <= (1, 0, 1):
+            break
+    if found is not None:
+        return found[1]
+    return problems[0].expanded() or problems[0].direct()
+
+
+def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[str, list[int]]:
+    """Where to cut axes so that a part of one is as large as another: {"y": [2]} for 2 and 2 * 2.
+    """
+    bases = {axis_factor(a, mesh.shape)[0] for t in (source, target) for axes in t for a in axes}
+    sizes = {a: mesh.shape[a] for a in mesh.axis_names if a in bases}
+    cuts: dict[str, list[int]] = {}
+    for a, n in sizes.items():
+        common = {math.gcd(n, m) for b, m in sizes.items() if b != a}
+        cuts[a] = sorted({p for c in common for p in (c, n // c) if 1 < p < n})
+    return cuts
+
+
+class _Tails:
+    """Two tilings without what they have in common: the dimensions that differ, without the axes
+    that both begin with.
+    """
+
+    def __init__(self, mesh: AbstractMesh, shape: Shape, source: Tiling, target: Tiling) -> None:
+        self.mesh, self.local = mesh, local_shape(mesh, shape, source)
+        self.final = local_shape(mesh, shape, target)
+        self.dims: list[int] = []
+        lengths, a_tails, b_tails = [], [], []
+        for d, (n, a, b) in enumerate(zip(shape, source, target, strict=True)):
+            k = 0
+            while k < len(a) and k < len(b) and a[k] == b[k]:
+                k += 1
+            if len(a) == k == len(b):
+                continue
+            self.dims.append(d)
+            lengths.append(n // tile_count(mesh, a[:k]))
+            a_tails.append(a[k:])
+            b_tails.append(b[k:])
+        self.lengths = tuple(lengths)
+        self.source, self.target = tuple(a_tails), tuple(b_tails)
+        names = dict.fromkeys(x for t in (*a_tails, *b_tails) for x in t)
+        self.sizes = tuple((x, mesh.axis_size(x)) for x in names)
+
+    def path(self, lengths: tuple[int, ...], source: Tiling, target: Tiling) -> Path | None:
+        """The shortest path, found under names and sizes that all problems of this form share.
+
+        Axes are numbered, and of a dimension's size only that is kept which axes can divide.
+        """
+        most = math.prod(n for _, n in self.sizes)
+        number = {a: str(i) for i, (a, _) in enumerate(self.sizes)}
+        name = {i: a for a, i in number.items()}
+
+        def renamed(tiling: Tiling, names: dict[str, str]) -> Tiling:
+            return tuple([tuple([names[a] for a in axes]) for axes in tiling])
+
+        found = shortest(tuple([math.gcd(n, most) for n in lengths]),
+                         tuple([(number[a], n) for a, n in self.sizes]),
+                         renamed(source, number), renamed(target, number))
+        if found is None:
+            return None
+        steps = tuple([Step(s.kind, tuple([name[a] for a in s.axes]), s.dim, s.to_dim,
+                            renamed(s.after, name)) for s in found.steps])
+        return Path(lengths, source, steps, found.score)
+
+    def moves(self, path: Path, dims: Sequence[int] | None = None, rank: int = 0) -> list[Move]:
+        """The moves of a path, on the dimensions of the value."""
+        dims = self.dims if dims is None else dims
+        rank = rank or len(self.local)
+        out: list[Move] = []
+        before = path.source
+        for step in path.steps:
+            out.append(self._retile(before, step, dims, rank) if step.kind == "retile" else
+                       Move(step.kind, step.axes, dims[step.dim],
+                            dims[step.to_dim] if step.to_dim >= 0 else -1))
+            before = step.after
+            last = out[-2] if len(out) > 1 else None
+            if (last and last.kind == step.kind == "all_slice" and last.dim == out[-1].dim):
+                out[-2:] = [Move("all_slice", last.axes + step.axes, last.dim)]
+        return [self._joined(move) for move in out]
+
+    def _joined(self, move: Move) -> Move:
+        """With parts of an axis that follow each other as one."""
+        if not move.axes or move.kind == "retile":
+            return move
+        ((axes,),) = joined_axes([(move.axes,)], self.mesh.shape)
+        return Move(move.kind, axes, move.dim, move.to_dim)
+
+    def _retile(self, before: Tiling, step: Step, dims: Sequence[int], rank: int) -> Move:
+        tilings = []
+        for tiling, other in ((before, step.after), (step.after, before)):
+            whole: list[tuple[str, ...]] = [()] * rank
+            for d, axes, theirs in zip(dims, tiling, other, strict=True):
+                k = 0
+                while k < len(axes) and k < len(theirs) and axes[k] == theirs[k]:
+                    k += 1
+                whole[d] = axes[k:]
+            tilings.append(tuple(whole))
+        source, target = joined_axes(tilings, self.mesh.shape)
+        names = self.mesh.sort_axes({a for t in (source, target) for axes in t for a in axes})
+        return Move("retile", names, source=source, target=target)
+
+    def direct(self) -> list[Move]:
+        """One exchange, whatever it is."""
+        step = Step("retile", (), -1, -1, self.target)
+        return [self._retile(self.source, step, self.dims, len(self.local))]
+
+    def expanded(self) -> list[Move] | None:
+        """Through dimensions of their own for all axes that differ."""
+        found = expanded(self.lengths, dict(self.sizes), self.source, self.target)
+        if found is None:
+            return None
+        parts, path = found
+        dims, shape = [], []
+        at = 0
+        for d, n in enumerate(self.local):
+            if d not in self.dims:
+                shape.append(n)
+                continue
+            for length in parts[self.dims.index(d)]:
+                dims.append(len(shape))
+                axes = path.source[at]
+                shape.append(length // tile_count(self.mesh, axes))
+                at += 1
+        return [Move("view", shape=tuple(shape)), *self.moves(path, dims, len(shape)),
+                Move("view", shape=self.final)]

@@ -1,0 +1,109 @@
+"""Mesh axes that go together: where a program splits by several axes always in one row, they are
+one axis to it.
+
+A batch over ("data", "fsdp") everywhere is a batch over one axis of as many devices. What there is
+to try when layouts are chosen grows with the power of the axes, so they are chosen on a mesh on
+which such a row is one axis.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Any
+
+from ...ir.axes import axis_factor
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Program
+from ...ir.types import ArrayType, Entries
+
+Row = tuple[str, ...]
+
+
+def joint_axes(program: Program) -> tuple[Row, ...]:
+    """The rows of axes of which no value of the program has only some, or in another order."""
+    sizes = program.mesh.shape
+    if len(sizes) < 2:
+        return ()
+    types = _types(program)
+    for t in types:
+        for axes in t.entries:
+            if axes[1:]:
+                break
+        else:
+            continue
+        break
+    else:
+        return ()                       # each dimension is split over one axis at most
+    layouts = {(t.entries, t.sharding.spec.unreduced) for t in types}
+    lists = {axes for entries, _ in layouts for axes in entries if axes}
+    return rows_of(program.mesh, lists, {pending for _, pending in layouts if pending})
+
+
+def rows_of(mesh: AbstractMesh, lists: Collection[Row], sums: Collection[frozenset[str]]
+            ) -> tuple[Row, ...]:
+    """The rows of axes that all these lists have in one piece, and these sets as a whole.
+
+    Parts of axes are left as they are, and so are axes that there are parts of.
+    """
+    if all([len(axes) == 1 for axes in lists]):
+        return ()
+    after: dict[Any, set[Any]] = {}       # what comes next, None for nothing
+    before: dict[Any, set[Any]] = {}
+    for axes in lists:
+        for a, b in pairwise((None, *axes, None)):
+            after.setdefault(a, set()).add(b)
+            before.setdefault(b, set()).add(a)
+    sizes = mesh.shape
+    parts = {axis_factor(a, sizes)[0] for a in after if a is not None and a not in sizes}
+    follower: dict[str, str] = {}
+    for a, (b, *others) in after.items():
+        if (a in sizes and b in sizes and not others and len(before[b]) == 1
+                and parts.isdisjoint((a, b))
+                and all([(a in pending) == (b in pending) for pending in sums])):
+            follower[a] = b
+    rows = []
+    for a in follower.keys() - set(follower.values()):
+        row = [a]
+        while row[-1] in follower:
+            row.append(follower[row[-1]])
+        rows.append(tuple(row))
+    return tuple(sorted(rows, key=lambda row: mesh.axis_positions[row[0]]))
+
+
+def _types(program: Program) -> set[ArrayType]:
+    """The types of a program's values, and of those in programs that its equations hold."""
+    found = {*[v.aval for v in program.invars], *program.result_types}
+    if program.consts:
+        found.update([v.aval for v, _ in program.consts])
+    if program.holds_programs:
+        for _, _, inner in program.subprograms():
+            found |= _types(inner)
+    return found
+
+
+class Joined:
+    """A mesh with each of these rows of its axes as one axis, and its names there and back."""
+
+    __slots__ = ("mesh", "name_of", "rows")
+
+    def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...]) -> None:
+        self.rows = {f"({','.join(map(str, row))})": row for row in rows}
+        self.name_of = {a: name for name, row in self.rows.items() for a in row}
+        names: dict[Any, list[str]] = {}
+        for a in mesh.axis_names:
+            names.setdefault(self.name_of.get(a, a), []).append(a)
+        self.mesh = AbstractMesh(
+            tuple([math.prod([mesh.shape[a] for a in row]) for row in names.values()]),
+            tuple(names), tuple([mesh.axis_type(row[0]) for row in names.values()]))
+
+    def joined(self, entries: Entries, pending: frozenset[str]) -> tuple[Entries, frozenset[str]]:
+        """A layout by the names of `mesh`."""
+        name_of = self.name_of
+        return (tuple([tuple(dict.fromkeys([name_of.get(a, a) for a in axes]))
+                       for axes in entries]),
+                frozenset([name_of.get(a, a) for a in pending]))
+
+    def spelled(self, axes: Iterable[str]) -> Row:
+        """Axes of `mesh` by their own names."""
+        return tuple([a for name in axes for a in self.rows.get(name, (name,))])

@@ -1,0 +1,200 @@
+"""The layout in which a loop carries a value, by what it costs to enter, repeat and leave.
+
+Propagation gives a carried value the layout of its first name in the body. If the body at once
+brings it to another one, then to carry it in that other layout moves as much in every iteration,
+but may save the exchange on entry or after the loop. The candidates are the layouts that the value
+is brought to or comes from, inside and around the loop; each is priced over all iterations.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...ir.ops.sharding import reshard_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.types import ArrayType, Entries
+from ..choice.alternatives import bytes_between
+from ..propagation.resolve import reshard_equation, typed
+from ..regions import Region, Slot, region_of, trips_of, with_programs
+from .reshards import fold_reshards
+
+
+def lay_out_carries(program: Program) -> Program:
+    """A RESHARDED program whose own loops carry each value in the cheapest layout."""
+    if not program.holds_programs:
+        return program
+    loops = [eqn for eqn in program.eqns if eqn.op.name in ("scan", "while")]
+    if not loops:
+        return program
+    around = _Around(program, [v for eqn in loops for v in eqn.outvars])
+    eqns: list[Equation] = []
+    changed = False
+    replaced: dict[Equation, Equation] = {}
+    for eqn in program.eqns:
+        eqn = replaced.pop(eqn, eqn)
+        better = _better(eqn, around) if eqn.op.name in ("scan", "while") else {}
+        if not better:
+            eqns.append(eqn)
+            continue
+        changed = True
+        eqns.extend(_rewritten(eqn, better, around, replaced))
+    if not changed:
+        return program
+    folded, outvars = fold_reshards(eqns, program.outvars)
+    return program.replace(eqns=folded, outvars=outvars)
+
+
+class _Around:
+    """The reshards of a program by what they make, and who reads these variables of it."""
+
+    def __init__(self, program: Program, atoms: Iterable[Atom] = ()) -> None:
+        self.made: dict[Atom, Equation] = {
+            eqn.outvars[0]: eqn for eqn in program.eqns if eqn.op is reshard_p}
+        readers: dict[Atom, list[Equation | None]] = {a: [] for a in atoms}
+        self.readers = readers
+        if readers:
+            for eqn in program.eqns:
+                for a in eqn.invars:
+                    if a in readers:
+                        readers[a].append(eqn)
+            for a in program.outvars:
+                if a in readers:
+                    readers[a].append(None)
+
+    def source(self, atom: Atom) -> Atom:
+        """What a value was before the reshard that makes it; itself where none does."""
+        eqn = self.made.get(atom)
+        return eqn.invars[0] if eqn is not None else atom
+
+    def wanted(self, atom: Atom) -> list[ArrayType]:
+        """The types in which a value is read."""
+        readers = dict.fromkeys(self.readers.get(atom, ()))
+        targets = [e.outvars[0].aval if e is not None and e.op is reshard_p else atom.aval
+                   for e in readers]
+        return list(dict.fromkeys(targets))
+
+
+class _Carry:
+    """One carried value. enters: its type before the loop; leaves, reads: types wanted after it
+    and in its programs; made: its type where the body makes it.
+    """
+
+    def __init__(self, slot: Slot, enters: ArrayType, made: ArrayType,
+                 leaves: list[ArrayType]) -> None:
+        self.slot, self.enters, self.made, self.leaves = slot, enters, made, leaves
+        self.reads: list[ArrayType] = []
+
+    def cost(self, entries: Entries, trips: int) -> int:
+        def to(source: ArrayType, targets: Iterable[ArrayType]) -> int:
+            return sum(bytes_between(source, t) for t in targets)
+        held = typed(self.reads[0] if self.reads else self.made, self.made.mesh, entries)
+        return (bytes_between(self.enters, held) + to(held, self.leaves)
+                + trips * (to(held, self.reads) + bytes_between(self.made, held)))
+
+    def candidates(self) -> list[Entries]:
+        types = [self.made, self.enters, *self.leaves, *self.reads]
+        return list(dict.fromkeys(t.entries for t in types if not t.sharding.spec.unreduced))
+
+
+def _better(eqn: Equation, around: _Around) -> dict[Slot, Entries]:
+    """Carried values that had better be laid out otherwise."""
+    region, trips = region_of(eqn), trips_of(eqn)
+    if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
+        return {}                           # nothing is brought elsewhere
+    inside = [_Around(p, p.invars) for _, _, p in region.programs]
+    body = len(inside) - 1
+    found: dict[Slot, Entries] = {}
+    for slot in region.slots:
+        if slot.operand < 0 or slot.result < 0 or slot.stacked or not slot.inputs:
+            continue
+        now = eqn.outvars[slot.result].aval
+        if now.sharding.spec.unreduced or not now.shape or now.sharding.spec.reduced:
+            continue
+        result = region.programs[body][2].outvars[_output(slot)]
+        if not isinstance(result, Var):
+            continue
+        carry = _Carry(slot, around.source(eqn.invars[slot.operand]).aval,
+                       inside[body].source(result).aval,
+                       around.wanted(eqn.outvars[slot.result]))
+        for p, i in slot.inputs:
+            carry.reads += inside[p].wanted(region.programs[p][2].invars[i])
+        if carry.enters.mesh.empty:
+            continue
+        least = carry.cost(now.entries, trips)
+        for entries in carry.candidates():
+            cost = carry.cost(entries, trips)
+            if cost < least:
+                least, found[slot] = cost, entries
+    return found
+
+
+def _output(slot: Slot) -> int:
+    return slot.outputs[0][1]
+
+
+def _rewritten(eqn: Equation, better: dict[Slot, Entries], around: _Around,
+               replaced: dict[Equation, Equation]) -> list[Equation]:
+    """The loop with these layouts, and the reshards before and after it."""
+    region = region_of(eqn)
+    loop = f"`{eqn.op.name}` carries this value as its body needs it"
+    operands, results = list(eqn.invars), list(eqn.outvars)
+    before: list[Equation] = []
+    after: list[Equation] = []
+    for slot, entries in better.items():
+        outer = eqn.outvars[slot.result]
+        held = typed(outer.aval, outer.aval.mesh, entries)
+        first = around.made.get(operands[slot.operand])
+        source = around.source(operands[slot.operand])
+        why = first.reason if first is not None else loop
+        move = reshard_equation(source, typed(source.aval, held.mesh, entries), eqn.location, why,
+                                getattr(operands[slot.operand], "name", None))
+        before.append(move)
+        operands[slot.operand] = move.outvars[0]
+        new = Var(held, outer.name)
+        results[slot.result] = new
+        after.append(reshard_equation(new, outer.aval, eqn.location, loop, outer.name).replace(
+            outvars=(outer,)))
+        for reader in around.readers.get(outer, ()):       # straight from the new layout
+            if reader is not None and reader.op is reshard_p:
+                replaced[reader] = reader.replace(invars=(new,))
+    programs = {(name, place): _program(region, p, better, eqn, loop)
+                for p, (name, place, _) in enumerate(region.programs)}
+    whole = eqn.replace(invars=operands, outvars=results,
+                        params=with_programs(eqn.params, programs))
+    return [*before, whole, *after]
+
+
+def _program(region: Region, p: int, better: dict[Slot, Entries], eqn: Equation, loop: str
+             ) -> Program:
+    """A program of the loop with its carried values in the new layouts."""
+    program = region.programs[p][2]
+    around = _Around(program)
+    invars, outvars = list(program.invars), list(program.outvars)
+    first: list[Equation] = []
+    last: list[Equation] = []
+    direct: dict[Atom, Var] = {}
+    for slot, entries in better.items():
+        for q, i in slot.inputs:
+            if q == p:
+                old = invars[i]
+                invars[i] = new = Var(typed(old.aval, old.aval.mesh, entries), old.name)
+                first.append(reshard_equation(new, old.aval, eqn.location, loop).replace(
+                    outvars=(old,)))
+                direct[old] = new
+    for slot, entries in better.items():
+        for q, i in slot.outputs:
+            if q != p:
+                continue
+            old = outvars[i]
+            made = around.made.get(old)
+            source = made.invars[0] if made is not None else direct.get(old, old)
+            where, why = ((made.location, made.reason) if made is not None
+                          else (eqn.location, loop))
+            move = reshard_equation(direct.get(source, source),
+                                    typed(source.aval, old.aval.mesh, entries), where, why)
+            last.append(move)
+            outvars[i] = move.outvars[0]
+    middle: Sequence[Equation] = [
+        e.replace(invars=(direct[e.invars[0]],)) if e.op is reshard_p and e.invars[0] in direct
+        else e for e in program.eqns]
+    eqns, outvars = fold_reshards([*first, *middle, *last], outvars)
+    return program.replace(invars=invars, eqns=eqns, outvars=outvars)

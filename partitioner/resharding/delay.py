@@ -1,0 +1,319 @@
+"""Reshards done later, where the value they move is smaller or one does for several.
+
+The sum of two finished sums is the finished sum of the terms' sums; a finished sum that is only
+reduced further, sliced, scaled or multiplied by a matrix can be finished after that; what was
+gathered and then cut or rounded can be gathered after that. A value behind a reshard thus has an
+*earlier form*, and so has what is computed from it (alternatives.py). From the last equation to
+the first the pass counts the bytes that it takes to finish a value, or all that is computed from
+it; then the equations are written anew, each on the forms that its operands are held in.
+
+The bytes of a program never grow: a reshard moves on only if all that depends on it is served, and
+each of several values that meet in an equation is charged for it in full.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...ir.location import UNKNOWN, Location
+from ...ir.ops.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..choice.alternatives import Passed, bytes_between, passed
+from ..propagation.resolve import reshard_equation
+from ..unread import without_unread
+from .reshards import fold_reshards, takes
+
+# Less than any number of bytes: preferred among plans that move the same.
+_LITTLE = 1e-6
+_NEVER = float("inf")       # the price of a value that must be finished where it arises
+_MOST_REASONS = 8
+MORE = "and more"
+CARRIED = "the sum that the loop carries is needed in its body"
+
+
+def delayed(program: Program) -> Program:
+    """The program with its reshards where they cost least; not the programs in it."""
+    if reshard_p not in program.ops:
+        return program
+    return Delay(program).rewritten()
+
+
+class Delay:
+    """One program. entering: parameters that come in an earlier form; leaving: by position,
+    results that may leave in one; location: of the loop that has these (loop_sums.py).
+    """
+
+    def __init__(self, program: Program,
+                 entering: Mapping[Var, ArrayType] | None = None,
+                 leaving: Mapping[int, ArrayType] | None = None,
+                 location: Location = UNKNOWN) -> None:
+        self.program = program
+        self.location = location
+        self.entering = dict(entering or {})
+        self.leaving = dict(leaving or {})
+        # result -> where and why it would have been finished, of those that left in another form
+        self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
+        self.earlier: dict[Atom, ArrayType] = {}
+        self.touched: list[tuple[int, Equation, Passed | None]] = []
+        self._plan(frozenset())
+        # values that are finished where they arise, of which some reshard had better start
+        ready = self.earlier.keys() - self.later
+        for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
+            if eqn.op is reshard_p and eqn.invars[0] in ready and _nearer(eqn, self.earlier):
+                self._plan(frozenset(ready), self.touched[:n], k)
+                break
+
+    def _plan(self, ready: frozenset[Atom],
+              before: Sequence[tuple[int, Equation, Passed | None]] = (), start: int = 0) -> None:
+        """ready: the values that are known to be finished where they arise. before: what is
+        touched up to equation `start`, where that is known; `earlier` has the forms of results.
+
+        touched: the reshards and readers of what has an earlier form, each with its place and how
+        it passes that on.
+        later: values that are not finished where they arise; direct: those that are brought from a
+        value that is finished anyway.
+        """
+        known = self.earlier
+        self.earlier = {**self.entering}
+        for _, eqn, _ in before:
+            if eqn.outvars and eqn.outvars[0] in known:
+                self.earlier[eqn.outvars[0]] = known[eqn.outvars[0]]
+        self.touched = [*before]
+        self.later: set[Atom] = set()
+        self.direct: set[Atom] = set()
+        self._find_forms(ready, start)
+        self._decide(ready)
+
+    # -- what could be ---------------------------------------------------------------------------
+
+    def _find_forms(self, ready: frozenset[Atom], start: int) -> None:
+        """The earlier forms of values, from equation `start` on."""
+        earlier, touched = self.earlier, self.touched
+        untouched = earlier.keys().isdisjoint
+        eqns = self.program.eqns
+        for k, eqn in enumerate(eqns[start:] if start else eqns, start):
+            if eqn.op is reshard_p:
+                (x,), (y,) = eqn.invars, eqn.outvars
+                touched.append((k, eqn, None))
+                if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
+                    form = x.aval
+                    if x in earlier:
+                        if x in ready and _nearer(eqn, earlier):
+                            self.direct.add(y)
+                        else:
+                            form = earlier[x]
+                    if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
+                        earlier[y] = form
+                continue
+            invars = eqn.invars
+            if untouched(invars):
+                continue
+            found = passed(eqn, tuple([earlier[a] if a in earlier else None for a in invars]))
+            if found is not None and (len(found.used) == len(invars) or _apart(eqn, found)):
+                earlier[eqn.outvars[0]] = found.result
+            else:
+                found = None
+            touched.append((k, eqn, found))
+
+    def _decide(self, ready: frozenset[Atom]) -> None:
+        """Which values are finished later, from the last equation to the first."""
+        earlier = self.earlier
+        # what the readers of a value need, if it waits for them
+        served: dict[Atom, float] = dict.fromkeys(ready, _NEVER)
+        for i, atom in enumerate(self.program.outvars):
+            if atom in earlier and self.leaving.get(i) is not earlier[atom]:
+                served[atom] = _NEVER
+        for _, eqn, way in reversed(self.touched):
+            y, price = eqn.outvars[0] if eqn.outvars else None, 0.0
+            if y is not None and y in earlier:      # all that read it are known: is it for later?
+                price = float(bytes_between(earlier[y], y.aval))
+                waiting = served[y] if y in served else 0.0
+                if waiting < price:
+                    self.later.add(y)
+                    price = waiting
+            if eqn.op is reshard_p:
+                (x,), (y,) = eqn.invars, eqn.outvars
+                if x in earlier:
+                    own = float(bytes_between(earlier[x], y.aval))
+                    if y in earlier and price < own:
+                        own = price
+                    served[x] = served[x] + own if x in served else own
+                continue
+            invars = eqn.invars
+            if way is None:
+                for v in invars:
+                    if v in earlier:
+                        served[v] = _NEVER
+                continue
+            if len(invars) == 1:
+                (v,) = invars
+                served[v] = served[v] + price if v in served else price
+                continue
+            readers = {*invars}
+            used = readers if len(way.used) == len(invars) else {invars[i] for i in way.used}
+            if len(used) > 1:
+                price -= _LITTLE                    # one exchange for several
+            for v in readers:
+                if v in earlier:
+                    own = price if v in used else _NEVER
+                    served[v] = served[v] + own if v in served else own
+        for v in self.entering:
+            if served.get(v, 0.0) < bytes_between(earlier[v], v.aval):
+                self.later.add(v)
+
+    # -- what is written -------------------------------------------------------------------------
+
+    def rewritten(self) -> Program:
+        """The program, parameters and results in the forms that were asked for."""
+        if self.later or self.entering or self.leaving:
+            return _Writer(self).program()
+        program = self.program
+        eqns, outvars = fold_reshards(program.eqns, program.outvars)
+        return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
+
+
+def _nearer(move: Equation, earlier: Mapping[Atom, ArrayType]) -> bool:
+    """Does a reshard move less from its operand than from the earlier form of that?"""
+    (x,), target = move.invars, move.outvars[0].aval
+    return bytes_between(x.aval, target) < bytes_between(earlier[x], target)
+
+
+def _apart(eqn: Equation, way: Passed) -> bool:
+    """No value is wanted in its earlier form and as it is."""
+    invars = eqn.invars
+    if len(invars) == 2 and invars[0] is not invars[1] or len(set(invars)) == len(invars):
+        return True
+    used = {invars[i] for i in way.used}
+    return used.isdisjoint([a for i, a in enumerate(invars) if i not in way.used])
+
+
+class _Writer:
+    def __init__(self, plan: Delay) -> None:
+        self.plan = plan
+        self.eqns: list[Equation] = []
+        self.forms: dict[Atom, Var] = {}            # value -> the variable with its earlier form
+        self.finished: set[Atom] = set()            # values with an earlier form, finished as well
+        self.why: dict[Atom, tuple[str, ...]] = {}  # earlier form -> reasons for finishing it
+        self.where: dict[Atom, Location] = {}
+        self.brought: dict[tuple[Atom, ArrayType], Var] = {}
+
+    def program(self) -> Program:
+        plan, program = self.plan, self.plan.program
+        # only what has to do with a reshard, or a parameter in its earlier form, is written anew
+        eqns, done = program.eqns, 0
+        invars = []
+        for v in program.invars:
+            if v not in plan.entering:
+                invars.append(v)
+                continue
+            form = Var(plan.entering[v], v.name)
+            invars.append(form)
+            self._hold(v, form, (CARRIED,), plan.location)
+        for k, eqn, way in plan.touched:
+            self.eqns += eqns[done:k]
+            done = k + 1
+            if eqn.op is reshard_p:
+                self.reshard(eqn)
+            else:
+                self.equation(eqn, way)
+        self.eqns += eqns[done:]
+        outvars: list[Atom] = []
+        for i, atom in enumerate(program.outvars):
+            want = plan.leaving.get(i)
+            if want is None:
+                outvars.append(atom)
+            elif plan.earlier.get(atom) is want and atom in self.forms:
+                form = self.forms[atom]
+                outvars.append(form)
+                plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
+            else:
+                outvars.append(self.bring(atom, want, None, "the sum that a loop carries waits"))
+        eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
+        return program.replace(invars=invars, eqns=eqns, outvars=results)
+
+    def equation(self, eqn: Equation, way: Passed | None) -> None:
+        if way is not None:
+            later, forms, finished = self.plan.later, self.forms, self.finished
+            for a in eqn.invars:
+                if a in later and a in forms and a not in finished:
+                    self.passing(eqn, way)
+                    return
+            finished.add(eqn.outvars[0])
+        self.eqns.append(eqn)
+
+    def passing(self, eqn: Equation, way: Passed) -> None:
+        """An equation on the earlier forms of its operands."""
+        operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
+        result = eqn.outvars[0]
+        form = Var(way.result, result.name)
+        self.eqns.append(eqn.replace(invars=operands, outvars=(form,)))
+        sources = [o for o in operands if o in self.why]
+        reasons = tuple(dict.fromkeys(r for o in sources for r in self.why[o]))
+        if len(reasons) > 1:
+            reasons = tuple(r for r in reasons if r not in (CARRIED, MORE))
+        if len(reasons) > _MOST_REASONS:
+            reasons = (*reasons[:_MOST_REASONS], MORE)
+        where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
+        self._hold(result, form, reasons, (where or [self.where[sources[0]]])[0])
+
+    def _operand(self, eqn: Equation, way: Passed, i: int, atom: Atom) -> Atom:
+        want = way.needed[i]
+        if i in way.used and atom in self.forms:
+            return self.forms[atom]
+        if atom.aval.sharding is want.sharding or (
+                isinstance(atom, Literal) and not want.sharding.spec.unreduced):
+            return atom
+        return self.bring(atom, want, eqn.location, f"`{eqn.op.name}` runs before the reshard of "
+                          "another operand")
+
+    def _hold(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
+        """`v` exists in its earlier form; finish it here unless that is left for later."""
+        self.forms[v] = form
+        self.why[form] = reasons
+        self.where[form] = where
+        if v not in self.plan.later:
+            self.finish(v)
+
+    def finish(self, v: Var) -> None:
+        form = self.forms[v]
+        move = reshard_equation(form, v.aval, self.where[form],
+                                joined_reasons(self.why[form]), v.name)
+        self.eqns.append(move.replace(outvars=(v,)))
+        self.finished.add(v)
+
+    def reshard(self, eqn: Equation) -> None:
+        plan = self.plan
+        (x,), (y,) = eqn.invars, eqn.outvars
+        held = x in self.forms
+        alone = held and x not in self.finished
+        reasons = tuple(dict.fromkeys(filter(None, (*(self.why[self.forms[x]] if held else ()),
+                                                    eqn.reason))))
+        form = x if y in plan.direct else self.forms.get(x, None if x in plan.earlier else x)
+        if y in plan.earlier:
+            if isinstance(form, Var):
+                self.forms[y] = form
+                self.why.setdefault(form, reasons)
+                self.where.setdefault(form, eqn.location)
+                if y in plan.later:
+                    return
+            self.finished.add(y)
+        if alone:
+            first = self.forms[x]
+            where = self.where[first] if takes(first.aval, x.aval) else eqn.location
+            self.eqns.append(eqn.replace(invars=(first,), reason=joined_reasons(reasons),
+                                         location=where if where.known else eqn.location))
+        else:
+            self.eqns.append(eqn)
+
+    def bring(self, atom: Atom, want: ArrayType, where: Location | None, reason: str) -> Atom:
+        key = (atom, want)
+        if key not in self.brought:
+            move = reshard_equation(atom, want, where or self.plan.location, reason)
+            self.eqns.append(move)
+            self.brought[key] = move.outvars[0]
+        return self.brought[key]
+
+
+def joined_reasons(reasons: Iterable[str]) -> str:
+    """One text for an exchange that exists for several reasons."""
+    return "; ".join(dict.fromkeys(filter(None, reasons)))

@@ -1,0 +1,44 @@
+"""A value that is brought to several layouts is moved once where one layout gives another.
+
+After `a = reshard x` to whole, the block that `b = reshard x` wants is a slice of a; after a gather
+along one axis the gather along two needs the other axis only. Each reshard starts from the value
+or from a layout that the value was brought to before, whichever is nearest.
+"""
+from __future__ import annotations
+
+from ...ir.ops.sharding import reshard_p
+from ...ir.program import Atom, Equation, Program, Var
+from ..choice.alternatives import bytes_between
+
+_MOST = 8       # layouts of one value that are compared
+
+
+def share_layouts(program: Program) -> Program:
+    """A RESHARDED program (not those in it) whose reshards start where it is cheapest."""
+    sources = [eqn.invars[0] for eqn in program.eqns if eqn.op is reshard_p]
+    if len({*sources, *[eqn.outvars[0] for eqn in program.eqns if eqn.op is reshard_p]}
+           ) == 2 * len(sources):
+        return program                      # no value is brought to several layouts
+    had: dict[Atom, list[Atom]] = {}        # value -> itself in other layouts
+    origin: dict[Atom, Atom] = {}
+    eqns: list[Equation] = []
+    changed = False
+    for eqn in program.eqns:
+        if eqn.op is reshard_p and isinstance(eqn.invars[0], Var):
+            (x,), (y,) = eqn.invars, eqn.outvars
+            value = origin.get(x, x)
+            known = had.setdefault(value, [value])
+            least, best = bytes_between(x.aval, y.aval), x
+            if least and not y.aval.sharding.spec.unreduced:
+                for other in known:
+                    price = bytes_between(other.aval, y.aval)
+                    if price < least:
+                        least, best = price, other
+            if best is not x:
+                eqn = eqn.replace(invars=(best,))
+                changed = True
+            origin[y] = value
+            if len(known) < _MOST:
+                known.append(y)
+        eqns.append(eqn)
+    return program.replace(eqns=eqns) if changed else program

@@ -1,0 +1,276 @@
+"""Sums that a loop carries, or with which all branches end, are finished once, after it.
+
+`total = total + g` in a loop, where g is a sum over devices, needs no exchange in any iteration if
+the total is carried as the sum that is not finished: what enters is placed on one device, and what
+leaves is finished. The same holds for what a scan stacks. Whether a body can work so is what
+delay.py finds out when told that a parameter comes in its earlier form; it is done where that moves
+fewer bytes, or as many in fewer exchanges.
+"""
+from __future__ import annotations
+
+import math
+
+from ...ir.ops.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..choice.alternatives import bytes_between, exchanges_between
+from ..propagation.resolve import reshard_equation, typed
+from ..regions import Region, Slot, region_of, trips_of, with_programs
+from .carry_layouts import lay_out_carries
+from .delay import Delay, delayed, joined_reasons
+from .forks import share_layouts
+
+_MOST_ALONE = 8
+Cost = tuple[int, int]
+
+
+def move_sums(program: Program) -> Program:
+    """The pass: reshards of a RESHARDED program later, and out of loops, where that is cheaper."""
+    return _moved(program)
+
+
+def _moves(program: Program) -> bool:
+    """Are there reshards in a program, or in those that it holds?"""
+    return reshard_p in program.ops or (program.holds_programs and any(
+        [_moves(inner) for _, _, inner in program.subprograms()]))
+
+
+def _moved(program: Program) -> Program:
+    if not _moves(program):
+        return program
+    if not program.holds_programs:
+        return share_layouts(delayed(program))
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if not eqn.op.subprograms:
+            eqns.append(eqn)
+            continue
+        inner = {}
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            inner[name] = (tuple(_moved(p) for p in held) if isinstance(held, tuple)
+                           else _moved(held))
+        eqn = eqn.replace(params={**eqn.params, **inner})
+        eqns.extend(_carried(eqn) if eqn.op.name in ("scan", "while") else
+                    _branched(eqn) if eqn.op.name == "cond" else [eqn])
+    return share_layouts(delayed(lay_out_carries(program.replace(eqns=eqns))))
+
+
+def traffic(program: Program) -> Cost:
+    """(bytes, exchanges) of the reshards of a program, those in its loops multiplied."""
+    return body_traffic(program, frozenset())[0]
+
+
+def body_traffic(program: Program, constant: frozenset[int]) -> tuple[Cost, Cost]:
+    """The traffic of one run of a program, without and then of what it does to constants alone.
+
+    constant: numbers of the parameters that are the same in every run, as in a loop. What is
+    brought elsewhere of these alone is brought there once for all runs (hoist.py).
+    """
+    found = program.memo.get(("traffic", constant))
+    if found is not None:
+        return found
+    same: set[Atom] = {program.invars[i] for i in constant}
+    each, once = [0, 0], [0, 0]
+    for eqn in program.eqns:
+        fixed = bool(same) and all(a in same or isinstance(a, Literal) for a in eqn.invars)
+        if fixed and not eqn.op.subprograms:
+            same.update(eqn.outvars)
+        if eqn.op is reshard_p:
+            total = once if fixed else each
+            source, target = eqn.invars[0].aval, eqn.outvars[0].aval
+            total[0] += bytes_between(source, target)
+            total[1] += exchanges_between(source, target)
+        elif eqn.op.name in ("scan", "while"):
+            region, trips = region_of(eqn), trips_of(eqn)
+            for p, (_, _, inner) in enumerate(region.programs):
+                repeated, single = body_traffic(inner, _constants(region, p))
+                for k in range(2):
+                    each[k] += trips * repeated[k] + single[k]
+        else:
+            for name in eqn.op.subprograms:
+                held = eqn.params[name]
+                for inner in held if isinstance(held, tuple) else (held,):
+                    a, b = traffic(inner)
+                    each[0], each[1] = each[0] + a, each[1] + b
+    found = program.memo["traffic", constant] = (each[0], each[1]), (once[0], once[1])
+    return found
+
+
+def _constants(region: Region, p: int) -> frozenset[int]:
+    """The parameters of a loop's program that no iteration changes."""
+    return frozenset(i for s in region.slots if s.result < 0 and not s.stacked
+                     for q, i in s.inputs if q == p)
+
+
+# -- carries ---------------------------------------------------------------------------------------
+
+def _carried(eqn: Equation) -> list[Equation]:
+    """The loop with sums carried unfinished where that pays, and what goes before and after."""
+    trips = trips_of(eqn)
+    region = region_of(eqn)
+    at = len(region.programs) - 1                        # the body is the last of its programs
+    body = region.programs[at][2]
+    if trips < 2 or reshard_p not in body.ops:
+        return [eqn]
+    slots = [s for s in region.slots if s.result >= 0 and _free(s, region, at, eqn)]
+    first = Delay(body)
+    wanted = {}
+    for s in slots:
+        result = body.outvars[_output(s, at)]
+        form = first.earlier.get(result) if isinstance(result, Var) else None
+        if form is not None and (s.inputs or _local(form) <= _local(result.aval)):
+            wanted[s] = form
+    if not wanted:
+        return [eqn]
+    constant = _constants(region, at)
+    before = _times(body_traffic(body, constant), trips)
+    trials = [wanted]
+    if 1 < len(wanted) <= _MOST_ALONE:
+        trials += [{s: form} for s, form in wanted.items()]
+    for trial in trials:
+        plan = _with(body, trial, at, eqn)
+        found = plan.rewritten()
+        after = _times(body_traffic(found, constant), trips)
+        for s, form in trial.items():
+            outer = eqn.outvars[s.result].aval
+            waiting = _outside(s, form, outer)
+            after = (after[0] + bytes_between(waiting, outer),
+                     after[1] + exchanges_between(waiting, outer))
+            if s.operand >= 0:
+                after = (after[0] + bytes_between(outer, waiting), after[1])
+        if after < before:
+            return _around(eqn, region, at, found, trial, plan)
+    return [eqn]
+
+
+def _times(cost: tuple[Cost, Cost], trips: int) -> Cost:
+    (each, exchanges), once = cost
+    return each * trips + once[0], exchanges * trips + once[1]
+
+
+def _free(slot: Slot, region: Region, at: int, eqn: Equation) -> bool:
+    """A value that nothing but the body reads in the loop."""
+    for p, i in slot.inputs:
+        if p != at:
+            program = region.programs[p][2]
+            v = program.invars[i]
+            if v in program.outvars or any(v in e.invars for e in program.eqns):
+                return False
+    return bool(slot.outputs) and not eqn.outvars[slot.result].aval.sharding.spec.unreduced
+
+
+def _output(slot: Slot, at: int) -> int:
+    return next(i for p, i in slot.outputs if p == at)
+
+
+def _local(t: ArrayType) -> int:
+    return math.prod(t.local_shape())
+
+
+def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
+    """The type outside of the loop of what has this form inside."""
+    entries = ((), *form.entries) if slot.stacked else form.entries
+    return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
+
+
+def _with(body: Program, trial: dict[Slot, ArrayType], at: int, eqn: Equation
+          ) -> Delay:
+    entering, leaving = {}, {}
+    for s, form in trial.items():
+        leaving[_output(s, at)] = form
+        for p, i in s.inputs:
+            if p == at:
+                entering[body.invars[i]] = typed(body.invars[i].aval, form.mesh, form.entries,
+                                                 form.sharding.spec.unreduced)
+    return Delay(body, entering, leaving, eqn.location)
+
+
+# -- branches --------------------------------------------------------------------------------------
+
+def _branched(eqn: Equation) -> list[Equation]:
+    """The branches with sums that all of them end with left unfinished, and what goes after.
+
+    A branch that has no such sum gives its value as one, if that moves nothing.
+    """
+    region = region_of(eqn)
+    programs = [program for _, _, program in region.programs]
+    if not any(reshard_p in program.ops for program in programs):
+        return [eqn]
+    first = [Delay(program) for program in programs]
+    wanted: dict[int, ArrayType] = {}
+    for k, outer in enumerate(eqn.outvars):
+        forms = [plan.earlier.get(program.outvars[k])
+                 for plan, program in zip(first, programs, strict=True)]
+        found = next((f for f in forms if f is not None and f.sharding.spec.unreduced), None)
+        if found is not None and not outer.aval.sharding.spec.unreduced and all(
+                f is found or not bytes_between(program.outvars[k].aval, found)
+                for f, program in zip(forms, programs, strict=True)):
+            wanted[k] = found
+    if not wanted:
+        return [eqn]
+    plans = [Delay(program, leaving=wanted, location=eqn.location) for program in programs]
+    rewritten = [plan.rewritten() for plan in plans]
+
+    def total(some: list[Program]) -> Cost:
+        costs = [traffic(program) for program in some]
+        return sum(c[0] for c in costs), sum(c[1] for c in costs)
+
+    bytes_, exchanges = total(rewritten)
+    for k, form in wanted.items():
+        bytes_ += bytes_between(form, eqn.outvars[k].aval)
+        exchanges += exchanges_between(form, eqn.outvars[k].aval)
+    if (bytes_, exchanges) >= total(programs):
+        return [eqn]
+    results = list(eqn.outvars)
+    after: list[Equation] = []
+    for k, form in wanted.items():
+        outer = eqn.outvars[k]
+        results[k] = Var(form, outer.name)
+        left = [plan.left[k] for plan in plans if k in plan.left]
+        where = left[0][0] if left else eqn.location
+        reason = joined_reasons((*(r for _, reasons in left for r in reasons),
+                                 f"finished once for all branches of `{eqn.op.name}`"))
+        move = reshard_equation(results[k], outer.aval, where, reason, outer.name)
+        after.append(move.replace(outvars=(outer,)))
+    inner = {(name, place): program for (name, place, _), program in
+             zip(region.programs, rewritten, strict=True)}
+    return [eqn.replace(outvars=results, params=with_programs(eqn.params, inner)), *after]
+
+
+def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[Slot, ArrayType],
+            plan: Delay) -> list[Equation]:
+    before: list[Equation] = []
+    after: list[Equation] = []
+    operands: list[Atom] = list(eqn.invars)
+    results = list(eqn.outvars)
+    programs = {(name, place): program for name, place, program in region.programs}
+    name, place, _ = region.programs[at]
+    programs[name, place] = body
+    loop = eqn.op.name
+    for s, form in trial.items():
+        outer = eqn.outvars[s.result]
+        waiting = _outside(s, form, outer.aval)
+        if s.operand >= 0:
+            operand = operands[s.operand]
+            entering = typed(operand.aval, waiting.mesh, waiting.entries,
+                             waiting.sharding.spec.unreduced)
+            move = reshard_equation(operand, entering, eqn.location,
+                                    f"`{loop}` carries this sum and finishes it at its end")
+            before.append(move)
+            operands[s.operand] = move.outvars[0]
+        results[s.result] = Var(waiting, outer.name)
+        where, reasons = plan.left.get(_output(s, at), (eqn.location, ()))
+        reason = joined_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
+        move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
+        after.append(move.replace(outvars=(outer,)))
+        for p, i in s.inputs:                           # a test that does not read it has it too
+            if p != at:
+                where, pos, program = region.programs[p]
+                program = programs[where, pos]
+                invars = list(program.invars)
+                invars[i] = Var(waiting, invars[i].name)
+                programs[where, pos] = program.replace(invars=invars)
+    params = with_programs(eqn.params, programs)
+    whole = eqn.replace(invars=operands, outvars=results, params=params)
+    return [*before, whole, *after]

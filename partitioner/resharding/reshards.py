@@ -1,0 +1,412 @@
+"""From RESOLVED to RESHARDED: every change of layout becomes a `reshard` equation.
+
+Each equation gets the operands that its choice asks for (lookahead.py) and produces its results as
+chosen; a value stays as it was produced until a reader needs it otherwise, unless the user or a
+type said how it is laid out. Every reshard has the reason for which it exists, and a value that is
+needed twice in one layout is brought there once. A sum over a split factor has a result `{U:X}`,
+and the reshard that follows it says where the sum goes.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from ...ir.location import UNKNOWN, Location
+from ...ir.named_tuple import NamedTuple
+from ...ir.ops.sharding import reshard_p
+from ...ir.phases import phase
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.types import ArrayType, Entries
+from ..choice.choose import Choice
+from ..choice.layouts import Layouts, layouts_for
+from ..choice.lookahead import Planner, Waits, carried_sums
+from ..choice.options import Option
+from ..choice.reasons import joined, operand_reason, result_reason
+from ..choice.tasks import Members, Task, Tasks
+from ..factors import RuleInfo, rule_info
+from ..propagation.origins import KEY, Origins
+from ..propagation.resolve import reshard_equation, typed
+from ..regions import Region, has_region, region_of, trips_of, with_programs
+
+Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
+
+
+def insert_reshards(program: Program) -> Program:
+    """The pass: a RESHARDED program whose equations agree on every factor."""
+    layouts = layouts_for(program)
+    return _resharded(program, layouts, program.memo.get(KEY), {}, dict)
+
+
+def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
+               repeats: dict[Var, int], waits: Waits) -> Program:
+    """repeats, waits: as of `Planner`."""
+    with phase("choose", len(program.eqns)):
+        members = Tasks(layouts, origins).of(program.eqns)
+        for parts in members:
+            if parts.__class__ is not Task or not parts.rest:          # type: ignore
+                break
+        else:
+            return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
+        planner = Planner(layouts, program, members, repeats, waits)
+        plan = planner.run()
+    return _Chooser(program, origins, planner).run(plan)
+
+
+def form(aval: ArrayType) -> Form:
+    return aval.entries, aval.sharding.spec.unreduced
+
+
+class _Made(NamedTuple):
+    """A variable that was produced otherwise than its type says: result k of an equation, with the
+    operands that it runs on.
+    """
+    eqn: Equation
+    info: RuleInfo
+    choice: Choice
+    k: int
+    operands: Sequence[Atom]
+
+
+class _Chooser:
+    """One program."""
+
+    def __init__(self, program: Program, origins: Origins | None, planner: Planner) -> None:
+        self.program = program
+        self.mesh = program.mesh
+        self.planner = planner
+        self.layouts, self.origins, self.repeats = planner.layouts, origins, planner.repeats
+        self.eqns: list[Equation] = []
+        self.env: dict[Var, Var] = {}
+        # per value, the variables that hold it; per variable that was not produced as its type
+        # said, what it takes to say where and why, or that (see `why`)
+        self.held: dict[Var, dict[Form, Var]] = {}
+        self.produced: dict[Var, _Made | tuple[Location, str]] = {}
+        self.moved: set[Var] = set()
+        self.loose = False          # may a reshard be read by another one alone, or by nobody?
+
+    def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
+        """plan: as of `Planner.run`."""
+        program = self.program
+        env, eqns = self.env, self.eqns
+        for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
+            if taken is not None:
+                if taken.__class__ is Task:
+                    same = taken.rest                                   # type: ignore[union-attr]
+                else:
+                    same = taken.__class__ is Option and (
+                        *taken.needs, *taken.results) == members.homes  # type: ignore[union-attr]
+                if env and same:
+                    for a in eqn.invars:
+                        if a in env:
+                            same = False
+                if same:
+                    eqns.append(eqn)
+                else:
+                    self.chosen(eqn, members,
+                                taken if taken.__class__ is Choice else taken.choice)  # type: ignore
+            elif eqn.op is reshard_p:
+                self.reshard(eqn)
+            else:
+                self.holding(eqn)
+        outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
+        if self.loose:
+            eqns, outvars = fold_reshards(eqns, outvars)
+        return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
+
+    def nested(self, program: Program, repeats: dict[Var, int], waits: Waits) -> Program:
+        layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
+        return _resharded(program, layouts, self.origins, repeats, waits)
+
+    def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
+        """The type of a value in another layout."""
+        return typed(aval, self.mesh, entries, pending)
+
+    # -- values ----------------------------------------------------------------------------------
+
+    def forms(self, v: Var) -> dict[Form, Var]:
+        if v not in self.held:
+            first = self.env[v] if v in self.env else v
+            self.held[v] = {form(first.aval): first}
+        return self.held[v]
+
+    def source(self, v: Var, need: Form) -> Var:
+        """The variable from which `v` is brought to a form for least."""
+        held = self.forms(v)
+        if need in held:
+            return held[need]
+        if len(held) == 1:
+            return next(iter(held.values()))
+        named = self.layouts.named
+        numbers = {named(*f): var for f, var in held.items()}
+        _, best = self.layouts.nearest(self.layouts.kinds_of[v.aval], tuple(numbers),
+                                       named(*need))
+        return numbers[best]
+
+    def bring(self, v: Var, need: Form, location: Location, reason: str,
+              name: str | None = None, source: Var | None = None) -> Var:
+        """The variable that holds `v` so, by a reshard if there is none. source: as of `source`,
+        where that is known.
+        """
+        source = source or self.source(v, need)
+        if form(source.aval) == need:
+            return source
+        if source in self.produced and (source.aval.sharding.spec.unreduced or not reason):
+            location, why = self.why(source)
+            moved = source.aval.entries != need[0]
+            reason = joined([why, reason if moved else ""])
+        move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
+                                name or v.name)
+        self.eqns.append(move)
+        self.loose = self.loose or source in self.moved
+        (result,) = move.outvars
+        self.moved.add(result)
+        self.held[v][need] = result
+        return result
+
+    def as_typed(self, atom: Atom, location: Location, reason: str) -> Atom:
+        if isinstance(atom, Literal) or (atom not in self.env and atom not in self.held):
+            return atom
+        return self.bring(atom, form(atom.aval), location, reason)
+
+    # -- equations -------------------------------------------------------------------------------
+
+    def chosen(self, eqn: Equation, members: Members, choice: Choice) -> None:
+        if members.__class__ is Task:
+            pinned = members.pinned                                     # type: ignore[union-attr]
+            info: RuleInfo = members.info                               # type: ignore
+        else:
+            pinned = {k: p for m in members                             # type: ignore[union-attr]
+                      for k, p in zip(m.results, m.task.pinned, strict=True)}
+            info = rule_info(eqn.use.rule(*eqn.types))
+        env, held = self.env, self.held
+        operands: list[Atom] = [*eqn.invars]
+        results = [*eqn.outvars]
+        same = True
+        for i, atom in enumerate(eqn.invars):
+            if atom.__class__ is not Literal:
+                layout, sums = choice.layouts[i], choice.sums[i]
+                now = env[atom] if atom in env else atom                        # type: ignore
+                aval = now.aval
+                if (atom in held or aval.entries != layout
+                        or aval.sharding.spec.unreduced != sums):
+                    now = self.source(atom, (layout, sums))                     # type: ignore
+                    if form(now.aval) != (layout, sums):
+                        now = self.bring(atom, (layout, sums), eqn.location,    # type: ignore
+                                         self.reason(eqn, info, i, choice, now), None, now)
+                if now is not atom:
+                    operands[i] = now
+                    same = False
+        after: list[tuple[Var, Var]] = []
+        pending = choice.pending
+        for k, var in enumerate(eqn.outvars):
+            made, aval = choice.layouts[info.operands + k], var.aval
+            if made != aval.entries or pending != aval.sharding.spec.unreduced:
+                result = Var(self.laid_out(aval, made, pending), var.name)
+                env[var] = results[k] = result
+                same = False
+                made_by = _Made(eqn, info, choice, k, operands)
+                if pinned[k]:
+                    self.produced[result] = self.cause(*made_by)
+                    after.append((var, result))
+                else:
+                    self.produced[result] = made_by
+        self.eqns.append(eqn if same else eqn.on(operands, results))
+        for var, result in after:
+            sharding = var.aval.sharding
+            self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
+                                      *self.why(result)))
+            self.loose = self.loose or var not in self.planner.last
+            self.moved.add(var)
+            self.held[var] = {form(var.aval): var}
+            env[var] = var
+
+    def why(self, var: Var) -> tuple[Location, str]:
+        """Where and why a variable was not produced as its type said."""
+        produced, waiting = self.produced, [var]
+        while waiting:
+            v = waiting[-1]
+            made = produced[v]
+            if made.__class__ is _Made:
+                first = [a for a in made.operands                         # type: ignore[union-attr]
+                         if a in produced and produced[a].__class__ is _Made]
+                if first:
+                    waiting += first
+                    continue
+                produced[v] = self.cause(*made)                           # type: ignore[misc]
+            waiting.pop()
+        return produced[var]                                              # type: ignore[return-value]
+
+    def cause(self, eqn: Equation, info: RuleInfo, choice: Choice, k: int,
+              operands: Sequence[Atom]) -> tuple[Location, str]:
+        """Where and why result k is not as its type says: here, or where its sums come from."""
+        before: list[tuple[Location, str]] = []
+        own = choice.pending
+        for a, sums in zip(operands, choice.sums, strict=True):
+            if sums:
+                own = own - sums
+                if a in self.produced:
+                    before.append(self.why(a))                            # type: ignore[arg-type]
+        own = own or not before
+        if not before and not choice.pending:
+            asked = self.asked_at(eqn.outvars[k])
+            if asked is None:
+                before = self.passed_on(eqn, choice.layouts[info.operands + k], k, operands)
+                own = not before
+        reason = result_reason(eqn.op, info, choice, k, eqn.outvars[k].aval) if own else ""
+        where = before[0][0] if before else eqn.location
+        if not before and not choice.pending and asked is not None:
+            where = asked
+        return where, joined([*[why for _, why in before], reason] if before else [reason])
+
+    def asked_at(self, var: Var) -> Location | None:
+        """Where the user constrains a value, if he does."""
+        if self.origins is None:
+            return None
+        root = self.origins.solution.graph.asked.get(self.origins.tensors.get(var, -1))
+        return root.location if root is not None and root.location.known else None
+
+    def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
+                  ) -> list[tuple[Location, str]]:
+        """What made an operand differ from its type, where result k differs in the same axes."""
+        axes = _differing(made, eqn.outvars[k].aval.entries)
+        return [self.why(a) for a, was in zip(operands, eqn.invars, strict=True)
+                if isinstance(a, Var) and a in self.produced
+                and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
+
+    def reason(self, eqn: Equation, info: RuleInfo, i: int, choice: Choice, source: Var) -> str:
+        """Why operand i of an equation is moved."""
+        types = []
+        for j, atom in enumerate(eqn.invars):
+            if j == i:
+                types.append(source.aval)
+            elif isinstance(atom, Var):
+                types.append(self.source(atom, (choice.layouts[j], choice.sums[j])).aval)
+            else:
+                types.append(atom.aval)
+        types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
+                  for k, v in enumerate(eqn.outvars)]
+        return operand_reason(eqn.op, info, i, choice, tuple(types))
+
+    def reshard(self, eqn: Equation) -> None:
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        if isinstance(operand, Literal) or result.aval.sharding.spec.reduced \
+                or operand.aval.sharding.spec.reduced:
+            self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
+            return
+        self.loose = self.loose or result not in self.planner.last
+        self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
+                                      result.name)
+
+    def holding(self, eqn: Equation) -> None:
+        """An equation with programs in it: operands and results are as the types say."""
+        reason = f"`{eqn.op.name}` keeps this value in one layout"
+        operands = [self.as_typed(a, eqn.location, reason) for a in eqn.invars]
+        programs: dict[tuple[str, int], Program] = {}
+        if has_region(eqn):
+            region = region_of(eqn)
+            repeats = self.constants_of(region, eqn)
+            programs = {(name, place): self.nested(
+                p, repeats, functools.partial(self.carried, region, eqn, n))
+                for n, (name, place, p) in enumerate(region.programs)}
+        else:
+            programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
+                        for name in eqn.op.subprograms}
+        self.eqns.append(eqn.replace(invars=operands, params=with_programs(eqn.params, programs)))
+
+    def carried(self, region: Region, eqn: Equation, p: int) -> dict[int, int]:
+        """Which results of a program of a loop may be sums until the loop has run."""
+        trips = trips_of(eqn)
+        if eqn.op.name == "cond" or trips < 2:
+            return {}
+        carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
+                   if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
+                   and s.inputs[0][0] == s.outputs[0][0] == p}
+        return dict.fromkeys(carried_sums(region.programs[p][2], carries), trips)
+
+    def constants_of(self, region: Region, eqn: Equation) -> dict[Var, int]:
+        """What the programs of a loop call values that it does not change, as `repeats`."""
+        trips = trips_of(eqn)
+        if eqn.op.name == "cond" or trips < 2:
+            return {}
+        return {region.programs[p][2].invars[i]:
+                trips * self.repeats.get(eqn.invars[slot.operand], 1)  # type: ignore[arg-type]
+                for slot in region.slots if slot.result < 0 and not slot.stacked
+                for p, i in slot.inputs}
+
+
+def _differing(one: Entries, other: Entries) -> set[str]:
+    """Axes that two layouts of a value (perhaps of other rank) put elsewhere."""
+    if len(one) != len(other):
+        return set()
+    return {a for x, y in zip(one, other, strict=True) if x != y for a in {*x} ^ {*y}}
+
+
+def takes(before: ArrayType, after: ArrayType) -> bool:
+    """Does a change of layout gather or sum?"""
+    return bool({a for e in before.entries for a in e} - {a for e in after.entries for a in e}
+                or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
+
+
+# -- folding ---------------------------------------------------------------------------------------
+
+def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
+                  ) -> tuple[Sequence[Equation], Sequence[Atom]]:
+    """A -> B -> C becomes A -> C where nothing else reads B; A -> B -> A becomes A.
+
+    Reshards that nothing reads are dropped. What has nothing to fold is returned as it is.
+    """
+    moves = [eqn for eqn in eqns if eqn.op is reshard_p]
+    moved = {eqn.outvars[0] for eqn in moves}
+    if not moves or (moved.issubset(set(outvars).union(*[eqn.invars for eqn in eqns]))
+                     and all([eqn.invars[0] not in moved
+                              and eqn.invars[0].aval is not eqn.outvars[0].aval
+                              for eqn in moves])):
+        return eqns, outvars
+    # how many read what is moved, and what it is moved to
+    uses: dict[Atom, int] = dict.fromkeys(
+        [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
+    for atoms in (*[eqn.invars for eqn in eqns], outvars):
+        for atom in atoms:
+            if atom in uses:
+                uses[atom] += 1
+    made: dict[Var, Equation] = {}
+    same: dict[Atom, Atom] = {}
+    apart = same.keys().isdisjoint
+    out: list[Equation | None] = []
+    place: dict[Equation, int] = {}
+    for eqn in eqns:
+        if same and not apart(eqn.invars):
+            eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
+        if eqn.op is not reshard_p:
+            out.append(eqn)
+            continue
+        (operand,), (result,) = eqn.invars, eqn.outvars
+        first = made.get(operand) if isinstance(operand, Var) else None
+        if first is not None and uses.get(operand, 0) == 1:
+            source = first.invars[0]
+            out[place[first]] = None
+            reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
+            # to blame is the one that takes axes away
+            gone = takes(source.aval, operand.aval) and first.location.known
+            where = first.location if gone else eqn.location
+            eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
+            operand = source
+        if operand.aval is result.aval:
+            same[result] = operand
+            uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
+            continue
+        made[result] = eqn
+        place[eqn] = len(out)
+        out.append(eqn)
+    found = [same.get(a, a) for a in outvars] if same else list(outvars)
+    live = {a for a in found if a in uses}          # of what is moved, what is read
+    out.reverse()
+    for at, eqn in enumerate(out):
+        if eqn is not None:
+            if eqn.op is reshard_p and eqn.outvars[0] not in live:
+                out[at] = None
+                continue
+            for a in eqn.invars:
+                if a in uses:
+                    live.add(a)
+    return [e for e in reversed(out) if e is not None], found
