@@ -17,18 +17,16 @@ from typing import Any
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.unreduced import is_pending, refuse_pending
-from . import (
-    batching_callbacks,
-    batching_collectives,
-    batching_composed,
-    batching_control,
-    batching_custom,
-    batching_regions,
-    tree,
-)
-from .batching import MappedAxis, to_dim
+from . import tree
+from .batching import callbacks as batching_callbacks
+from .batching import collectives as batching_collectives
+from .batching import composed as batching_composed
+from .batching import control as batching_control
+from .batching import custom as batching_custom
+from .batching import regions as batching_regions
+from .batching.mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
+from .batching.rules import MappedAxis, to_dim
 from .lax.mapping import VMAP
-from .mapped import VmapBuilder, call_mapped, mapped_argument, unmapped
 from .tracer import typeof
 
 _RULES = (batching_callbacks, batching_collectives, batching_composed, batching_control,

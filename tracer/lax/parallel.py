@@ -3,7 +3,7 @@
 Every function first brings its operand to the state that it needs (lax/manual_axes.py): an
 invarying operand is regarded as varying, so psum of it multiplies, as in JAX. Where a vmapped axis
 is among several axes, the collective is taken apart into one for each axis
-(tracer/batching_collectives.py deals with one at a time). Source: JAX's `jax.lax` collectives.
+(tracer/batching/collectives.py deals with one at a time). Source: JAX's `jax.lax` collectives.
 """
 from __future__ import annotations
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.diagnostic import fail
-from ..ir.op import OPS, Op
-from ..ir.ops.callback import debug_callback_p, debug_print_p, io_callback_p, pure_callback_p
-from ..ir.ops.derivatives import move_first, whole_along
-from ..ir.types import ArrayType, array_type
-from .batching import Batched, Dims, MappedAxis, rule
-from .lax.loops import scan
-from .tracer import typeof
+from ...ir.diagnostic import fail
+from ...ir.op import OPS, Op
+from ...ir.ops.callback import debug_callback_p, debug_print_p, io_callback_p, pure_callback_p
+from ...ir.ops.derivatives import move_first, whole_along
+from ...ir.types import ArrayType, array_type
+from ..lax.loops import scan
+from ..tracer import typeof
+from .rules import Batched, Dims, MappedAxis, rule
 
 Types = Sequence[ArrayType]
 

@@ -12,13 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostic import fail
-from ..ir.op import OPS
-from ..ir.ops.control import cond_p, item_type, scan_p, while_p
-from ..ir.ops.derivatives import explicit_sharding
-from ..ir.program import Program, Var
-from ..ir.types import ArrayType
-from .batching import (
+from ...ir.diagnostic import fail
+from ...ir.op import OPS
+from ...ir.ops.control import cond_p, item_type, scan_p, while_p
+from ...ir.ops.derivatives import explicit_sharding
+from ...ir.program import Program, Var
+from ...ir.types import ArrayType
+from ..tracer import typeof
+from .programs import (
+    ANYWHERE,
+    batch_program,
+    mapped_results,
+    replay,
+    traced_once,
+)
+from .rules import (
     Batched,
     Dims,
     MappedAxis,
@@ -29,14 +37,6 @@ from .batching import (
     to_dim,
     typed,
 )
-from .batching_programs import (
-    ANYWHERE,
-    batch_program,
-    mapped_results,
-    replay,
-    traced_once,
-)
-from .tracer import typeof
 
 Types = Sequence[ArrayType]
 Mapped = list[int | None]

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from ..ir.context import STATE
-from ..ir.location import capture
-from ..ir.op import Op
-from ..ir.program import Atom
-from ..ir.typeof import NUMPY_SCALARS
-from ..ir.types import ArrayType
-from ..ir.use import use_of
-from .staging import Builder
-from .steps import marks, owner_of, steps_since
-from .tracer import Tracer
+from ...ir.context import STATE
+from ...ir.location import capture
+from ...ir.op import Op
+from ...ir.program import Atom
+from ...ir.typeof import NUMPY_SCALARS
+from ...ir.types import ArrayType
+from ...ir.use import use_of
+from ..staging import Builder
+from ..steps import marks, owner_of, steps_since
+from ..tracer import Tracer
 
 
 class Place:

@@ -11,18 +11,18 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..ir.context import STATE
-from ..ir.diagnostic import fail
-from ..ir.immutable import replace
-from ..ir.mesh import AbstractMesh
-from ..ir.ops.manual import entering_type, manual_mesh, shard_map_p
-from ..ir.program import Program
-from ..ir.sharding import named_sharding_abstract
-from ..ir.spec import PartitionSpec, spec_from_entries
-from ..ir.types import ArrayType
-from .batching import Batched, Dims, MappedAxis, program_axis_names, rule
-from .batching_programs import batch_program
-from .tracer import typeof
+from ...ir.context import STATE
+from ...ir.diagnostic import fail
+from ...ir.immutable import replace
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.manual import entering_type, manual_mesh, shard_map_p
+from ...ir.program import Program
+from ...ir.sharding import named_sharding_abstract
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.types import ArrayType
+from ..tracer import typeof
+from .programs import batch_program
+from .rules import Batched, Dims, MappedAxis, program_axis_names, rule
 
 
 @rule("shard_map")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.context import STATE, config
-from ..ir.location import capture
-from .composed import BUILDERS, MAPPED, Known, enter, may_warn
+from ...ir.context import STATE, config
+from ...ir.location import capture
+from ..composed import BUILDERS, MAPPED, Known, enter, may_warn
+from ..steps import MISS, Steps, marks, owner_of, steps_since
+from ..tracer import Tracer
 from .mapped import BatchedVar, VmapBuilder
-from .steps import MISS, Steps, marks, owner_of, steps_since
-from .tracer import Tracer
 
 
 def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

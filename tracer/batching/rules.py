@@ -14,19 +14,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ..ir.diagnostic import fail
-from ..ir.immutable import immutable, replace
-from ..ir.mesh import AbstractMesh, empty_abstract_mesh
-from ..ir.op import OPS, Op
-from ..ir.ops.derivatives import batch_first, move_first
-from ..ir.ops.rules import insert_axes
-from ..ir.ops.sharding import insert_dim
-from ..ir.program import Program
-from ..ir.sharding import named_sharding_abstract
-from ..ir.spec import UNCONSTRAINED, spec_from_entries
-from ..ir.types import ArrayType
-from .batching_plans import place_of
-from .tracer import typeof
+from ...ir.diagnostic import fail
+from ...ir.immutable import immutable, replace
+from ...ir.mesh import AbstractMesh, empty_abstract_mesh
+from ...ir.op import OPS, Op
+from ...ir.ops.derivatives import batch_first, move_first
+from ...ir.ops.rules import insert_axes
+from ...ir.ops.sharding import insert_dim
+from ...ir.program import Program
+from ...ir.sharding import named_sharding_abstract
+from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.types import ArrayType
+from ..tracer import typeof
+from .plans import place_of
 
 Dims = Sequence[int | None]
 Batched = tuple[list[Any], Dims]      # results, and the mapped dimension of each

@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.array import Array
-from ..ir.context import STATE
-from ..ir.infer import infer
-from ..ir.location import UNKNOWN, Location, capture
-from ..ir.mesh import Mesh
-from ..ir.op import DEFAULT_INTERPRETER, Interpreter, Op
-from ..ir.program import Atom, Var
-from ..ir.types import ArrayType
-from .batching import MappedAxis, batch_op, element_type, uses_axis
-from .constants import as_array
-from .sharding_functions import EAGER_CALL
-from .staging import Builder, canonical_value, cast_operands, record_mesh
-from .tracer import Tracer, typeof
+from ...ir.array import Array
+from ...ir.context import STATE
+from ...ir.infer import infer
+from ...ir.location import UNKNOWN, Location, capture
+from ...ir.mesh import Mesh
+from ...ir.op import DEFAULT_INTERPRETER, Interpreter, Op
+from ...ir.program import Atom, Var
+from ...ir.types import ArrayType
+from ..constants import as_array
+from ..sharding_functions import EAGER_CALL
+from ..staging import Builder, canonical_value, cast_operands, record_mesh
+from ..tracer import Tracer, typeof
+from .rules import MappedAxis, batch_op, element_type, uses_axis
 
 
 class BatchedVar(Var):

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostic import fail
-from ..ir.op import OPS
-from ..ir.ops.derivatives import explicit_sharding, move_first, whole_along
-from ..ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
-from ..ir.types import ArrayType, array_type
-from .batching import (
+from ...ir.diagnostic import fail
+from ...ir.op import OPS
+from ...ir.ops.derivatives import explicit_sharding, move_first, whole_along
+from ...ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from ...ir.types import ArrayType, array_type
+from ..tracer import typeof
+from .rules import (
     NAMED_RULES,
     Batched,
     Dims,
@@ -28,7 +29,6 @@ from .batching import (
     rule,
     spread,
 )
-from .tracer import typeof
 
 Types = Sequence[ArrayType]
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.op import OPS
-from ..ir.ops.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
-from ..ir.ops.derivatives import has_tangent
-from ..ir.program import Program, Var
-from ..ir.types import ArrayType
-from .autodiff.custom import SymbolicZero
-from .autodiff.forward import zero_tangent
-from .batching import Batched, Dims, MappedAxis, element_type, rule, to_dim
-from .batching_programs import ANYWHERE, batch_program
+from ...ir.op import OPS
+from ...ir.ops.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
+from ...ir.ops.derivatives import has_tangent
+from ...ir.program import Program, Var
+from ...ir.types import ArrayType
+from ..autodiff.custom import SymbolicZero
+from ..autodiff.forward import zero_tangent
+from ..tracer import typeof
 from .mapped import map_flat
-from .tracer import typeof
+from .programs import ANYWHERE, batch_program
+from .rules import Batched, Dims, MappedAxis, element_type, rule, to_dim
 
 
 def _element(x: Any, dim: int | None) -> tuple[Any, int | None]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..ir.context import STATE
-from ..ir.location import UNKNOWN
-from ..ir.mesh import AbstractMesh
-from ..ir.op import OPS
-from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.types import ArrayType
-from .batching import (
+from ...ir.context import STATE
+from ...ir.location import UNKNOWN
+from ...ir.mesh import AbstractMesh
+from ...ir.op import OPS
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import ArrayType
+from ..staging import current_builder, record_mesh, trace_to_program
+from ..tracer import typeof
+from .rules import (
     Batched,
     Dims,
     MappedAxis,
@@ -26,8 +28,6 @@ from .batching import (
     typed,
     uses_axis,
 )
-from .staging import current_builder, record_mesh, trace_to_program
-from .tracer import typeof
 
 ANYWHERE = -1     # in `wanted` of batch_program: a result may be mapped along any dimension, or not
 

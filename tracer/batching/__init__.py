@@ -1,0 +1,5 @@
+"""vmap: what ops, loops, calls and manual regions become for values with a mapped dimension.
+
+`mapped.py` is the interpreter, `rules.py` the rule of an op; the others serve what holds programs,
+and `plans.py` remembers what was batched before.
+"""
