@@ -18,6 +18,6 @@ if TYPE_CHECKING:
     from .processes.simulated import as_process, run_processes
 
 __getattr__, __dir__ = late_names(
-    __name__, {"processes.simulated": ("as_process", "run_processes")})
+    __name__, {".processes.simulated": ("as_process", "run_processes")})
 
 __all__ = ["as_process", "measure", "profile", "profiling", "run_processes"]
