@@ -1,9 +1,9 @@
 """vmap: a function of one example made into a function of a stack of them.
 
-The function is called once, on tracers of one example (mapped.py); ops on them are bound batched
-(batching.py). Outside of jit unmapped arguments, and all that is computed from them, are concrete:
-Python control flow and printing work on them. Here is what surrounds that: which dimension of which
-argument is mapped, and JAX's checks and messages about it.
+The function is called once, on tracers of one example (batching/mapped.py); ops on them are bound
+batched (batching/rules.py). Outside of jit unmapped arguments, and all that is computed from them,
+are concrete: Python control flow and printing work on them. Here is what surrounds that: which
+dimension of which argument is mapped, and JAX's checks and messages about it.
 Source: JAX's `jax.vmap`.
 """
 from __future__ import annotations

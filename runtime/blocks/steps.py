@@ -2,14 +2,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.ops.merging import joins_last, merged
 from ...ir.ops.row_sums import row_adder
-from ..calls.recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant
+from ..calls.recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant, reading_once
 from ..calls.short_rows import by_columns, has_short_rows
 from .values import Item, Value
 
@@ -77,13 +77,7 @@ def act(item: Item, values: list[Value], mask: int | None) -> Act:
         return cast
     if item.kind == WHERE:
         return _select(o, refs, values[o].dtype, mask)
-    function = item.function
-    if function is np.multiply and values[o].dtype.kind in "fiu":
-        a, b = refs
-        if type(a) is type(b) is int and a == b:
-            # Reads once: half the time where memory does not begin where a cache line does.
-            return _ufunc(o, np.square, (a,))
-    return _ufunc(o, function, refs)
+    return _ufunc(o, *reading_once(item.function, refs, values[o].dtype))
 
 
 def _filled(x: Value) -> Shape | None:
@@ -91,7 +85,7 @@ def _filled(x: Value) -> Shape | None:
     return None if x.actual == x.rest else x.rest
 
 
-def _ufunc(o: int, function: Any, refs: tuple[Any, ...]) -> Act:
+def _ufunc(o: int, function: Any, refs: Sequence[Any]) -> Act:
     if len(refs) == 1:
         (a,) = refs
 

@@ -39,6 +39,7 @@ from ..calls.recording import (
     WHERE,
     Recording,
     constant,
+    reading_once,
 )
 from ..calls.rows import indexed, is_written, written
 from ..calls.short_rows import quicker
@@ -368,9 +369,8 @@ def _expression(w: Writer, step: Any, args: Sequence[str], recording: Recording,
             written = _of_numbers(step, args, recording)
             if written is not None:
                 return written
-        if step.function is np.multiply and args[0] == args[1] and dtype.kind in "fiu":
-            return f"{w.name(np.square, 'f')}({', '.join(args[1:])})"   # as in block_steps.py
-        return f"{w.name(step.function, 'f')}({listed})"
+        function, args = reading_once(step.function, args, dtype)
+        return f"{w.name(function, 'f')}({', '.join(args)})"
     if step.kind == REDUCE:
         reduce = quicker(step.function, recording.values[step.operands[0]], step.axes)
         if reduce is not None:

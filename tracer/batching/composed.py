@@ -1,6 +1,6 @@
 """Functions made of several ops, under a mapped axis: what they became is remembered as a whole.
 
-As in composed.py, and as plans of single ops are (batching_plans.py): for arguments of the same
+As in tracer/composed.py, and as plans of single ops are (plans.py): for arguments of the same
 types, mapped along the same dimensions, the equations around the vmap are recorded again.
 """
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interpreter of a vmapped function's body: one example outside, all of them inside.
 
 A tracer of it has the type of one example; its variable holds the value for all of them, and along
-which dimension. Each op that touches a mapped value is bound at once, batched (batching.py), in the
+which dimension. Each op that touches a mapped value is bound at once, batched (rules.py), in the
 interpreter around the vmap: that may run it, record it, or be another vmap. Other ops go there as
 they are, so outside of jit what does not depend on a mapped value is concrete.
 """
