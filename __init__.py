@@ -26,7 +26,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "Array": (".ir.array", "Array"),
     "AbstractDevice": (".ir.device", "AbstractDevice"),
     "Device": (".ir.device", "Device"),
-    "NamedSharding": (".ir.sharding", "NamedSharding"),
+    "NamedSharding": (".ir.shardings.sharding", "NamedSharding"),
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.shard", "Shard"),
@@ -76,7 +76,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "make_mesh": (".runtime.devices", "make_mesh"),
     "named_call": (".tracer.name_scopes", "named_call"),
     "named_scope": (".tracer.name_scopes", "named_scope"),
-    "parse_program": (".ir.parse", "parse_program"),
+    "parse_program": (".ir.text.parse", "parse_program"),
     "pmap": (".driver.pmap", "pmap"),
     "profile_phases": (".ir.phases", "profile_phases"),
     "process_count": (".runtime.devices", "process_count"),
@@ -158,7 +158,7 @@ if TYPE_CHECKING:
     from .ir.context import config as config
     from .ir.device import Device as Device
     from .ir.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
-    from .ir.sharding import NamedSharding as NamedSharding
+    from .ir.shardings.sharding import NamedSharding as NamedSharding
     from .ir.spec import P as P
     from .ir.typeof import typeof as typeof
     from .runtime.devices import device_count as device_count

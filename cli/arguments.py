@@ -12,7 +12,7 @@ from ..ir.dtypes import parse_short
 from ..ir.errors import ShardtraceError
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from .problems import Problem, failure
 

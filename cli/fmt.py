@@ -15,10 +15,10 @@ from typing import Any
 
 from ..ir.errors import ShardtraceError
 from ..ir.location import UNKNOWN
-from ..ir.parse import load_program, parse_program
-from ..ir.print import print_program
 from ..ir.program import Program, programs_equal
-from ..ir.remarks import read_remark
+from ..ir.text.parse import load_program, parse_program
+from ..ir.text.print import print_program
+from ..ir.text.remarks import read_remark
 from ..report.places import inner_programs
 from .output import Output
 from .problems import FINDING, Problem

@@ -5,8 +5,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ..ir.print import print_program, save_program
 from ..ir.program import Level, Program
+from ..ir.text.print import print_program, save_program
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import provenance
 from .output import Output

@@ -13,9 +13,9 @@ from ..driver.explain import explain_program
 from ..driver.programs import further, run_program
 from ..driver.reduce import Case, Reduced, count_equations, reduce_program
 from ..ir.errors import ShardtraceError
-from ..ir.names import name_variables
-from ..ir.print import print_program
 from ..ir.program import Level, Program
+from ..ir.text.names import name_variables
+from ..ir.text.print import print_program
 from ..ir.verify import verify
 from ..partitioner.collectives import collectives
 from ..report.changes import spec_text

@@ -22,8 +22,8 @@ from ..ir.array import Array
 from ..ir.context import STATE
 from ..ir.dtypes import short_name
 from ..ir.errors import ShardtraceError
-from ..ir.parse import load_program, parse_program
 from ..ir.program import Level, Program
+from ..ir.text.parse import load_program, parse_program
 from ..ir.verify import verify
 from ..report.explanation import Explanation
 from .arguments import specs_of

@@ -12,11 +12,11 @@ from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.errors import DuplicateSpecError, IndivisibleError
-from ..ir.formats import Format
 from ..ir.location import warn
 from ..ir.mesh import entered_mesh
 from ..ir.process import process_identity
-from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ..ir.shardings.formats import Format
+from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ..ir.types import ArrayType
 from ..runtime.devices import local_devices

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostic import error, fail
-from ..ir.formats import Format, Layout, kept_layout
 from ..ir.program import Program
-from ..ir.sharding import Sharding
+from ..ir.shardings.formats import Format, Layout, kept_layout
+from ..ir.shardings.sharding import Sharding
 from ..ir.types import ArrayType
 from ..runtime.arrays.array import ArrayImpl
 from ..tracer import tree

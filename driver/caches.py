@@ -1,10 +1,10 @@
 """Forgetting what was computed once and kept: traces, executables, types, index maps."""
 from __future__ import annotations
 
-from ..ir.base_sharding import common_devices_indices_map
 from ..ir.op import DEFAULT_INTERPRETER, OPS
 from ..ir.pool import POOL
-from ..ir.tiling import canonical_tiling
+from ..ir.shardings.base_sharding import common_devices_indices_map
+from ..ir.shardings.tiling import canonical_tiling
 from ..partitioner.choice import alternatives
 from ..partitioner.choice.layouts import forget_layouts
 from ..partitioner.propagation.fixed_point import forget_steps

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
-from ..ir.sharding import NamedSharding, Sharding
+from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
 from ..report.changes import Change, Inside, arg_specs, edited, result_specs

@@ -22,7 +22,7 @@ from ..ir.dtypes import canonicalize_dtype, is_extended
 from ..ir.errors import IndivisibleError
 from ..ir.location import capture
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.host import PYTHON_NUMBERS

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.diagnostic import fail
 from ..ir.mesh import Mesh
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..runtime.storage import settled
 from ..tracer import tree

@@ -12,7 +12,6 @@ import numpy as np
 from ..ir.context import STATE, config
 from ..ir.device import Device
 from ..ir.diagnostic import fail
-from ..ir.formats import Layout
 from ..ir.lazy import lazy_import
 from ..ir.memory import MemorySpace, space_of_kind
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
@@ -20,10 +19,11 @@ from ..ir.ops.call import jit_p
 from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.phases import phase
 from ..ir.program import Program
-from ..ir.refinement import Refinement
 from ..ir.settings import transfer_guarded
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ..ir.shardings.formats import Layout
+from ..ir.shardings.refinement import Refinement
+from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, array_type
 from ..partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned

@@ -29,7 +29,7 @@ from ..ir.phases import phase
 from ..ir.process import process_identity
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import SingleDeviceSharding
+from ..ir.shardings.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import DEFAULT_OPTIONS
 from ..runtime.arrays.array import ArrayImpl

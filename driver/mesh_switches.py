@@ -1,8 +1,8 @@
 """Programs that switch to another mesh of the same devices in the middle (`use_abstract_mesh`).
 
 The types say which mesh each value is on. To run, a computation needs one mesh: the common
-refinement of all of them (ir/refinement.py), on which every type and param is stated anew; results
-come back on the meshes that their types name.
+refinement of all of them (ir/shardings/refinement.py), on which every type and param is stated
+anew; results come back on the meshes that their types name.
 """
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..ir.diagnostic import fail
 from ..ir.manual_state import NOT_MANUAL, ManualState
 from ..ir.mesh import AbstractMesh, Mesh
 from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.refinement import Refinement, common_refinement
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.refinement import Refinement, common_refinement
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 

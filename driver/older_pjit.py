@@ -15,7 +15,7 @@ from ..ir.context import STATE, config, mesh_context
 from ..ir.diagnostic import fail
 from ..ir.location import warn
 from ..ir.mesh import entered_mesh
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.global_device_array import GlobalDeviceArray

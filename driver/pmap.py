@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.base_sharding import indivisible
 from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.mesh import Mesh
 from ..ir.named_tuple import NamedTuple
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.base_sharding import indivisible
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.assembly import (

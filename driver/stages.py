@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..ir.device import Device
 from ..ir.diagnostic import fail
-from ..ir.formats import Format, default_layout, kept_layout
 from ..ir.lazy import lazy_import
 from ..ir.program import Program
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding, SingleDeviceSharding
+from ..ir.shardings.formats import Format, default_layout, kept_layout
+from ..ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from ..runtime.arrays.array import ARRAYS
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Reports load when first asked for; they try changes, hence know `jit` and this module.
 _collectives = lazy_import("..partitioner.collectives", __package__)
-_text = lazy_import("..ir.print", __package__)
+_text = lazy_import("..ir.text.print", __package__)
 _explain = lazy_import(".explain", __package__)
 _figures = lazy_import(".figures", __package__)
 

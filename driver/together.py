@@ -18,7 +18,7 @@ from ..ir.location import capture
 from ..ir.mesh import Mesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.process import process_identity
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.processes.coordinator import (
@@ -36,7 +36,7 @@ from ..runtime.storage import LocalBlocks, Storage, Stored
 if TYPE_CHECKING:
     from .executable import Executable
 
-_text = lazy_import("..ir.print", __package__)
+_text = lazy_import("..ir.text.print", __package__)
 
 NOT_MINE = LocalBlocks({})
 

@@ -11,14 +11,14 @@ from typing import Any
 from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.diagnostic import fail
-from ..ir.formats import Format, Layout
-from ..ir.gspmd import GSPMDSharding, named_on
 from ..ir.memory import MemorySpace, space_of_kind
 from ..ir.mesh import Mesh
 from ..ir.ops.identity import device_put_p
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.settings import transfer_guarded
-from ..ir.sharding import NamedSharding, Sharding, named_sharding_abstract
+from ..ir.shardings.formats import Format, Layout
+from ..ir.shardings.gspmd import GSPMDSharding, named_on
+from ..ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays import transfer
 from ..runtime.arrays.array import ArrayImpl

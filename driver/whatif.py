@@ -11,7 +11,7 @@ from typing import Any
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import sharding_constraint_p
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..report.changes import Argument, Change, Prioritize, Result, text_of
 from ..report.difference import Difference

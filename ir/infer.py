@@ -21,7 +21,7 @@ from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op, inference_key
 from .phases import rule_evaluated
-from .sharding import NamedSharding, named_sharding_abstract
+from .shardings.sharding import NamedSharding, named_sharding_abstract
 from .signature import SIGNATURES, Signature
 from .spec import spec_from_entries
 from .types import ArrayType, Shape, array_type, short_list, unsharded

@@ -23,7 +23,7 @@ from .types import ArrayType
 from .unreduced import pending_axes
 from .use import Use
 
-_text = lazy_import(".print", __package__)
+_text = lazy_import(".text.print", __package__)
 
 RESHARD = "reshard"      # the one op whose operand and result may differ in their spec
 Types = tuple[ArrayType, ...]

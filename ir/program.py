@@ -28,9 +28,9 @@ from .signature import SIGNATURES, Signature
 from .types import ArrayType
 from .use import Use, use_of
 
-_text = lazy_import(".print", __package__)     # prints programs, hence imports this module
-_lambda = lazy_import(".lambda_text", __package__)
-_html = lazy_import(".program_html", __package__)
+_text = lazy_import(".text.print", __package__)     # prints programs, hence imports this module
+_lambda = lazy_import(".text.lambda_text", __package__)
+_html = lazy_import(".text.program_html", __package__)
 
 
 _NO_EFFECTS: frozenset[str] = frozenset()

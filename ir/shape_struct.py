@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .array import Array
-from .base_sharding import Sharding
 from .context import STATE, x64_enabled
 from .dtypes import ExtendedDType, canonicalize_dtype
-from .formats import AutoLayout, Format
 from .manual_state import NOT_MANUAL, ManualAxisType
 from .mesh import AbstractMesh, Mesh
-from .sharding import NamedSharding
+from .shardings.base_sharding import Sharding
+from .shardings.formats import AutoLayout, Format
+from .shardings.sharding import NamedSharding
 from .spec import PartitionSpec
 from .typeof import typeof
 from .types import ArrayType, array_type

@@ -28,7 +28,7 @@ from .interning import InternTable
 from .manual_state import NOT_MANUAL, ManualState, set_text
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
-from .sharding import NamedSharding, named_sharding_abstract
+from .shardings.sharding import NamedSharding, named_sharding_abstract
 from .spec import PartitionSpec, parse_axis, spec_from_entries
 
 _EMPTY: frozenset[str] = frozenset()

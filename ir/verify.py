@@ -37,14 +37,14 @@ from .lazy import lazy_import
 from .levels import LEVEL_RULES, Violation, check_collective
 from .location import UNKNOWN
 from .mesh import AbstractMesh, empty_abstract_mesh
-from .missing_constant import MissingConstant
 from .op import Op
 from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
+from .text.missing_constant import MissingConstant
 from .types import ArrayType
 from .use import MOST
 
-_text = lazy_import(".print", __package__)
+_text = lazy_import(".text.print", __package__)
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
 NOT_AT: dict[Level, frozenset[str]] = {

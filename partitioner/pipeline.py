@@ -41,7 +41,7 @@ from .resharding.loop_sums import move_sums
 from .resharding.reshards import insert_reshards
 
 _collectives = lazy_import(".collectives", __package__)
-_text = lazy_import("..ir.print", __package__)
+_text = lazy_import("..ir.text.print", __package__)
 
 
 class Job(NamedTuple):

@@ -18,7 +18,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Equation, Program, Var
 from ..ir.retiling import joined_axes
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import Entries
 from ..partitioner.collectives import CollectiveRecord

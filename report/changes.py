@@ -14,7 +14,7 @@ from ..ir.location import UNKNOWN, Location
 from ..ir.mesh import AbstractMesh
 from ..ir.ops.sharding import reshard_p, sharding_constraint_p
 from ..ir.program import Equation, Program, Var
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from .body_changes import Ungather, Unsum
 from .places import Place, rewritten, substituted

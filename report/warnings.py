@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..ir.collective_kinds import each_collective, received_bytes
 from ..ir.location import UNKNOWN, Location
 from ..ir.program import Atom, Equation, Literal, Program, Var
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType, Entries
 from .buffers import nbytes

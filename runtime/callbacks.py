@@ -23,10 +23,10 @@ from ..ir.lazy import lazy_import
 from ..ir.mesh import empty_abstract_mesh, empty_mesh
 from ..ir.op import Op
 from ..ir.ops.callback import call_arguments
-from ..ir.placeholders import NamedCallable, OpaqueValue
 from ..ir.program import Equation
 from ..ir.pytree import flatten
-from ..ir.sharding import SingleDeviceSharding
+from ..ir.shardings.sharding import SingleDeviceSharding
+from ..ir.text.placeholders import NamedCallable, OpaqueValue
 from ..ir.types import ArrayType, array_type
 from .arrays.array import ArrayImpl
 from .axes import MeshAtoms

@@ -12,11 +12,11 @@ from typing import Any
 
 from ..ir.device import Device
 from ..ir.diagnostic import fail
-from ..ir.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..ir.named_tuple import NamedTuple
-from ..ir.restate import spec_for_tiling
-from ..ir.sharding import NamedSharding, Sharding
+from ..ir.shardings.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
+from ..ir.shardings.restate import spec_for_tiling
+from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 

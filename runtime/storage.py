@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..ir.device import Device
-from ..ir.gspmd import GSPMDSharding
 from ..ir.keys import storage_dtype
 from ..ir.mesh import Mesh
 from ..ir.named_tuple import NamedTuple
-from ..ir.sharding import NamedSharding, Sharding, tile_index
+from ..ir.shardings.gspmd import GSPMDSharding
+from ..ir.shardings.sharding import NamedSharding, Sharding, tile_index
 from .axes import MeshAtoms
 
 Shape = tuple[int, ...]

@@ -13,7 +13,7 @@ from shardtrace.errors import (
     TracerBoolConversionError,
     UnexpectedTracerError,
 )
-from shardtrace.ir.parse import parse_program
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

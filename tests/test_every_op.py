@@ -30,7 +30,7 @@ from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.rule import PASS, Factor, FactorRule
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..ir.context import STATE, abstract_mesh_context
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from .sharding_functions import with_auto_axes
 
 

@@ -14,7 +14,7 @@ from ..ir.errors import ShardingTypeError
 from ..ir.ops.select import select_n_p
 from ..ir.ops.shape import broadcast_in_dim_p
 from ..ir.ops.sharding import reshard_p
-from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.unreduced import is_pending, refuse_pending
 from .constants import as_array

@@ -18,7 +18,7 @@ from ..ir.context import STATE, x64_enabled
 from ..ir.diagnostic import fail
 from ..ir.dtypes import canonicalize_dtype, dtype_of
 from ..ir.ops import callback as ops
-from ..ir.sharding import NamedSharding, SingleDeviceSharding
+from ..ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.types import ArrayType, array_type
 from . import tree
 from .tracer import typeof

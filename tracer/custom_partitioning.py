@@ -25,7 +25,7 @@ from ..ir.ops.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
 from ..ir.rule import RuleError, make_rule
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type, unsharded
 from . import tree

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir.context import STATE
 from ..ir.mesh import Mesh
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from .constants import as_array, put_on_device
 

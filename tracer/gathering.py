@@ -14,7 +14,7 @@ from ..ir.ops.arithmetic import add_p, mul_p
 from ..ir.ops.creation import iota_p
 from ..ir.ops.joining import concatenate_p
 from ..ir.ops.shape import broadcast_in_dim_p, rev_p
-from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
 from . import lax

@@ -26,7 +26,7 @@ from ..ir.ops.scatter import (
     scatter_sub_p,
 )
 from ..ir.ops.shape import rev_p
-from ..ir.sharding import named_sharding_abstract
+from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import unsharded
 from . import indexing, lax

@@ -20,7 +20,7 @@ from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
 from ..ir.ops.manual import manual_mesh
 from ..ir.pytree import PLAIN_LEAVES
-from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree

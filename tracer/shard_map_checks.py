@@ -6,7 +6,7 @@ from typing import Any
 
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
-from ..ir.sharding import NamedSharding
+from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from .tracer import typeof

@@ -14,7 +14,7 @@ from ..ir.mesh import AbstractMesh, AxisType
 from ..ir.named_tuple import NamedTuple
 from ..ir.op import OPS
 from ..ir.ops.manual import entering_type
-from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree

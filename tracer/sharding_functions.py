@@ -15,7 +15,7 @@ from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh
 from ..ir.op import OPS
 from ..ir.ops.call import jit_p
-from ..ir.sharding import NamedSharding, named_sharding_abstract
+from ..ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ..ir.spec import PartitionSpec, parse_axis, spec_from_entries
 from ..ir.types import ArrayType
 from . import tree

@@ -1,10 +1,10 @@
 """Meshes, specs and shardings, as in `jax.sharding`, and the switches between axis modes."""
 from shardtrace.ir.device import AbstractDevice
-from shardtrace.ir.gspmd import GSPMDSharding
-from shardtrace.ir.hlo_sharding import HloSharding, OpSharding
 from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
-from shardtrace.ir.sharding import (
+from shardtrace.ir.shardings.gspmd import GSPMDSharding
+from shardtrace.ir.shardings.hlo_sharding import HloSharding, OpSharding
+from shardtrace.ir.shardings.sharding import (
     NamedSharding,
     Sharding,
     SingleDeviceSharding,

@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import numpy as np
 
 from shardtrace.driver.recent import forget_recent
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 from suite import names
 from suite.elementwise import chain

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import philox, threefry
+from ..generators import philox, threefry
 from ..op import OPS, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
-from ..sharding import NamedSharding
+from ..shardings.sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first, type_of
 from .rules import batch_axes, batch_dim, call, insert_axes, reject, rule_text

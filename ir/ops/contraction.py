@@ -20,7 +20,7 @@ from ..errors import ShardingTypeError
 from ..location import warn
 from ..op import LinearOperand, Op, Sample, defop
 from ..rule import SUMMED, Pattern
-from ..sharding import NamedSharding, named_sharding_abstract
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import convert, move_first, type_of

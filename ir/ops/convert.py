@@ -21,7 +21,7 @@ from ..dtypes import (
     long_name,
 )
 from ..op import Sample, defop
-from ..sharding import named_sharding_abstract
+from ..shardings.sharding import named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Shape
 from . import pending

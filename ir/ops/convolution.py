@@ -21,7 +21,7 @@ from ..named_tuple import NamedTuple
 from ..op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ..param_types import register_param_type
 from ..rule import REDUCE, FactorRule, make_rule
-from ..sharding import NamedSharding
+from ..shardings.sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape, short_list
 from ..unreduced import is_pending, refuse_pending
 from .contraction import compute_dtype, dot_pending

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..dtypes import issubdtype, long_name
 from ..op import OPS, LocalizeContext, Op, Sample, defop
-from ..sharding import NamedSharding
+from ..shardings.sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .rules import reject, rule_text
 

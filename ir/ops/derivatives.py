@@ -18,7 +18,7 @@ from ..diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
 from ..manual_state import ManualState
 from ..op import OPS, Op
-from ..sharding import NamedSharding, named_sharding_abstract
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, array_type
 

@@ -14,7 +14,7 @@ from ..manual_state import NOT_MANUAL, ManualState
 from ..mesh import AbstractMesh, AxisType
 from ..op import Op, defop
 from ..rule import FactorRule
-from ..sharding import named_sharding_abstract
+from ..shardings.sharding import named_sharding_abstract
 from ..spec import PartitionSpec, spec_from_entries
 from ..types import ArrayType, Shape, array_type
 

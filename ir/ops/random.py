@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import rbg, threefry
 from ..dtypes import KEY_DTYPES, KEY_FRY, is_extended, issubdtype, long_name
+from ..generators import rbg, threefry
 from ..keys import key_words, pack_keys
 from ..op import LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Shape

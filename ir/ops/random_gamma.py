@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import rbg, threefry
-from ..gamma import gamma_numbers
+from ..generators import rbg, threefry
+from ..generators.gamma import gamma_numbers
 from ..keys import generator_of
 from ..lazy import lazy_import
 from ..op import OPS, LocalizeContext, Op, defop

@@ -19,7 +19,7 @@ from ..keys import storage_dtype
 from ..mesh import empty_abstract_mesh
 from ..op import OPS, Op, Sample, defop
 from ..program import Level, Literal, Program, Var
-from ..sharding import named_sharding_abstract
+from ..shardings.sharding import named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, array_type
 from . import pending

@@ -17,7 +17,7 @@ from ..dtypes import issubdtype, long_name
 from ..errors import ShardingTypeError
 from ..op import LocalizeContext, Op, Sample, defop
 from ..rule import REDUCE, Pattern
-from ..sharding import named_sharding_abstract
+from ..shardings.sharding import named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, short_list
 from ..unreduced import is_pending, refuse_pending

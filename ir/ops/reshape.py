@@ -20,7 +20,7 @@ from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import Op, Sample, defop
 from ..rule import REPLICATE, FactorRule, Kind, Pattern, Split
-from ..sharding import NamedSharding
+from ..shardings.sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from ..unreduced import is_pending, refuse_pending
 from .derivatives import move_first

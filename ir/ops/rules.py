@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import OPS, LinearOperand
-from ..sharding import NamedSharding, named_sharding_abstract
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, short_list
 from .derivatives import cotangent_type, explicit_sharding, type_of, zeros_like

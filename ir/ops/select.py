@@ -17,7 +17,7 @@ from ..errors import ShardingTypeError
 from ..location import warn
 from ..mesh import empty_abstract_mesh
 from ..op import LinearOperand, Sample, defop
-from ..sharding import NamedSharding, named_sharding_abstract
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Shape, short_list
 from . import pending

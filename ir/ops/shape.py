@@ -15,7 +15,7 @@ from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import LocalizeContext, Op, Sample, defop
 from ..rule import FactorRule, Pattern, make_rule
-from ..sharding import NamedSharding
+from ..shardings.sharding import NamedSharding
 from ..types import ArrayType, Entries, Shape
 from .derivatives import move_first, type_of
 from .emitting import Emitting

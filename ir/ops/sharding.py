@@ -17,7 +17,7 @@ from ..location import capture
 from ..manual_state import ManualState
 from ..mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..op import Collective, Op, Sample, defop
-from ..sharding import NamedSharding, named_sharding_abstract
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..types import ArrayType
 from ..unreduced import is_pending, refuse_pending

@@ -12,7 +12,7 @@ from typing import Any
 from ...ir.mesh import AxisType
 from ...ir.ops.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.sharding import NamedSharding, named_sharding_abstract
+from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED
 from ..regions import INLINED
 

@@ -11,8 +11,8 @@ from typing import Any
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.sharding import sharding_constraint_p
 from ...ir.program import Atom, Literal, Program, Var
-from ...ir.restate import spec_for_tiling
-from ...ir.sharding import NamedSharding, named_sharding_abstract
+from ...ir.shardings.restate import spec_for_tiling
+from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import unsharded
 

@@ -14,7 +14,7 @@ from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...ir.ops.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.sharding import named_sharding_abstract
+from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries, array_type

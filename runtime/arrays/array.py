@@ -16,11 +16,11 @@ import numpy as np
 
 from ...ir.device import Device, process_index
 from ...ir.errors import JaxRuntimeError
-from ...ir.formats import Format, Layout, default_layout, kept_layout
 from ...ir.interning import InternTable
 from ...ir.process import ProcessIdentity, process_identity
 from ...ir.pytree import PLAIN_LEAVES
-from ...ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.shardings.formats import Format, Layout, default_layout, kept_layout
+from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ..devices import default_device

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.dtypes import is_extended, long_name
 from ...ir.keys import key_words
-from ...ir.sharding import NamedSharding
+from ...ir.shardings.sharding import NamedSharding
 
 if TYPE_CHECKING:
     from .array import ArrayImpl

@@ -15,9 +15,9 @@ from ...ir.context import x64_enabled
 from ...ir.device import Device, process_index
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.errors import UnexpectedTracerError
-from ...ir.formats import AutoLayout, Format
 from ...ir.pytree import flatten, unflatten
-from ...ir.sharding import NamedSharding, Sharding
+from ...ir.shardings.formats import AutoLayout, Format
+from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.tree_prefix import broadcast_prefix
 from ..devices import process_count

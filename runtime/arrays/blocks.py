@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.device import Device
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ..storage import LocalBlocks, Storage, assemble, frozen
 

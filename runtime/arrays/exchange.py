@@ -10,7 +10,7 @@ import numpy as np
 
 from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from ..devices import local_devices
 from .array import ArrayImpl
 from .transfer import put

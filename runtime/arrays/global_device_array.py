@@ -12,7 +12,7 @@ from typing import Any
 from ...ir.device import Device
 from ...ir.diagnostic import fail
 from ...ir.mesh import Mesh
-from ...ir.sharding import NamedSharding
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.location import capture
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from ..processes.coordinator import Call, Coordinator, GlobalValue, Slot, processes_of
 from ..storage import LocalBlocks, Storage, Stored
 from .array import ArrayImpl

@@ -16,7 +16,7 @@ from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
 from ...ir.errors import InvalidInputException
 from ...ir.memory import space_of_kind
 from ...ir.pool import empty
-from ...ir.sharding import NamedSharding, Sharding
+from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType, array_type, normalized_sharding
 
 PYTHON_NUMBERS = (bool, int, float, complex)

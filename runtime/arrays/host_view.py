@@ -16,7 +16,7 @@ from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.dtypes import is_extended
 from ...ir.errors import JaxRuntimeError
 from ...ir.location import warn
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from .host import PYTHON_NUMBERS, python_number
 
 _OLDEST_DLPACK = (0, 5)

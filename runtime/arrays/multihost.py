@@ -20,7 +20,7 @@ from ...ir.location import capture
 from ...ir.mesh import Mesh
 from ...ir.process import process_identity
 from ...ir.pytree import NAMESPACE, flatten, unflatten
-from ...ir.sharding import NamedSharding
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ..processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
 from ..storage import LocalBlocks, Storage, Stored, assemble, block_of, frozen

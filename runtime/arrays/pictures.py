@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.lazy import lazy_import
-from ...ir.sharding import NamedSharding, Sharding
+from ...ir.shardings.sharding import NamedSharding, Sharding
 
 html = lazy_import("html")
 

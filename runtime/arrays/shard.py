@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.device import Device
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 
 
 class Shard:

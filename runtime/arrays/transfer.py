@@ -16,12 +16,12 @@ from ...ir.context import STATE
 from ...ir.device import Device
 from ...ir.diagnostic import fail
 from ...ir.dtypes import is_extended
-from ...ir.formats import Format, Layout
-from ...ir.gspmd import GSPMDSharding
 from ...ir.memory import MemorySpace, kind_of_space
 from ...ir.mesh import AxisType
 from ...ir.pytree import NAMESPACE, flatten, unflatten
-from ...ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.shardings.formats import Format, Layout
+from ...ir.shardings.gspmd import GSPMDSharding
+from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
 from ...ir.tree_prefix import PrefixError, broadcast_prefix
 from ..axes import MeshAtoms

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...ir.lazy import lazy_import
 from ...ir.pytree import flatten
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from .pictures import in_notebook, sharding_svg, show
 
 _align = lazy_import("rich.align")

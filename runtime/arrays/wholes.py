@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...ir.device import Device, process_index
-from ...ir.sharding import NamedSharding, Sharding
+from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
 from ..storage import LocalBlocks, Storage, assemble, block_index, block_of, frozen
 

@@ -19,7 +19,7 @@ from ...ir.dtype_table import float0, parse_long
 from ...ir.dtypes import is_extended
 from ...ir.keys import key_words, pack_keys, storage_dtype
 from ...ir.lazy import lazy_import
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from ..arrays.array import ArrayImpl
 from ..arrays.host import aval_for
 from ..storage import LocalBlocks, Storage, Stored, frozen

@@ -11,10 +11,10 @@ from typing import Any
 
 from ...ir.device import Device
 from ...ir.diagnostic import fail
-from ...ir.gspmd import GSPMDSharding
-from ...ir.hlo_sharding import HloSharding
 from ...ir.mesh import AxisType, Mesh
-from ...ir.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ...ir.shardings.gspmd import GSPMDSharding
+from ...ir.shardings.hlo_sharding import HloSharding
+from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ..devices import devices as all_devices
 from ..mesh_utils import create_device_mesh

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.keys import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.sharding import tile_index
+from ...ir.shardings.sharding import tile_index
 from ...ir.spec import axis_factor
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, axis_names, linear_index

@@ -28,7 +28,7 @@ from ...ir.mesh import AbstractMesh
 from ...ir.named_tuple import NamedTuple
 from ...ir.process import ProcessIdentity
 from ...ir.program import Program
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from ..storage import Shape, Storage, Stored
 
 hashlib = lazy_import("hashlib")

@@ -5,8 +5,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from shardtrace.ir.parse import load_program, parse_program
 from shardtrace.ir.program import programs_equal
+from shardtrace.ir.text.parse import load_program, parse_program
 
 LAYER = """
 @st.jit

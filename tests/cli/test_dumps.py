@@ -5,9 +5,9 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.cli.main import main
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import save_program
 from shardtrace.ir.program import Level, programs_equal
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import save_program
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

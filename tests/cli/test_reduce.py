@@ -9,7 +9,7 @@ import pytest
 import shardtrace.numpy as jnp
 from shardtrace import make_jaxpr
 from shardtrace.driver.reduce import Case, count_equations, reduce_program
-from shardtrace.ir.parse import parse_program
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
 MODEL = """

@@ -102,7 +102,7 @@ def test_arrays_come_back_with_type_and_place(tmp_path, make):
 
 
 def test_arbitrary_tilings_come_back(tmp_path):
-    gspmd = pytest.importorskip("shardtrace.ir.gspmd")
+    gspmd = pytest.importorskip("shardtrace.ir.shardings.gspmd")
     tiles = st.sharding.HloSharding.from_string("{devices=[2,2]0,3,1,2}")
     x = st.device_put(np.arange(16.0).reshape(4, 4), gspmd.GSPMDSharding(st.devices()[:4], tiles))
     save(tmp_path, x)

@@ -8,8 +8,8 @@ import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
 from shardtrace.experimental.custom_partitioning import custom_partitioning
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

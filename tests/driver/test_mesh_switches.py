@@ -4,7 +4,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.refinement import common_refinement
+from shardtrace.ir.shardings.refinement import common_refinement
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, use_abstract_mesh
 from shardtrace.sharding import PartitionSpec as P
 

@@ -15,7 +15,7 @@ from shardtrace.distributed import run_processes
 from shardtrace.ir.context import STATE, config
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh
-from shardtrace.ir.sharding import named_sharding_abstract
+from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import spec_from_entries
 from shardtrace.ir.types import array_type
 from shardtrace.sharding import AxisType, Mesh, NamedSharding

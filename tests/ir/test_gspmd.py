@@ -9,10 +9,10 @@ import pytest
 
 from shardtrace.ir.device import Device, process_scope
 from shardtrace.ir.errors import IndivisibleError
-from shardtrace.ir.gspmd import GSPMDSharding, from_named, named_on
-from shardtrace.ir.hlo_sharding import HloSharding, OpSharding
 from shardtrace.ir.mesh import AxisType, Mesh
-from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
+from shardtrace.ir.shardings.gspmd import GSPMDSharding, from_named, named_on
+from shardtrace.ir.shardings.hlo_sharding import HloSharding, OpSharding
+from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 
 DEVICES = [Device(i) for i in range(8)]

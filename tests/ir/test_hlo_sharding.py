@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.errors import IndivisibleError
-from shardtrace.ir.hlo_sharding import (
+from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.shardings.hlo_sharding import (
     HloSharding,
     OpSharding,
     are_hlo_shardings_equal,
     is_hlo_sharding_replicated,
 )
-from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.restate import hlo_to_spec, parse_flatten_op_sharding, spec_for_tiling
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.restate import hlo_to_spec, parse_flatten_op_sharding, spec_for_tiling
+from shardtrace.ir.shardings.sharding import NamedSharding
+from shardtrace.ir.shardings.tile_assignment import TileAssignment
 from shardtrace.ir.spec import P, PartitionSpec, spec_from_entries
-from shardtrace.ir.tile_assignment import TileAssignment
 
 T = OpSharding.Type
 EXPLICIT = AxisType.Explicit

@@ -16,9 +16,9 @@ from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops import conv_products, convolution, gemm
 from shardtrace.ir.ops.contraction import dot
 from shardtrace.ir.ops.convolution import ConvDimensionNumbers
-from shardtrace.ir.parse import parse_type
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import array_type
 
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)

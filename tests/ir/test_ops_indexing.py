@@ -18,7 +18,7 @@ from shardtrace.ir.ops.indexing import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from shardtrace.ir.parse import parse_type
+from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import array_type
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)

@@ -14,7 +14,7 @@ from shardtrace.ir.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.ops.fft import FftType
-from shardtrace.ir.parse import parse_type
+from shardtrace.ir.text.parse import parse_type
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)
 EIGH = {"lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None}

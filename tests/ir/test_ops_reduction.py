@@ -18,7 +18,7 @@ from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.cumulative import linear_recurrence, product_of_others
 from shardtrace.ir.ops.derivatives import push_forward
 from shardtrace.ir.program import Level, Literal, Program, Var
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type
 

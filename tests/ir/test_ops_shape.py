@@ -16,9 +16,9 @@ from shardtrace.ir.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.merging import may_repeat, merged
 from shardtrace.ir.ops.reshape import common_factors
-from shardtrace.ir.parse import parse_type
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import parse_type
 
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)
 

@@ -21,11 +21,11 @@ from shardtrace.ir.location import UNKNOWN, Location
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
-from shardtrace.ir.parse import load_program, parse_program
-from shardtrace.ir.print import print_program
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var, programs_equal
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import load_program, parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 

@@ -13,8 +13,6 @@ from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.retile import retile_kind
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
 from shardtrace.ir.retiling import (
     coordinates,
     disjoint_axes,
@@ -24,6 +22,8 @@ from shardtrace.ir.retiling import (
     received,
     retiled_shape,
 )
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.types import array_type, unsharded
 from shardtrace.ir.verify import verify
 

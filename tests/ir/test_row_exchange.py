@@ -9,9 +9,9 @@ from hypothesis import strategies as draw
 from shardtrace.ir.errors import VerificationError
 from shardtrace.ir.halo import exchange
 from shardtrace.ir.op import OPS
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
 from shardtrace.ir.row_exchange import Piece, Wanted, joined, lacking, sources
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 
 

@@ -12,7 +12,7 @@ import pytest
 from shardtrace.ir.device import Device, process_scope
 from shardtrace.ir.errors import DuplicateSpecError, IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
-from shardtrace.ir.sharding import (
+from shardtrace.ir.shardings.sharding import (
     NamedSharding,
     Sharding,
     SingleDeviceSharding,

@@ -25,7 +25,7 @@ from shardtrace.ir.ops.indexing import (
     ScatterDimensionNumbers,
 )
 from shardtrace.ir.ops.windows import output_size
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import array_type
 

@@ -7,7 +7,13 @@ from hypothesis import strategies as some
 
 from shardtrace.ir.errors import ProgramSyntaxError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.parse import load_program, parse_mesh, parse_params, parse_program, parse_type
+from shardtrace.ir.text.parse import (
+    load_program,
+    parse_mesh,
+    parse_params,
+    parse_program,
+    parse_type,
+)
 
 TEXT = '''\
 mesh (X=2, Y=4)

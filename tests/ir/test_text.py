@@ -8,21 +8,27 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardtrace.ir.constants import MissingConstant, SeededArray, seeded_array
 from shardtrace.ir.device import AbstractDevice, Device
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.param_types import register_param_type
-from shardtrace.ir.parse import load_program, parse_mesh, parse_params, parse_program, parse_type
-from shardtrace.ir.placeholders import NamedCallable, OpaqueValue
-from shardtrace.ir.print import save_program
 from shardtrace.ir.program import Level, Program, Var, programs_equal
-from shardtrace.ir.scalars import parse_scalar, scalar_text
-from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
+from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.ir.text import Notation, mesh_text
+from shardtrace.ir.text.constants import MissingConstant, SeededArray, seeded_array
+from shardtrace.ir.text.parse import (
+    load_program,
+    parse_mesh,
+    parse_params,
+    parse_program,
+    parse_type,
+)
+from shardtrace.ir.text.pieces import Notation, mesh_text
+from shardtrace.ir.text.placeholders import NamedCallable, OpaqueValue
+from shardtrace.ir.text.print import save_program
+from shardtrace.ir.text.scalars import parse_scalar, scalar_text
 from shardtrace.ir.types import array_type
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual

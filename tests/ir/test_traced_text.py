@@ -8,10 +8,10 @@ from shardtrace.ir import dialect  # noqa: F401
 from shardtrace.ir.context import abstract_mesh_context
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
-from shardtrace.ir.parse import parse_program
 from shardtrace.ir.program import Program, programs_equal
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.pipeline import partition

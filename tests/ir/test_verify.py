@@ -10,8 +10,8 @@ from shardtrace.ir.factor_axes import canonical_axes, covered, factor_axes
 from shardtrace.ir.location import Location
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
-from shardtrace.ir.parse import parse_program
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 

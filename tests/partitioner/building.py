@@ -11,7 +11,7 @@ from shardtrace.ir.location import Location
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Atom, Level, Literal, Program, Var
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec
 from shardtrace.ir.types import array_type, unsharded
 

@@ -16,8 +16,8 @@ import numpy as np
 from shardtrace.ir.keys import storage_dtype
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
+from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.ir.spec import axis_factor
-from shardtrace.ir.tiling import tile_index
 from shardtrace.ir.types import ArrayType
 
 Device = tuple[int, ...]

@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 
 import shardtrace.ir.dialect  # noqa: F401
-from shardtrace.ir.parse import parse_program as parse
 from shardtrace.ir.program import programs_equal
+from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
 

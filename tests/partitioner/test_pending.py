@@ -10,7 +10,7 @@ from building import Build, explicit
 
 from shardtrace.ir.errors import DuplicateSpecError
 from shardtrace.ir.ops.sharding import explicit_sharding
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition

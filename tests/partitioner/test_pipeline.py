@@ -11,10 +11,10 @@ from building import Build, auto, literal
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.context import config
 from shardtrace.ir.errors import VerificationError
-from shardtrace.ir.parse import parse_program as parse
 from shardtrace.ir.program import Level, Program, programs_equal
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.optimization.optimize import (
     dedupe,

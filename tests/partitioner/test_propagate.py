@@ -12,7 +12,7 @@ import pytest
 from building import Build, auto, explicit, literal
 
 from shardtrace.ir.errors import IndivisibleError
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.propagation.origins import origin_path, vetoes

@@ -10,7 +10,7 @@ import pytest
 
 from shardtrace.ir.axes import axis_factor
 from shardtrace.ir.mesh import AbstractMesh
-from shardtrace.ir.tiling import tile_index
+from shardtrace.ir.shardings.tiling import tile_index
 from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 
 M222 = AbstractMesh((2, 2, 2), ("x", "y", "z"))

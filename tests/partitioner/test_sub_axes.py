@@ -9,8 +9,8 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 from shardtrace.runtime import measure
 from shardtrace.sharding import NamedSharding

@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.cli.main import main
-from shardtrace.ir.print import save_program
+from shardtrace.ir.text.print import save_program
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

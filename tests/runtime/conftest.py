@@ -15,7 +15,7 @@ from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Literal, Program, Var
-from shardtrace.ir.sharding import named_sharding_abstract
+from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
 from shardtrace.ir.types import array_type, unsharded
 from shardtrace.runtime.per_device.executor import compile_per_device

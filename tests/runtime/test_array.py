@@ -15,7 +15,7 @@ from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.errors import JaxRuntimeError
 from shardtrace.ir.keys import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
-from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
+from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.arrays.array import ArrayImpl, place
 from shardtrace.runtime.arrays.exchange import from_dlpack

@@ -13,10 +13,10 @@ from shardtrace import numpy as jnp
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
-from shardtrace.ir.parse import parse_program
-from shardtrace.ir.print import print_program
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.spec import spec_from_entries
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.text.print import print_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.collectives import collectives

@@ -8,7 +8,7 @@ from shardtrace.ir.context import config, mesh_context
 from shardtrace.ir.device import process_scope
 from shardtrace.ir.errors import IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.sharding import NamedSharding, SingleDeviceSharding
+from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.arrays.assembly import (
     make_array_from_callback,

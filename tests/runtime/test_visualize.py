@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.context import config
-from shardtrace.ir.sharding import NamedSharding
+from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.runtime.arrays import visualize
 from shardtrace.runtime.arrays.transfer import device_put

@@ -10,8 +10,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, tree_util
 from shardtrace.ir.errors import VerificationError
-from shardtrace.ir.parse import parse_program
 from shardtrace.ir.program import programs_equal
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

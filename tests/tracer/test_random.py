@@ -16,7 +16,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import random
 from shardtrace.ir.context import config
-from shardtrace.ir.parse import parse_program
+from shardtrace.ir.text.parse import parse_program
 from shardtrace.nn import initializers
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...ir.op import OPS
 from ...ir.ops.derivatives import explicit_sharding
-from ...ir.sharding import named_sharding_abstract
+from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
 from .. import tree

@@ -17,7 +17,7 @@ from ...ir.immutable import replace
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.manual import entering_type, manual_mesh, shard_map_p
 from ...ir.program import Program
-from ...ir.sharding import named_sharding_abstract
+from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 from ..tracer import typeof

@@ -22,7 +22,7 @@ from ...ir.ops.derivatives import batch_first, move_first
 from ...ir.ops.rules import insert_axes
 from ...ir.ops.sharding import insert_dim
 from ...ir.program import Program
-from ...ir.sharding import named_sharding_abstract
+from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType
 from ..tracer import typeof

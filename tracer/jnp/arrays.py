@@ -15,7 +15,7 @@ from ...ir.location import warn
 from ...ir.ops.comparison import ne_p
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
-from ...ir.sharding import Sharding
+from ...ir.shardings.sharding import Sharding
 from .. import lax
 from ..constants import as_array, put_on_device, unwrapped
 from ..dtype_promotion import convert, dtype_and_weak, user_dtype

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.arithmetic import mul_p
 from ...ir.ops.contraction import dot_general_p
-from ...ir.sharding import NamedSharding, named_sharding_abstract
+from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from .. import lax
 from ..composed import composed

@@ -11,7 +11,7 @@ from ...ir.dtypes import ExtendedDType, canonicalize_dtype
 from ...ir.op import OPS
 from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.sharding import NamedSharding
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.types import normalized_sharding
 from ..constants import as_array, is_concrete, put_on_device
 from ..dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostic import fail
-from ...ir.sharding import NamedSharding, named_sharding_abstract
+from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
 from .. import tree

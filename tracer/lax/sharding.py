@@ -5,11 +5,11 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
-from ...ir.gspmd import GSPMDSharding, named_on
 from ...ir.location import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.sharding import check_constraint, sharding_constraint_p
-from ...ir.sharding import NamedSharding, Sharding, named_sharding_abstract
+from ...ir.shardings.gspmd import GSPMDSharding, named_on
+from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from .. import tree
 from ..call_places import bind_where_called

@@ -19,7 +19,7 @@ from ...ir.dtypes import issubdtype, safe_to_cast
 from ...ir.errors import TypePromotionError
 from ...ir.op import OPS
 from ...ir.program import Program
-from ...ir.sharding import NamedSharding, named_sharding_abstract
+from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
 from ..auto_mode import in_auto_mode

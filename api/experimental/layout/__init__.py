@@ -1,6 +1,6 @@
 """Layouts of arrays in memory, as in `jax.experimental.layout`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.driver.transfer import with_layout_constraint
-from shardtrace.ir.formats import Format, Layout
+from shardtrace.ir.shardings.formats import Format, Layout
 
 __all__ = ["Format", "Layout", "with_layout_constraint"]

@@ -1,7 +1,7 @@
-"""Reading programs from text: the inverse of ir/print.py, by the rules of grammar.lark.
+"""Reading programs from text: the inverse of ir/text/print.py, by the rules of grammar.lark.
 
 The grammar is read by Lark (LALR, contextual lexer) when a text is first parsed, in about 0.1 s.
-The program is built by the actions of ir/actions.py while its text is read; there is no tree.
+The program is built by the actions of ir/text/actions.py while its text is read; there is no tree.
 Whether the program is right is for the verifier to say (ir/verify.py).
 """
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from lark import Lark
 from lark.exceptions import UnexpectedInput
 
-from . import dialect  # noqa: F401 - a text may use any op
+from .. import dialect  # noqa: F401 - a text may use any op
+from ..collector import collector_paused
+from ..errors import ShardtraceError
+from ..mesh import AbstractMesh, Mesh, empty_abstract_mesh
+from ..program import Program
+from ..types import ArrayType
 from .actions import Actions
-from .collector import collector_paused
-from .errors import ShardtraceError
-from .mesh import AbstractMesh, Mesh, empty_abstract_mesh
-from .program import Program
 from .syntax import Mistake, grammar_mistake, syntax_error
-from .types import ArrayType
 
 
 def parse_program(text: str, constants: Mapping[str, Any] | None = None, *,
@@ -69,7 +69,7 @@ _lock = threading.RLock()
 
 @functools.cache
 def _lark() -> Lark:
-    grammar = (Path(__file__).parent / "grammar.lark").read_text(encoding="utf-8")
+    grammar = (Path(__file__).parent.parent / "grammar.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", start=["start", "type", "mesh", "params"],
                 transformer=_actions, maybe_placeholders=False)
 

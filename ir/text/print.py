@@ -1,4 +1,4 @@
-"""Programs as text: the inverse of ir/parse.py, rule by rule of grammar.lark.
+"""Programs as text: the inverse of ir/text/parse.py, rule by rule of grammar.lark.
 
     mesh (X=2, Y=4)
 
@@ -19,20 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from .collector import collector_paused
+from ..collector import collector_paused
+from ..device import Device
+from ..keys import storage_dtype
+from ..lazy import lazy_import
+from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..op import Op, params_key
+from ..program import Atom, Equation, Level, Literal, Program
+from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
-from .device import Device
-from .keys import storage_dtype
-from .lazy import lazy_import
-from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from .names import Names, name_variables
-from .op import Op, params_key
+from .pieces import Notation, exact, hidden_params, is_name, mesh_text
 from .placeholders import quote
-from .program import Atom, Equation, Level, Literal, Program
 from .remarks import Files, file_word, remark_text
 from .scalars import scalar_text
-from .text import Notation, exact, hidden_params, is_name, mesh_text
-from .types import ArrayType
 
 zipfile = lazy_import("zipfile")
 

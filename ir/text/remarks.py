@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import re
 
-from .location import UNKNOWN, Location
-from .mesh import AbstractMesh
+from ..location import UNKNOWN, Location
+from ..mesh import AbstractMesh
+from ..program import Equation
+from .pieces import axis_text, unquote
 from .placeholders import quote
-from .program import Equation
-from .text import axis_text, unquote
 
 _PLAIN_FILE = re.compile(r'[^\s":,#=]+')
 _PLAIN_WORD = re.compile(r'[^\s",]+')

@@ -10,8 +10,8 @@ import functools
 import re
 from typing import Any
 
-from .diagnostic import fail
-from .lazy import lazy_import
+from ..diagnostic import fail
+from ..lazy import lazy_import
 
 json = lazy_import("json")
 

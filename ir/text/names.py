@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from .program import Equation, Program, Var
-from .text import RESERVED, is_name
+from ..program import Equation, Program, Var
+from .pieces import RESERVED, is_name
 
 
 class Names(dict[Var, str]):

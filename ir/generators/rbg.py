@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
+from ..keys import join_words, key_words, pack_keys, split_words
 from . import philox, threefry
-from .keys import join_words, key_words, pack_keys, split_words
 
 Shape = tuple[int, ...]
 

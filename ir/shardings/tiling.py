@@ -13,11 +13,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .diagnostic import error, fail
-from .errors import DuplicateSpecError
-from .lazy import lazy_import
-from .mesh import AbstractMesh, AxisType, Mesh
-from .spec import (
+from ..diagnostic import error, fail
+from ..errors import DuplicateSpecError
+from ..lazy import lazy_import
+from ..mesh import AbstractMesh, AxisType, Mesh
+from ..spec import (
     UNCONSTRAINED,
     AxisName,
     Entry,

@@ -9,11 +9,11 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from .device import Device, process_index
-from .diagnostic import error
-from .errors import IndivisibleError
-from .interning import Immutable
-from .lazy import lazy_import
+from ..device import Device, process_index
+from ..diagnostic import error
+from ..errors import IndivisibleError
+from ..interning import Immutable
+from ..lazy import lazy_import
 
 if TYPE_CHECKING:
     from . import hlo_sharding as _hlo

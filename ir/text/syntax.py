@@ -11,10 +11,10 @@ from typing import Any
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from .diagnostic import Diagnostic
-from .errors import ProgramSyntaxError
-from .lazy import lazy_import
-from .location import Location
+from ..diagnostic import Diagnostic
+from ..errors import ProgramSyntaxError
+from ..lazy import lazy_import
+from ..location import Location
 
 difflib = lazy_import("difflib")
 

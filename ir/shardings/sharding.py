@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ..device import MEMORY_KINDS, Device, check_memory_kind
+from ..diagnostic import fail
+from ..interning import InternTable
+from ..mesh import AbstractMesh, Mesh
+from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis
 from .base_sharding import Index, Shape, Sharding, common_devices_indices_map, indivisible
-from .device import MEMORY_KINDS, Device, check_memory_kind
-from .diagnostic import fail
-from .interning import InternTable
-from .mesh import AbstractMesh, Mesh
-from .spec import UNCONSTRAINED, PartitionSpec, parse_axis
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
 
 __all__ = [

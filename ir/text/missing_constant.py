@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .diagnostic import fail
-from .types import ArrayType
+from ..diagnostic import fail
+from ..types import ArrayType
 
 
 class MissingConstant:

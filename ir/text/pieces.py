@@ -4,9 +4,9 @@
     0.1, -inf, 0x7fc00001   scalars         dims=(1, 0), dtype=f32     params
 
 Everything written here is read back to an equal value by the rules of the same names in
-grammar.lark (ir/parse.py, ir/values.py). Scalars are bit-exact: the shortest decimal that reads
-back to the same bits, else the bits in hexadecimal (NaN payloads). Classes that ops use in params
-are made known in ir/param_types.py; functions are written as `@python("module:name")`, and
+grammar.lark (ir/text/parse.py, ir/text/values.py). Scalars are bit-exact: the shortest decimal that
+reads back to the same bits, else the bits in hexadecimal (NaN payloads). Classes that ops use in
+params are made known in ir/param_types.py; functions are written as `@python("module:name")`, and
 stay names when read back.
 """
 from __future__ import annotations
@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from .device import Device
-from .dtypes import ExtendedDType, short_name
-from .manual_state import ManualState
-from .memory import DEVICE
-from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from .op import Op
-from .param_types import PARAM_TYPES, register_param_type
+from ..device import Device
+from ..dtypes import ExtendedDType, short_name
+from ..manual_state import ManualState
+from ..memory import DEVICE
+from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..op import Op
+from ..param_types import PARAM_TYPES, register_param_type
+from ..program import Level, Program
+from ..shardings.sharding import NamedSharding, SingleDeviceSharding
+from ..spec import UNCONSTRAINED, PartitionSpec
+from ..types import ArrayType
 from .placeholders import NamedCallable, OpaqueValue, callable_name, opaque_text, quote
-from .program import Level, Program
 from .scalars import hex_text, scalar_text
-from .sharding import NamedSharding, SingleDeviceSharding
-from .spec import UNCONSTRAINED, PartitionSpec
-from .types import ArrayType
 
 _AXIS = re.compile(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
 _NAME = re.compile(r"[A-Za-z_]\w*")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..device import Device, check_memory_kind
+from ..diagnostic import fail
+from ..lazy import lazy_import
+from ..mesh import Mesh
+from ..spec import PartitionSpec
 from .base_sharding import Index, Shape, Sharding, indivisible
-from .device import Device, check_memory_kind
-from .diagnostic import fail
-from .lazy import lazy_import
-from .mesh import Mesh
 from .restate import hlo_to_spec, spec_for_tiling
 from .sharding import NamedSharding
-from .spec import PartitionSpec
 
 if TYPE_CHECKING:
     from . import hlo_sharding as _hlo

@@ -2,7 +2,7 @@
 
 A frame is open from a program's name to its `}`; its mesh is the one that types are read on. A
 type, a mesh and a param list are one token each here, and are read by rules of their own
-(ir/values.py), once per distinct text and mesh.
+(ir/text/values.py), once per distinct text and mesh.
 """
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any
 from lark import Token
 from lark.exceptions import UnexpectedInput
 
-from .errors import ShardtraceError
-from .keys import storage_dtype
-from .mesh import AbstractMesh, Mesh
+from ..errors import ShardtraceError
+from ..keys import storage_dtype
+from ..mesh import AbstractMesh, Mesh
+from ..program import Atom, Equation, Level, Literal, Program, Var
+from ..types import ArrayType
+from .pieces import unquote
 from .print import frozen
-from .program import Atom, Equation, Level, Literal, Program, Var
 from .remarks import Remark
 from .scalars import parse_scalar
 from .syntax import Mistake, close_match, grammar_mistake
-from .text import unquote
-from .types import ArrayType
 from .values import Values
 
 _LEVELS = {level.value: level for level in Level}

@@ -1,7 +1,7 @@
 """Reading the small things of a program: types, meshes, params (the lower rules of grammar.lark).
 
 Each method is called by the parser when the rule of its name has been read, with the values of the
-rule's parts; no tree is built. ir/text.py writes what is read here.
+rule's parts; no tree is built. ir/text/pieces.py writes what is read here.
 """
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from .device import AbstractDevice, Device
-from .dtypes import parse_short
-from .manual_state import NOT_MANUAL, ManualState
-from .mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from .op import OPS
-from .param_types import PARAM_TYPES
+from ..device import AbstractDevice, Device
+from ..dtypes import parse_short
+from ..manual_state import NOT_MANUAL, ManualState
+from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..op import OPS
+from ..param_types import PARAM_TYPES
+from ..shardings.sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstract
+from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis, spec_from_entries
+from ..types import ArrayType, array_type
+from .pieces import unquote
 from .placeholders import NamedCallable, OpaqueValue
 from .scalars import parse_scalar
-from .sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstract
-from .spec import UNCONSTRAINED, PartitionSpec, parse_axis, spec_from_entries
 from .syntax import Mistake, close_match
-from .text import unquote
-from .types import ArrayType, array_type
 
 ABSENT = object()          # a param that `op.infer` names but the equation does not have
 HOLE = object()            # a program, which follows as a block

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import float0, short_name
+from ..dtypes import float0, short_name
 
 
 def scalar_text(value: Any, dtype: np.dtype) -> str:

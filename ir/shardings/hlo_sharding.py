@@ -1,9 +1,10 @@
 """Shardings as XLA writes them: a tile assignment, without mesh and without names.
 
-`HloSharding` is the value; the plain record of its fields is `OpSharding` (ir/op_sharding.py).
-The text form is `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`: four tiles along the first
-dimension, one along the second, each on two devices. Which devices the numbers stand for is said by
-`GSPMDSharding`; names come in with `hlo_to_spec` (ir/restate.py).
+`HloSharding` is the value; the plain record of its fields is `OpSharding`
+(ir/shardings/op_sharding.py). The text form is `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`:
+four tiles along the first dimension, one along the second, each on two devices. Which devices the
+numbers stand for is said by `GSPMDSharding`; names come in with `hlo_to_spec`
+(ir/shardings/restate.py).
 
 Names, texts and normal forms are those of XLA's `HloSharding` as JAX 0.10.2 shows it.
 """
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .interning import Immutable
+from ..interning import Immutable
 from .op_sharding import OpSharding, OpShardingType, read_op_sharding
 from .tile_assignment import TileAssignment
 from .tiling import merge_digits

@@ -1,8 +1,8 @@
 """What the parser does as it reads: a method for each rule of equations and constants.
 
 The program is built while its text is read, with no tree in between. Ops and names are looked up;
-whether the program is right is for the verifier to say. Headings and operands are in ir/frames.py,
-types and params in ir/values.py.
+whether the program is right is for the verifier to say. Headings and operands are in
+ir/text/frames.py, types and params in ir/text/values.py.
 """
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from lark import Token
 
+from ..op import OPS, Op
+from ..program import Equation, Program
+from ..types import ArrayType
 from .constants import from_bytes, read_elements, read_full, read_seed, read_zlib, supplied
 from .frames import Frames
-from .op import OPS, Op
-from .program import Equation, Program
+from .pieces import hidden_params, unquote
 from .remarks import read_remark
 from .syntax import Mistake, close_match, text_location
-from .text import hidden_params, unquote
-from .types import ArrayType
 from .values import ABSENT, HOLE
 
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .axes import AxisName
-from .mesh import AbstractMesh, AxisType
-from .spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
+from ..axes import AxisName
+from ..mesh import AbstractMesh, AxisType
+from ..spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 
 Parts = Mapping[AxisName, tuple[AxisName, ...]]      # axis of a mesh -> axes of the refinement
 

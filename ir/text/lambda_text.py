@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .ops.call import jit_p
-from .program import Atom, Equation, Literal, Program, Var
+from ..ops.call import jit_p
+from ..program import Atom, Equation, Literal, Program, Var
 
 WIDTH = 80
 _LONG = 10                       # equations of a function that stands in front, called once or not

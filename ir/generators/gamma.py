@@ -10,8 +10,9 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from . import rbg, single, threefry
-from .lazy import lazy_import
+from .. import single
+from ..lazy import lazy_import
+from . import rbg, threefry
 
 scipy_special = lazy_import("scipy.special")
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from .keys import storage_dtype
-from .lazy import lazy_import
+from ..keys import storage_dtype
+from ..lazy import lazy_import
+from ..types import ArrayType, Shape
 from .missing_constant import MissingConstant
 from .placeholders import quote
 from .scalars import parse_scalar, scalar_text
-from .types import ArrayType, Shape
 
 base64 = lazy_import("base64")
 hashlib = lazy_import("hashlib")

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .keys import join_words, split_words
-from .pool import empty
+from ..keys import join_words, split_words
+from ..pool import empty
 
 Shape = tuple[int, ...]
 Words = tuple[np.ndarray, np.ndarray]
