@@ -43,7 +43,7 @@ def _stacked(blocks: list[np.ndarray], aval: Any) -> np.ndarray:
 def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
     params = eqn.params
     nt, nb = params["cond_nconsts"], params["body_nconsts"]
-    carry: list[Buffers] = [list(x) for x in operands[nt + nb:]]
+    carry = list(operands[nt + nb:])
     outer = executor.active, executor.splits
     try:
         while executor.active:
@@ -52,9 +52,9 @@ def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list
             if not executor.active:
                 break
             new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
-            for old, some in zip(carry, new, strict=True):
-                for d in executor.active:
-                    old[d] = some[d]
+            # New lists: a value that only moves in the carry comes back as the list it was in.
+            carry = [[some[d] if d in executor.active else old[d] for d in range(len(old))]
+                     for old, some in zip(carry, new, strict=True)]
     finally:
         executor.active, executor.splits = outer
     return carry

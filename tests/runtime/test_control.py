@@ -111,6 +111,17 @@ SPECS = [(P(), P()), (P("x"), P()), (P("x", "y"), P()), (P(), P(None, "y")),
          (P(None, "y"), P(None, "y", None)), (P("y"), P(None, None, "x"))]
 
 
+def test_what_a_while_passes_on_is_what_it_had_before(executor):
+    def f(x):
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[0], c[3], c[2]),
+                              (0, 7, x, x + 1))
+    assert [int(v) for v in st.jit(f)(10)] == [3, 2, 11, 10]
+    mesh = st.make_mesh((2,), ("X",), axis_types=(AxisType.Auto,))
+    g = st.shard_map(lambda x: [v[None] for v in f(x[0])[1:]], mesh=mesh, in_specs=P("X"),
+                     out_specs=P("X"), check_vma=False)
+    close(st.jit(g)(np.array([10, 20])), list(np.array([[2, 2], [11, 21], [10, 20]])))
+
+
 @pytest.mark.parametrize("f, want", PROGRAMS, ids=[f.__name__ for f, _ in PROGRAMS])
 @pytest.mark.parametrize("specs", SPECS, ids=str)
 def test_sharded_over_auto_axes(f, want, specs, executor):
