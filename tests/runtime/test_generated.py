@@ -66,6 +66,21 @@ def test_what_is_computed_of_constants_alone_stays_as_it_is(long, monkeypatch):
 
 
 @pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
+def test_a_row_of_a_constant_is_there_for_what_changes_another_array(long, monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    monkeypatch.setattr(plan, "LONG", long)
+    c = np.arange(8, dtype=np.float32).reshape(4, 2)
+
+    def f(x):
+        table = jnp.asarray(c)
+        row = table[1]
+        return table.at[jnp.int32(2)].add(row).at[jnp.int32(-1)].min(row)[2:] + x
+    jitted = st.jit(f)
+    for _ in range(3):
+        np.testing.assert_array_equal(jitted(np.float32(1)), [[7, 9], [3, 4]])
+
+
+@pytest.mark.parametrize("long", [0, 10**6], ids=["steps", "source"])
 def test_groups_write_over_nothing_that_was_computed_of_constants(long, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 0)
     monkeypatch.setattr(plan, "LONG", long)
