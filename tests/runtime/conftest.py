@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from shardtrace import clear_caches
 from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.dtypes import is_extended
@@ -156,6 +157,14 @@ def both(program, mesh, arguments, rtol=2e-5, atol=2e-5):
     for a, b in zip(simulated, alone, strict=True):
         assert_same(a, b, mesh, rtol, atol)
     return simulated
+
+
+@pytest.fixture(autouse=True)
+def plans_made_anew(request):
+    """Where a test sets what plans depend on: a program that cannot be told from one before would
+    run as that one was planned."""
+    if "monkeypatch" in request.fixturenames:
+        clear_caches()
 
 
 @pytest.fixture(scope="session")
