@@ -145,8 +145,8 @@ def _shifts(eqn: Equation, made: dict[Var, Equation]) -> bool:
     dimension = eqn.params["dimension"]
     aval = eqn.outvars[0].aval
     total = aval.shape[dimension]
-    if (len(eqn.invars) < 2 or aval.sharding.spec.unreduced or aval.manual.unreduced
-            or aval.manual.reduced):
+    if (len(eqn.invars) < 2 or not total or aval.sharding.spec.unreduced
+            or aval.manual.unreduced or aval.manual.reduced):
         return False
     sources = [_source(a, made, dimension) for a in eqn.invars]
     return any(x.aval.shape[dimension] == total for x, _, _ in sources)

@@ -49,3 +49,10 @@ def test_values_that_vary_are_shifted_in_shard_map(kind, axis_names):
         slope = st.jit(st.grad(lambda x: jnp.sum(f(x) ** 2)))(x)
     uses = np.array([1, 1, 2, 2, 1, 0, 0, 0])
     np.testing.assert_array_equal(slope, 2 * X * uses)
+
+
+@pytest.mark.parametrize("axis, shape", [(0, (0,)), (1, (3, 0)), (0, (0, 4)), (1, (0, 4))], ids=str)
+def test_nothing_beside_nothing_is_put_together(axis, shape):
+    x = st.device_put(np.zeros(shape, np.float32), NamedSharding(split()[0], P()))
+    y = st.jit(lambda x, y: jnp.concatenate([x, y], axis))(x, x + 1)
+    np.testing.assert_array_equal(y, np.zeros(np.concatenate([x, x], axis).shape, np.float32))
