@@ -65,7 +65,9 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
         return x.astype(np.int64).astype(dtype)
     if is_narrow_float(x.dtype):
         x = x.astype(compute_dtype(x.dtype))
-    if dtype.kind == "i" and dtype.itemsize >= 4 and _tells(x.dtype, dtype):
+    # Of an array alone: of what only records what is done to it, the processor tells nothing.
+    if type(x) is np.ndarray and dtype.kind == "i" and dtype.itemsize >= 4 and (
+            _tells(x.dtype, dtype)):
         try:
             with np.errstate(invalid="raise"):
                 return x.astype(dtype)

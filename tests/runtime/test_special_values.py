@@ -1,0 +1,34 @@
+"""NaN, infinities and what is out of range: the same of one call, of many, in blocks, and alone."""
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.runtime.blocks import fusion
+from shardtrace.runtime.plans import plan
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -300.7, 1.5, -0.0, 0.0], np.float32)
+CASTS = ["bool", "int8", "int16", "int32", "uint8", "uint32"]
+
+
+@pytest.mark.parametrize("dtype", CASTS)
+@pytest.mark.parametrize("f", [lambda x, t: x.astype(t), lambda x, t: (x + x).astype(t) + t(1),
+                               lambda x, t: jnp.where((x * 2).astype(t) > 0, x, 0)],
+                         ids=["alone", "chain", "mask"])
+def test_casts(f, dtype, monkeypatch):
+    kind = np.dtype(dtype).type
+    with st.config.override(shardtrace_executor="per_device"):
+        want = np.asarray(st.jit(lambda x: f(x, kind))(SPECIAL))
+    if dtype == "int32" and want.dtype == np.int32:
+        top, bottom = np.iinfo(np.int32).max, np.iinfo(np.int32).min
+        plain = np.asarray(st.jit(lambda x: x.astype(kind))(SPECIAL))
+        np.testing.assert_array_equal(plain[:5], [0, top, bottom, top, bottom])
+    jitted = st.jit(lambda x: f(x, kind))
+    for _ in range(plan.FEW + 3):
+        np.testing.assert_array_equal(jitted(SPECIAL), want)
+    monkeypatch.setattr(fusion, "LARGE", 1)
+    monkeypatch.setattr(fusion, "ALONE", 1)
+    st.clear_caches()
+    blocks = st.jit(lambda x: f(x, kind))
+    for _ in range(plan.FEW + 3):
+        np.testing.assert_array_equal(blocks(SPECIAL), want)
