@@ -47,6 +47,7 @@ from .scatter_derivatives import (
     transpose_write,
 )
 from .split_windows import own_windows, split_dims
+from .window_changes import as_windows, change_windows
 
 sparse = lazy_import("scipy.sparse")
 _row_indexing = lazy_import(".row_indexing", __package__)
@@ -313,7 +314,8 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         local = x.shape[lead:]
         devices = lead_sizes(lead, (x, indices, updates))
         slices = slice_sizes_of(local, updates.shape[lead:], n)
-        at = locate(lead, local, indices, n.as_gather(), slices)
+        large = as_windows(local, slices, ufunc)    # each changed as such
+        at = locate(lead, local, indices, n.as_gather(), slices, starts_alone=large)
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
         if (over and layout == tuple(range(x.ndim)) and x.flags.carray
@@ -322,20 +324,26 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         else:
             out = np.array(with_lead(x, lead, devices).transpose(layout), order="C")
         sizes = [local[d] for d in at.addressed]
-        full = tuple(indices.shape[lead:-1]) + tuple(slices[d] for d in at.partial)
-        tail = tuple(local[d] for d in at.whole)
-        width = int(np.prod(tail, dtype=int))
-        rows = out.reshape(int(np.prod((*devices, *sizes), dtype=int)), width)
-        where = [*lead_indices(out, lead, devices, lead + len(full)), *at.index]
-        positions = np.broadcast_to(linear_index(where, [*devices, *sizes]), devices + full)
+        asked = tuple(indices.shape[lead:-1])
+        where = [*lead_indices(out, lead, devices, lead + queries + len(at.partial)), *at.index]
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
-        order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims,
-                            windows)
+        order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
+        kept = None
         if at.inside is not None and mode is not GatherScatterMode.CLIP:
-            kept = np.broadcast_to(at.inside, devices + full[:queries])
-            positions, values = positions[kept], values[kept]
-        combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
+            kept = np.broadcast_to(at.inside, devices + asked)
+        if large:
+            change_windows(out, where, [slices[d] for d in at.partial],
+                           [lead + at.addressed.index(d) for d in at.partial], values,
+                           np.ones(devices + asked, bool) if kept is None else kept, ufunc)
+        else:
+            width = int(np.prod([local[d] for d in at.whole], dtype=int))
+            rows = out.reshape(int(np.prod((*devices, *sizes), dtype=int)), width)
+            positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
+                                        devices + asked + tuple([slices[d] for d in at.partial]))
+            if kept is not None:
+                positions, values = positions[kept], values[kept]
+            combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
         return x if out is x else out.transpose(permutation_inverse(layout))
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
