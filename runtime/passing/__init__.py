@@ -1,5 +1,6 @@
 """Programs whose devices pass on what they made, executed as what they compute.
 
-Rings of products are one product and one collective (rings.py), loops of stages run stage by stage
-(pipelines.py). Types, dumps, costs and the per-device executor keep to what was written.
+Rings of products are one product and one collective (rings.py), what a ring folds block by block is
+folded at once (folds.py), loops of stages run stage by stage (pipelines.py). Types, dumps, costs
+and the per-device executor keep to what was written.
 """

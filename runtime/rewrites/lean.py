@@ -26,6 +26,7 @@ from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
 from .late import late, without
 from .lean_scans import lean_scans
 
+_folds = lazy_import("..passing.folds", __package__)
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
 _rings = lazy_import("..passing.rings", __package__)
@@ -48,6 +49,8 @@ def _arrange(flat: FlatProgram) -> None:
     """Let the program have what does the same as some of its equations in less time."""
     if _exchanges_neighbours(flat):
         _rings.raise_rings(flat, lean_program)
+        if scan_p in flat.ops:
+            _folds.fold_rings(flat, lean_program)
     if dynamic_update_slice_p in flat.ops:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...ir.ops.collective import pmax_p, pmin_p, pprod_p, psum_invariant_p
+from ...ir.ops.collective import pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.slicing import slice_p
 from ...ir.program import Atom, Equation
 from .flatten import FlatProgram, needed
 
-REDUCTIONS = frozenset((pmax_p, pmin_p, pprod_p, psum_invariant_p))
+ALIKE = frozenset((pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p))    # for all elements
 
 
 def separate(flat: FlatProgram) -> None:
-    """Let the program reduce over devices the parts themselves, not a vector of them all."""
+    """Let the program exchange the parts themselves, not a vector of them all."""
     eqns, results = flat.eqns, set(flat.outvars)
     joined: dict[Atom, Equation] = {e.outvars[0]: e for e in eqns if e.op is concatenate_p}
-    totals = {e.outvars[0]: e for e in eqns if e.op in REDUCTIONS and e.invars[0] in joined
+    totals = {e.outvars[0]: e for e in eqns if e.op in ALIKE and e.invars[0] in joined
               and results.isdisjoint(e.outvars)}
     if not totals:
         return
