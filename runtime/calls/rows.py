@@ -6,7 +6,7 @@ indexing, and a scatter of one window is an assignment; both take their starts a
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -245,17 +245,20 @@ def _without_unread(calls: Sequence[Call], before: Sequence[Call], outputs: Sequ
     return kept
 
 
-def indexed(calls: Sequence[Call], outputs: Sequence[int]
+def indexed(calls: Sequence[Call], outputs: Sequence[int], done: Container[int] = ()
             ) -> dict[int, tuple[int, tuple[Any, ...]] | None]:
     """Calls that are one indexing together: a slice at a known place, and the loss of dimensions
     that it cut to size 1. By result: of the one, what is to be indexed instead with what; of the
     other one None.
+
+    done: slots of what is there already, slices among them, which are not indexed again.
     """
     cuts: dict[int, tuple[Recording, Any]] = {}
     found: dict[int, tuple[int, tuple[Any, ...]] | None] = {}
     for call in calls:
         kernel = call.kernel
-        if kernel is None or call.several or len(call.inputs) != 1:
+        if (kernel is None or call.several or len(call.inputs) != 1
+                or call.outputs[0] in done):
             continue
         recording = kernel.recording
         if recording is None or len(recording.steps) != 1:

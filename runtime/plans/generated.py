@@ -158,8 +158,7 @@ class Lines:
         self.fixed = {*self.constants, *fixed}
         self.reused = in_place(calls, dead, outputs, self.constants)
         self.implied = repeated_by_readers(calls, outputs)
-        self.indexed = indexed([call for call in calls if not call.outputs or
-                                call.outputs[0] not in self.constants], outputs)
+        self.indexed = indexed(calls, outputs, self.constants)
         self._numbers: dict[int, Any] = {}
         self.indices: dict[tuple[int, int | None], str] = {}    # of slots and lasts, see `_start`
         self.memory: dict[int, str] = {}        # of results: what it is called

@@ -224,3 +224,15 @@ def test_a_product_without_a_sum_is_one_multiplication(labels):
     np.testing.assert_array_equal(
         contract(whole[0], a_labels, whole[1], b_labels, out, np.dtype(np.int32)),
         np.einsum(labels, *(x.astype(np.int32) for x in whole)))
+
+
+def test_an_element_of_a_constant_that_a_large_group_reads(monkeypatch):
+    monkeypatch.setattr(plan, "FEW", 0)
+    places, values = np.sort(data(50)), data(50)
+    x = data(1 << 20)
+    mesh = st.make_mesh((8,), ("X",), axis_types=(st.sharding.AxisType.Auto,))
+    with st.set_mesh(mesh):
+        placed = st.device_put(x, st.NamedSharding(mesh, st.P("X")))
+        f = st.jit(lambda x: jnp.interp(x, places, values))
+        for got in (f(placed), f(placed)):
+            np.testing.assert_allclose(got, np.interp(x, places, values), rtol=1e-4, atol=1e-4)
