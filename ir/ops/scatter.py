@@ -9,6 +9,7 @@ and the operand counts once (see `_localize`).
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from .indexing import (
 )
 from .lead import empty_like, lead_indices, lead_sizes, with_lead
 from .one_window import one_window, window_changed
+from .row_updates import accumulate_rows, combine_few, write_rows
 from .rules import call, permutation_inverse, rule_text, shifted
 from .scatter_derivatives import (
     jvp_extremal,
@@ -49,15 +51,10 @@ from .scatter_derivatives import (
 from .split_windows import own_windows, split_dims
 from .window_changes import as_windows, change_windows
 
-sparse = lazy_import("scipy.sparse")
 _row_indexing = lazy_import(".row_indexing", __package__)
 _point_indexing = lazy_import(".point_indexing", __package__)
 
 Params = dict[str, Any]
-PIECE = 1 << 18         # bytes of rows that are added at once
-ROUNDS = 8              # updates of one place that are added one by one
-WIDE = 32               # elements of a row from which rows are added as such
-FEW = 1 << 14           # elements up to which they are added one by one
 
 
 def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
@@ -216,68 +213,10 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
 
 # -- evaluation ------------------------------------------------------------------------------------
 
-def _write(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
-    if len(rows) == 1 == len(at):
-        rows[...] = updates
-    else:
-        rows[at] = updates
-
-
-def _summed(at: np.ndarray, count: int, updates: np.ndarray) -> np.ndarray:
-    """[count, width] sums of the rows of updates that go to the same place.
-
-    By a product with a sparse 0/1 matrix.
-    """
-    ones = np.ones(len(at), updates.dtype)
-    pick = sparse.csc_matrix((ones, at, np.arange(len(at) + 1)), shape=(count, len(at)))
-    return pick @ updates
-
-
-def _add_rows(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
-    """Add each row of updates to the row of `rows` where it belongs, in their order.
-
-    In rounds: of each place the first update, then of each that has one the second, ...
-    """
-    order = np.argsort(at, kind="stable")
-    at = at[order]
-    starts = np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))
-    counts = np.diff(starts, append=len(at))
-    step = max(1, PIECE // (rows.shape[1] * rows.itemsize))
-    for done in range(ROUNDS):
-        for i in range(0, len(starts), step):
-            some = starts[i:i + step]
-            rows[at[some]] += updates[order[some + done]]
-        left = counts > done + 1
-        starts, counts = starts[left], counts[left]
-    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
-        rows[at[start]] += np.add.reduce(updates[order[start + ROUNDS:start + count]], axis=0,
-                                         dtype=rows.dtype)
-
-
-def _accumulate(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.ndarray], None]:
-    def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
-        width = rows.shape[1]
-        if len(rows) == 1 == len(at):
-            ufunc(rows, updates, out=rows)
-            return
-        if ufunc is np.add and width > 1 and updates.size > FEW and rows.dtype != np.bool_:
-            # Both are an order of magnitude quicker than add.at.
-            if width >= WIDE:
-                _add_rows(rows, at, updates)
-                return
-            if len(at) >= len(rows):
-                rows += _summed(at, len(rows), updates)
-                return
-            touched = np.zeros(len(rows), bool)      # of many rows few: the others stay unread
-            touched[at] = True
-            own = np.flatnonzero(touched)
-            rows[own] += _summed((np.cumsum(touched) - 1)[at], len(own), updates)
-            return
-        flat = rows.reshape(-1)
-        if width > 1:
-            at = (at[:, None] * width + np.arange(width)).reshape(-1)
-        ufunc.at(flat, at, updates.reshape(-1))
-    return accumulate
+def _copied(x: np.ndarray) -> np.ndarray:
+    out = empty_like(x, x.shape)
+    np.copyto(out, x)
+    return out
 
 
 def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
@@ -318,32 +257,43 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         at = locate(lead, local, indices, n.as_gather(), slices, starts_alone=large)
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
-        if (over and layout == tuple(range(x.ndim)) and x.flags.carray
-                and x.shape[:lead] == devices and not np.may_share_memory(x, updates)):
-            out = x
-        else:
-            out = np.array(with_lead(x, lead, devices).transpose(layout), order="C")
         sizes = [local[d] for d in at.addressed]
         asked = tuple(indices.shape[lead:-1])
-        where = [*lead_indices(out, lead, devices, lead + queries + len(at.partial)), *at.index]
+        whole = with_lead(x, lead, devices)
+        where = [*lead_indices(whole, lead, devices, lead + queries + len(at.partial)), *at.index]
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
         order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
         kept = None
         if at.inside is not None and mode is not GatherScatterMode.CLIP:
             kept = np.broadcast_to(at.inside, devices + asked)
+        owned = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
+        in_order = layout == tuple(range(x.ndim))
+
+        def changed() -> np.ndarray:
+            return x if owned and in_order and x.flags.carray else np.array(
+                whole.transpose(layout), order="C")
+
         if large:
+            out = changed()
             change_windows(out, where, [slices[d] for d in at.partial],
                            [lead + at.addressed.index(d) for d in at.partial], values,
                            np.ones(devices + asked, bool) if kept is None else kept, ufunc)
         else:
-            width = int(np.prod([local[d] for d in at.whole], dtype=int))
-            rows = out.reshape(int(np.prod((*devices, *sizes), dtype=int)), width)
             positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
                                         devices + asked + tuple([slices[d] for d in at.partial]))
             if kept is not None:
                 positions, values = positions[kept], values[kept]
-            combine(rows, positions.reshape(-1), values.reshape(positions.size, width))
+            width = math.prod([local[d] for d in at.whole])
+            positions = positions.reshape(-1)
+            values = values.reshape(positions.size, width)
+            rows = math.prod((*devices, *sizes))
+            if not in_order and 2 * positions.size <= rows:
+                out = x if owned and x.flags.writeable else _copied(whole)
+                combine_few(combine, out.transpose(layout), (*devices, *sizes), positions, values)
+                return out
+            out = changed()
+            combine(out.reshape(rows, width), positions, values)
         return x if out is x else out.transpose(permutation_inverse(layout))
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
@@ -418,7 +368,7 @@ def _samples(unique: bool = False) -> list[Sample]:
 
 def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
                 arithmetic: bool = True, **fields: Any) -> Op:
-    combine = _write if ufunc is None else _accumulate(ufunc)
+    combine = write_rows if ufunc is None else accumulate_rows(ufunc)
     return defop(
         name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
         pending="iterated", evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,17 @@ class PlanBuilder:
             if self.calls[i].outputs == (slot,):
                 del self.calls[i]
                 return
+
+    def without_all(self, slots: Iterable[int]) -> None:
+        """Take back the calls that give these slots, and those that read them."""
+        gone = set(slots)
+        kept: list[Call] = []
+        for call in self.calls:
+            if gone.isdisjoint(call.inputs) and gone.isdisjoint(call.outputs):
+                kept.append(call)
+            else:
+                gone.update(call.outputs)
+        self.calls = kept
 
     def finish(self, outputs: Sequence[int], kept: bool = False) -> Plan:
         """The plan whose results are these slots. Calls whose results nobody reads stay.

@@ -18,6 +18,7 @@ from ...ir.program import Atom, Equation
 from ..layout import Layout
 from ..rewrites.equations import is_zeros, repeated
 from .owned import in_place
+from .scattered import plan_scatter
 from .workspace import Value
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _scatter(p: Planner, eqn: Equation) -> None:
-    if p.mask is not None or not _plan(p, eqn):
+    if (p.mask is not None or not _plan(p, eqn)) and not plan_scatter(p, eqn):
         p.local(eqn)
 
 

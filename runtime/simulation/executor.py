@@ -33,7 +33,7 @@ from ..rewrites.alone import makers
 from ..rewrites.flatten import FlatProgram, every_equation
 from ..rewrites.lean import lean_program
 from ..storage import Stored, new_stored
-from . import chosen, collectives, control, inplace, joined, summed
+from . import chosen, collectives, control, inplace, joined, positions, scattered, summed
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
@@ -249,12 +249,37 @@ class Planner(Workspace):
 
     def unread(self, atom: Atom) -> None:
         """Take back the call that gives a value, unless others read it than the one planned now."""
+        if self._reads()[atom] == 1:        # type: ignore[index]
+            self.plan.without(self.at[atom].slot)       # type: ignore[index]
+
+    def all_unread(self, eqn: Equation, read: Iterable[Atom]) -> None:
+        """Take back all that is computed for this equation alone, which is planned otherwise.
+
+        read: the values from which it is computed now.
+        """
+        readers, read = self._reads(), set(read)
+        counts: Counter[Atom] = Counter()
+        gone: set[Atom] = set()
+        left = [eqn]
+        while left:
+            for atom in left.pop().invars:
+                counts[atom] += 1
+                made = self.maker(atom) if atom in readers and atom not in read else None
+                if (made is not None and counts[atom] == readers[atom]  # type: ignore[index]
+                        and len(made.outvars) == 1
+                        and not made.op.effect and not made.op.subprograms):
+                    gone.add(atom)
+                    left.append(made)
+        others = {x.slot for v, x in self.at.items() if v not in gone}
+        self.plan.without_all({self.at[v].slot for v in gone} - others)  # type: ignore[index]
+
+    def _reads(self) -> Counter[Var]:
+        """How often each value is read."""
         if self.readers is None:
             self.readers = Counter([a for e in self.flat.eqns for a in e.invars
                                     if type(a) is Var])
             self.readers.update([a for a in self.flat.outvars if type(a) is Var])
-        if self.readers[atom] == 1:         # type: ignore[index]
-            self.plan.without(self.at[atom].slot)       # type: ignore[index]
+        return self.readers
 
     def local(self, eqn: Equation) -> None:
         """An equation that each device computes from its own operands."""
@@ -371,7 +396,8 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **chosen.STRATEGIES, **control.STRATEGIES, **summed.STRATEGIES}
+    "axis_index": _axis_index, **chosen.STRATEGIES, **control.STRATEGIES,
+    **positions.STRATEGIES, **scattered.STRATEGIES, **summed.STRATEGIES}
 
 
 @functools.lru_cache(maxsize=1024)

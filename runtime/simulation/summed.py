@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.dtypes import is_narrow_float
+from ...ir.ops.gather import gather_p
 from ...ir.pool import empty
 from ...ir.program import Equation, Var
 from ..layout import Layout, array_shape
 from ..rewrites.alone import axes_of_one
 from ..rewrites.equations import is_zeros
-from . import collectives, joined, owned
+from . import collectives, joined, owned, windows
 from .permutes import axes_first
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def _select(p: Planner, eqn: Equation) -> None:
                 return
             if p.mask is None and _from_some(p, eqn, allowed):
                 return
+    elif gather_p in p.flat.ops and len(eqn.invars) == 3 and p.mask is None and (
+            windows.plan_choice(p, eqn)):
+        return
     p.local(eqn)
 
 
@@ -106,7 +110,9 @@ def _update(p: Planner, eqn: Equation) -> None:
     found = joined.placed(eqn, p.maker, p.atoms) if allowed and p.mask is None else None
     x = p.value_of(eqn.invars[1])
     if found is None or not allowed.issuperset((*found[1], *x.layout.folded)):
-        p.local(eqn)
+        if allowed or p.mask is not None or gather_p not in p.flat.ops or (
+                not windows.plan_update(p, eqn)):
+            p.local(eqn)
         return
     d, group = found
     stack, split = collectives.moved(x, group, d)

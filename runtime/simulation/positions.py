@@ -1,0 +1,96 @@
+"""Where along a split dimension the largest or smallest elements are, found on the whole arrays.
+
+Per device that is the best of a block and its position, both gathered, and the position of the
+first of the best: with the axes in place it is one search along the dimension.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...ir.keys import storage_dtype
+from ...ir.ops.reduction import argmax_p, argmin_p
+from ...ir.program import Atom, Equation, Literal
+from ..axes import collective_atoms
+from ..layout import Layout, array_shape
+from ..numerics import evaluator
+from ..rewrites.equations import is_zeros, repeated
+
+if TYPE_CHECKING:
+    from .executor import Planner
+
+EXTREMES = {"argmax": "reduce_max", "argmin": "reduce_min"}
+
+
+def _sum(p: Planner, eqn: Equation) -> None:
+    ops = p.flat.ops
+    if (argmax_p not in ops and argmin_p not in ops) or eqn.params["axes"] != (0,) or (
+            p.mask is not None or not _plan(p, eqn)):
+        p.local(eqn)
+
+
+def _plan(p: Planner, eqn: Equation) -> bool:
+    """Bind the result, if it is the position of the best of all blocks."""
+    def made(atom: Atom, name: str) -> Equation | None:
+        """The equation of this op that computes a value."""
+        found = p.maker(atom)
+        return found if found is not None and found.op.name == name else None
+
+    (out,) = eqn.outvars
+    chosen = made(eqn.invars[0], "select_n")
+    if chosen is None or len(chosen.invars) != 3 or not is_zeros(chosen.invars[1], p.maker):
+        return False
+    is_mine, places = made(chosen.invars[0], "eq"), made(chosen.invars[2], "all_gather_invariant")
+    if is_mine is None or places is None:
+        return False
+    numbers, rank = p.maker(is_mine.invars[0]), len(out.aval.shape)
+    if numbers is None or numbers.op.name != "iota" or numbers.params["dimension"] != 0:
+        return False
+    winner = repeated(is_mine.invars[1], p.maker, range(1, rank + 1))
+    best_of = None if winner is None else p.maker(winner)
+    if best_of is None or best_of.op.name not in EXTREMES or best_of.params["axes"] != (0,):
+        return False
+    values = made(best_of.invars[0], "all_gather_invariant")
+    place = made(places.invars[0], "add")
+    if values is None or place is None or values.params != places.params or (
+            places.params["all_gather_dimension"] or places.params["tiled"]
+            or places.params.get("axis_index_groups") is not None):
+        return False
+    best = made(values.invars[0], EXTREMES[best_of.op.name])
+    at = made(place.invars[0], best_of.op.name)
+    if best is None or at is None or at.invars != best.invars or (
+            at.params["axes"] != best.params["axes"]):
+        return False
+    (operand,) = at.invars
+    (axis,) = at.params["axes"]
+    group = collective_atoms(places, p.atoms)
+    if not _is_start(p, place.invars[1], operand.aval.shape[axis], group):
+        return False
+    x = p.value_of(operand)
+    layout = x.layout
+    if layout.split[axis] != group or layout.folded:
+        return False
+    shape = array_shape(layout, operand.aval.shape, p.atoms.size)
+    split = layout.split[:axis] + layout.split[axis + 1:]
+    found = Layout(layout.stack, split)
+    function = evaluator(at.op, len(layout.stack), at.params, [x.kind.dtype],
+                         [storage_dtype(out.aval.dtype)],
+                         [array_shape(found, out.aval.shape, p.atoms.size)], [shape])
+    p.all_unread(eqn, (operand,))
+    p.bind(out, found, p.plan.call(function, (x.slot,), eqn))
+    return True
+
+
+def _is_start(p: Planner, atom: Atom, size: int, group: tuple[str, ...]) -> bool:
+    """Is the value, or all of it, where the device's block of this size begins along the axes?"""
+    source = atom if not atom.aval.shape else repeated(atom, p.maker, ())
+    made = None if source is None else p.maker(source)
+    if made is not None and made.op.name == "convert_element_type":
+        made = p.maker(made.invars[0])
+    if made is None or made.op.name != "mul":
+        return False
+    index, factor = p.maker(made.invars[0]), made.invars[1]
+    return (isinstance(factor, Literal) and factor.val == size and index is not None
+            and index.op.name == "axis_index" and collective_atoms(index, p.atoms) == group)
+
+
+STRATEGIES = {"reduce_sum": _sum}

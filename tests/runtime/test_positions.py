@@ -1,0 +1,86 @@
+"""The position of the best along a split dimension: one search, and what the devices find."""
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.lax as lax
+import shardtrace.numpy as jnp
+from shardtrace.runtime.simulation import executor as simulated
+from shardtrace.sharding import AxisType
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+RNG = np.random.default_rng(0)
+DATA = RNG.integers(-9, 9, (64, 512)).astype(np.float32)         # many are equal
+DATA[3, 5] = DATA[3, 29] = DATA[7, 0] = np.nan
+SPECS = [P("x", "y"), P(None, "y"), P(None, ("x", "y")), P(None, ("y", "x")), P(("x", "y"))]
+
+
+def planned(monkeypatch):
+    made = []
+    local = simulated.Planner.local
+    monkeypatch.setattr(simulated.Planner, "local", lambda p, eqn: (
+        made.append(eqn.op.name), local(p, eqn))[1])
+    return made
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "bool"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_positions(spec, axis, dtype, executor):
+    x = np.asarray(jnp.asarray(DATA if dtype in ("float32", "bfloat16") else np.nan_to_num(DATA),
+                               dtype))
+    with st.config.override(shardtrace_executor=executor):
+        placed = st.device_put(x, st.NamedSharding(MESH, spec))
+        for _ in range(4):
+            np.testing.assert_array_equal(st.jit(lambda x: jnp.argmax(x, axis))(placed),
+                                          np.argmax(x, axis))
+            np.testing.assert_array_equal(st.jit(lambda x: jnp.argmin(x, axis))(placed),
+                                          np.argmin(x, axis))
+
+
+@pytest.mark.parametrize("spec", SPECS[:4], ids=str)
+def test_the_whole_dimension_is_searched_once(spec, monkeypatch):
+    placed = st.device_put(DATA, st.NamedSharding(MESH, spec))
+    st.clear_caches()
+    made = []
+    search = simulated.positions.evaluator
+    monkeypatch.setattr(simulated.positions, "evaluator",
+                        lambda op, *rest: (made.append(op.name), search(op, *rest))[1])
+    with st.set_mesh(MESH):
+        f = st.jit(lambda x: (jnp.argmax(x, 1), jnp.argmin(x, 1), x.max(1)))
+        for got, want in zip(f(placed), (DATA.argmax(1), DATA.argmin(1), DATA.max(1)),
+                             strict=True):
+            np.testing.assert_array_equal(got, want)
+    assert made == ["argmax", "argmin"]
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("wrong", ["", "start", "order", "kept", "axis"])
+def test_what_only_looks_like_a_search_is_what_it_says(wrong, executor):
+    """Other starts, the least instead of the greatest, and parts that are read besides."""
+    def body(x):
+        n = x.shape[1]
+        place = jnp.argmax(x, 1).astype(jnp.int32)
+        me = lax.axis_index("y")
+        start = me * (n + (wrong == "start"))
+        values = lax.all_gather(x.min(1) if wrong == "order" else x.max(1), "y")
+        places = lax.all_gather(place + start, "x" if wrong == "axis" else "y")
+        winner = jnp.argmax(values, 0)
+        mine = lax.broadcasted_iota(jnp.int32, places.shape, 0) == winner
+        found = jnp.where(mine, places, 0).sum(0)
+        return (found[None], values[None], places[None]) if wrong == "kept" else found[None]
+
+    x = np.nan_to_num(DATA)
+    f = st.shard_map(body, mesh=MESH, in_specs=P("x", "y"), out_specs=P(("x", "y")),
+                     check_vma=False)
+    got = []
+    for name in (executor, "per_device"):
+        with st.config.override(shardtrace_executor=name):
+            try:
+                got.append(st.tree.leaves(st.jit(f)(x)))
+            except Exception as error:      # what does not fit, fits for neither
+                got.append([str(type(error))])
+    for a, b in zip(*got, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,140 @@
+"""Rows written along a split dimension: one assignment to the whole array, same results."""
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.lax as lax
+from shardtrace.runtime.simulation import chosen, scattered, windows
+from shardtrace.sharding import AxisType
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+RNG = np.random.default_rng(0)
+DATA = RNG.normal(size=(64, 512)).astype(np.float32)
+PART = RNG.normal(size=(64, 40)).astype(np.float32)
+LARGE = RNG.normal(size=(64, 300)).astype(np.float32)           # more than a block
+SPECS = [P("x", "y"), P(None, "y"), P(None, ("x", "y")), P(None, ("y", "x"))]
+
+
+def updated(x, part, start):
+    out, n = x.copy(), part.shape[1]
+    start += x.shape[1] if start < 0 else 0
+    start = min(start, x.shape[1] - n)
+    out[:, start:start + n] = part
+    return out
+
+
+def placed(spec, x=DATA):
+    return st.device_put(x, st.NamedSharding(MESH, spec))
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """The ops that were planned on wholes."""
+    made = []
+    write = windows._write
+    monkeypatch.setattr(windows, "_write", lambda p, eqn, op, *rest: (
+        (found := write(p, eqn, op, *rest)) and made.append(op.name), found)[1])
+    st.clear_caches()
+    return made
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("part", [PART, LARGE], ids=["short", "long"])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_updates_at_starts_that_are_values(spec, part, executor, written):
+    def f(x, part, i):
+        return lax.dynamic_update_slice(x, part, (0, i))
+    with st.config.override(shardtrace_executor=executor):
+        jitted = st.jit(f)
+        for start in (0, 5, 100, 127, 128, 200, 480, 511, 10**6, -3):
+            got = jitted(placed(spec), part, np.int32(start))
+            np.testing.assert_array_equal(got, updated(DATA, part, start))
+            grads = st.jit(st.grad(lambda x, part, i: (f(x, part, i) ** 2).sum(), (0, 1)))(
+                placed(spec), part, np.int32(start))
+            np.testing.assert_array_equal(grads[0], updated(2 * DATA, 0 * part, start))
+            np.testing.assert_allclose(grads[1], 2 * part, rtol=1e-6)
+    assert ("dynamic_update_slice" in written) == (executor == "simulated")
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_rows_at_known_places(spec, executor, written):
+    def changed(x, rows, value):
+        out = np.array(x)
+        out[:, rows] = value
+        return out
+    with st.config.override(shardtrace_executor=executor):
+        x = placed(spec)
+        np.testing.assert_array_equal(st.jit(lambda x: x.at[:, 130].set(7))(x),
+                                      changed(DATA, 130, 7))
+        np.testing.assert_array_equal(st.jit(lambda x: x.at[:, 100:140].set(x[:, :40]))(x),
+                                      changed(DATA, slice(100, 140), DATA[:, :40]))
+        np.testing.assert_array_equal(st.jit(lambda x, p: x.at[:, 3:43].set(p))(x, PART),
+                                      changed(DATA, slice(3, 43), PART))
+        flat = placed(P(spec[1]), DATA.reshape(-1))
+        want = DATA.reshape(-1).copy()
+        want[5] = 1
+        np.testing.assert_array_equal(st.jit(lambda x: x.at[5].set(1.))(flat), want)
+    assert ("place" in written) == (executor == "simulated")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_what_was_there_is_not_written_over(spec, written):
+    """Neither an argument, nor what is read later; also in a loop."""
+    def f(x, part):
+        y = x * 2
+        z = lax.dynamic_update_slice(y, part, (0, 130))
+
+        def step(i, c):
+            return lax.dynamic_update_slice(c, part * i, (0, 40 * i))
+        return y, z, lax.fori_loop(0, 5, step, x), x
+    x = placed(spec)
+    jitted = st.jit(f)
+    for _ in range(4):
+        y, z, loop, same = jitted(x, PART)
+        np.testing.assert_array_equal(y, 2 * DATA)
+        np.testing.assert_array_equal(z, updated(2 * DATA, PART, 130))
+        want = DATA
+        for i in range(5):
+            want = updated(want, PART * i, 40 * i)
+        np.testing.assert_array_equal(loop, want)
+        np.testing.assert_array_equal(same, DATA)
+        np.testing.assert_array_equal(x, DATA)
+
+
+
+
+UPDATES = {
+    "element": (lambda x, i: x.at[3, i].set(7), lambda x, i: (3, i), "="),
+    "column": (lambda x, i: x.at[:, i].add(7), lambda x, i: (slice(None), i), "+"),
+    "box": (lambda x, i: x.at[2:40, 100:140].multiply(3),
+            lambda x, i: (slice(2, 40), slice(100, 140)), "*"),
+    "least": (lambda x, i: x.at[:, 100:140].min(0), lambda x, i: (slice(None), slice(100, 140)),
+              "<"),
+}
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_scatters_into_split_dimensions(spec, name, executor, monkeypatch):
+    made = []
+    plan_scatter = scattered.plan_scatter
+    monkeypatch.setattr(scattered, "plan_scatter", lambda p, eqn: (
+        found := plan_scatter(p, eqn), found and made.append(eqn.op.name))[0])
+    monkeypatch.setattr(chosen, "plan_scatter", scattered.plan_scatter)
+    st.clear_caches()
+    f, where, how = UPDATES[name]
+    with st.config.override(shardtrace_executor=executor):
+        jitted = st.jit(f)
+        for i in (0, 130, 511, 512, -1, -512, -600):
+            want = DATA.copy()
+            if name in ("box", "least") or -512 <= i < 512:
+                at = where(want, i)
+                want[at] = {"=": 7, "+": want[at] + 7, "*": want[at] * 3,
+                            "<": np.minimum(want[at], 0)}[how]
+            for x in (placed(spec), placed(spec)):
+                np.testing.assert_array_equal(jitted(x, np.int32(i)), want)
+                np.testing.assert_array_equal(x, DATA)
+    assert bool(made) == (executor == "simulated")
