@@ -323,7 +323,10 @@ class Pattern:
                 if split and not split[1:]:
                     f = split[0]
                     if n > sizes[f]:
-                        sizes[f] = n
+                        if sizes[f]:                # of 1 beside 0 nothing is left
+                            sizes[f] = n
+                    elif not n:
+                        sizes[f] = 0
                     ones = ones or n == 1
         if given:
             sizes = [given.get(name, n) for name, n in zip(self.names, sizes, strict=True)]

@@ -6,6 +6,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.runtime.blocks import fusion
 from shardtrace.runtime.plans import plan
+from shardtrace.sharding import PartitionSpec as P
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -300.7, 1.5, -0.0, 0.0], np.float32)
 CASTS = ["bool", "int8", "int16", "int32", "uint8", "uint32"]
@@ -32,3 +33,15 @@ def test_casts(f, dtype, monkeypatch):
     blocks = st.jit(lambda x: f(x, kind))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(blocks(SPECIAL), want)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: jnp.maximum(x, jnp.ones((1, 4))), lambda x: jnp.arange(4.)[None] + x,
+    lambda x: jnp.where(x > 0, x, jnp.ones((1, 4)))], ids=["maximum", "add", "where"])
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+def test_one_row_beside_none(f, executor):
+    mesh = st.make_mesh((2,), ("x",))
+    x = np.zeros((0, 4), np.float32)
+    with st.config.override(shardtrace_executor=executor):
+        g = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+        assert st.jit(f)(x).shape == st.jit(g)(x).shape == x.shape
