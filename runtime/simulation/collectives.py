@@ -17,7 +17,7 @@ from ...ir.keys import storage_dtype
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.rows_exchange import SLAB, slabs
 from ...ir.pool import empty
-from ...ir.program import Equation
+from ...ir.program import Equation, Var
 from ..axes import collective_atoms, group_of
 from ..layout import Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened
@@ -279,6 +279,8 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     (out,) = eqn.outvars
     d, size = params["dimension"], atoms.count(group)
     found = slabs(size, params["parts"], params["wanted"])
+    if x.layout.split[d] == group and _rows_of_whole(p, x, out, d, found):
+        return
     if len(found) > max(64, math.prod(x.aval.shape) * size // SLAB):
         _exchange(p, eqn, x, group)
         return
@@ -309,6 +311,40 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
         return result
 
     p.bind(out, layout, p.call(exchange, x.slot))
+
+
+def _rows_of_whole(p: Workspace, x: Value, out: Var, d: int, found: list[tuple[int, ...]]
+                   ) -> bool:
+    """The same where the blocks of one device after the other are the whole: rows of it that stay
+    together are copied at once, whichever devices have them. Not where that are too many."""
+    layout, block, rows = x.layout, x.aval.shape[d], out.aval.shape[d]
+    shape = array_shape(layout, out.aval.shape, p.atoms.size)
+    at, runs = len(layout.stack) + d, list[list[int]]()
+    for member, begin, end, owner, start in found:
+        to, source, count = member * rows + begin, owner * block + start, end - begin
+        if runs and [to, source] == [runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]]:
+            runs[-1][2] += count
+        else:
+            runs.append([to, source, count])
+    if len(runs) > max(64, math.prod(shape) // SLAB):
+        return False
+    ends = [0, *[to + count for to, _, count in runs]]
+    starts = [*[to for to, _, _ in runs], shape[at]]
+    front = (slice(None),) * at
+    gaps = [(*front, slice(a, b)) for a, b in zip(ends, starts, strict=True) if a < b]
+    moves = [((*front, slice(to, to + count)), (*front, slice(source, source + count)))
+             for to, source, count in runs]
+
+    def exchange(array: Any) -> Any:
+        result = empty(shape, array.dtype)
+        for gap in gaps:
+            result[gap] = np.zeros((), array.dtype)
+        for to, there in moves:
+            result[to] = array[there]
+        return result
+
+    p.bind(out, layout, p.call(exchange, x.slot))
+    return True
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
