@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.infer import infer
 from ...ir.mesh import AxisType
 from ...ir.ops.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED
+from ...ir.types import ArrayType
 from ..regions import INLINED
 
 
@@ -44,6 +46,7 @@ class _Inliner:
         self.held: dict[tuple[int, Any], Var] = {}      # (id of a captured array, type)
 
     def program(self, program: Program, rename: bool) -> Program:
+        self.mesh = program.mesh
         invars = [self.bind(v) for v in program.invars] if rename else program.invars
         self.constants(program, rename)
         self.body(program, rename)
@@ -52,8 +55,8 @@ class _Inliner:
         return program.replace(invars=invars, eqns=self.eqns, consts=self.consts,
                                outvars=self.atoms(program.outvars))
 
-    def bind(self, var: Var) -> Var:
-        fresh = self.env[var] = Var(var.aval, var.name)
+    def bind(self, var: Var, aval: ArrayType | None = None) -> Var:
+        fresh = self.env[var] = Var(var.aval if aval is None else aval, var.name)
         return fresh
 
     def atoms(self, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
@@ -93,7 +96,14 @@ class _Inliner:
                 self.eqns.append(eqn)
                 continue
             self.changed = True
-            outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
+            if not op.subprograms and any(
+                    [a.aval is not b.aval for a, b in zip(operands, eqn.invars, strict=True)]):
+                # A constant is on no mesh; what a region hands to a call inside is on the region's.
+                types = infer(op, tuple([a.aval for a in operands]), params, self.mesh)
+                outvars = [self.bind(v, t) if rename or v.aval is not t else v
+                           for v, t in zip(eqn.outvars, types, strict=True)]
+            else:
+                outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
             new = eqn.on(operands, outvars) if params is eqn.params else eqn.replace(
                 invars=operands, outvars=outvars, params=params)
             if self.scope:

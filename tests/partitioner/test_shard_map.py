@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from building import Build, auto, explicit, literal
 
+import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace.ir.builder import ProgramBuilder
+from shardtrace.ir.mesh import AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.manual import entering_type, manual_mesh
 from shardtrace.ir.program import Level, Program, Var
@@ -191,3 +194,21 @@ def test_calls_inside_and_around_manual_regions_are_inlined():
     done = run(b.program(w, y), lambda x: (-x, -x), [P("x")])
     assert [e.op.name for e in done.stages["inlined"].eqns] == ["neg", "neg", "shard_map"]
     assert [e.op for e in done.local.eqns] == [OPS["neg"]] * 3
+
+
+@pytest.mark.parametrize("names", [{"x"}, {"x", "y"}], ids=str)
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_what_a_checkpoint_captures_is_an_array_of_the_region(names, check_vma):
+    mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    places = np.array([0, -1, 2], np.int32)
+
+    def gradient(wrap):
+        def body(x):
+            table = jnp.array([3., 1., 2.])
+            return wrap(lambda z: jnp.take(jnp.sin(z), places, mode="clip")[:, None]
+                        * (z * table[places[0]]))(x)
+        f = st.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names=names,
+                         check_vma=check_vma)
+        return st.jit(st.grad(lambda x: f(x).sum()))(np.arange(16, dtype=np.float32))
+    want = np.asarray(gradient(lambda f: f))
+    np.testing.assert_allclose(gradient(st.checkpoint), want, rtol=1e-5, atol=1e-5)
