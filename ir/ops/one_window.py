@@ -32,7 +32,7 @@ class OneWindow(NamedTuple):
         if ufunc is None:
             x[self.part] = new
         else:
-            here = x[self.part]
+            here = x[(*self.part, ...)]         # an array even where it is a scalar
             ufunc(here, new, out=here)
 
 

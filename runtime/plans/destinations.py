@@ -147,6 +147,8 @@ def _is_viewed(calls: Sequence[Call], s: int, given: Set[int]) -> bool:
 
 def _changed(call: Call) -> tuple[Any, int, tuple[int, ...]] | None:
     """A function that writes a call's result over an operand, this operand, and its inputs."""
+    if call.kernel is not None and not call.kernel.shapes[-1]:
+        return None                             # numpy's scalars cannot be written over
     over = getattr(call.function, "over", None)
     if over is not None:
         return over, call.inputs[0], call.inputs

@@ -4,6 +4,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.runtime.blocks import fusion
 from shardtrace.runtime.plans import plan
 from shardtrace.sharding import PartitionSpec as P
@@ -45,3 +46,14 @@ def test_one_row_beside_none(f, executor):
     with st.config.override(shardtrace_executor=executor):
         g = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         assert st.jit(f)(x).shape == st.jit(g)(x).shape == x.shape
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: lax.dynamic_update_slice(x.sum(), x[0], ()),
+    lambda x: x.sum().at[()].set(x[0]), lambda x: x.sum().at[...].add(x[0])])
+def test_a_scalar_is_written_over(f):
+    jitted, x = st.jit(f), np.arange(3, dtype=np.int32)
+    with st.config.override(shardtrace_executor="per_device"):
+        want = np.asarray(st.jit(f)(x))
+    for _ in range(plan.FEW + 3):
+        np.testing.assert_array_equal(jitted(x), want)
