@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...ir.dtypes import is_narrow_float
+from ...ir.ops.collective import ppermute_p
 from ...ir.ops.gather import gather_p
 from ...ir.pool import empty
 from ...ir.program import Equation, Var
@@ -121,5 +122,11 @@ def _update(p: Planner, eqn: Equation) -> None:
     p.bind(out, layout, slot)
 
 
+def _concatenate(p: Planner, eqn: Equation) -> None:
+    """Rows of several devices, one after the other, may be rows of the whole."""
+    if ppermute_p not in p.flat.ops or _sums(p, eqn.outvars[0]) or not joined.plan_moved(p, eqn):
+        p.local(eqn)
+
+
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "dynamic_update_slice": _update, "select_n": _select}
+    "concatenate": _concatenate, "dynamic_update_slice": _update, "select_n": _select}

@@ -26,6 +26,7 @@ PROGRAMS = {
     "argmin": (lambda x, part, i: jnp.argmin(x, 1)),
     "update": (lambda x, part, i: lax.dynamic_update_slice(x, part, (0, i))),
     "set": (lambda x, part, i: x.at[:, 130].set(7)),
+    "roll": lambda x, part, i: jnp.roll(x, 3, 1),
     "set element": (lambda x, part, i: x.at[3, i].set(7)),
     "add rows": (lambda x, part, i: x.at[2:9, 100:140].add(part[2:9])),
     "set at values": (lambda x, part, i: x.at[:, i + jnp.array([3, 500, 3, -1])].add(
@@ -50,6 +51,10 @@ def changed(program):
                     other = Literal(a.aval.dtype.type(a.val + by), a.aval)
                     found.append(eqn.on((*eqn.invars[:i], other, *eqn.invars[i + 1:]),
                                         eqn.outvars))
+        if eqn.op.name == "ppermute":
+            perm = eqn.params["perm"]
+            found += [eqn.replace(params={**eqn.params, "perm": other})
+                      for other in (perm[1:], tuple([(b, a) for a, b in perm]))]
         if eqn.op.name in OTHERS:
             found.append(eqn.replace(op=OPS[OTHERS[eqn.op.name]]))
         for new in found:

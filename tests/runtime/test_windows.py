@@ -4,6 +4,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.lax as lax
+import shardtrace.numpy as jnp
 from shardtrace.runtime.simulation import chosen, scattered, windows
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
@@ -138,3 +139,31 @@ def test_scatters_into_split_dimensions(spec, name, executor, monkeypatch):
                 np.testing.assert_array_equal(jitted(x, np.int32(i)), want)
                 np.testing.assert_array_equal(x, DATA)
     assert bool(made) == (executor == "simulated")
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("ring", [True, False])
+@pytest.mark.parametrize("spec", SPECS[:3], ids=str)
+def test_halos(spec, ring, executor):
+    """Rows of neighbours before and behind a block's own, and the rows between two blocks."""
+    axes = spec[1]
+    n = 8 if axes == ("x", "y") else 4
+    right = [(i, (i + 1) % n) for i in range(n if ring else n - 1)]
+    left = [(b, a) for a, b in right]
+
+    def body(x):
+        before = lax.ppermute(x[:, -3:], axes, right)
+        behind = lax.ppermute(x[:, :2], axes, left)
+        whole = jnp.concatenate([before, x, behind], 1)
+        return whole, whole[:, :-5] - x, jnp.concatenate([x[:, 2:], behind], 1), before
+
+    with st.config.override(shardtrace_executor=executor):
+        f = st.jit(st.shard_map(body, mesh=MESH, in_specs=spec, out_specs=spec))
+        whole, minus, moved, before = map(np.asarray, f(placed(spec)))
+    block = DATA.shape[1] // n
+    padded = np.pad(DATA, ((0, 0), (3, 2)), "wrap" if ring else "constant")
+    blocks = [padded[:, i * block:(i + 1) * block + 5] for i in range(n)]
+    np.testing.assert_array_equal(whole, np.concatenate(blocks, 1))
+    np.testing.assert_array_equal(minus, padded[:, :-5] - DATA)
+    np.testing.assert_array_equal(moved, padded[:, 5:])
+    np.testing.assert_array_equal(before, np.concatenate([b[:, :3] for b in blocks], 1))
