@@ -63,6 +63,9 @@ SOURCES = """\
   work reads copies nothing: that work takes its rows from other places.
 - **Rings are executed as what they amount to.** Products whose operands or sums go from neighbour
   to neighbour, in a loop or step by step, are one product and one collective.
+- **What a ring folds is folded at once.** Sums and extremes over blocks that travel, and a softmax
+  that is computed block by block (attention whose keys and values go around), are those over all
+  blocks, where these are not too many to hold.
 - **Pipelines run stage by stage.** Where devices only pass on what they made to the next, all
   iterations of a device are computed together, one device after the other, and what is thrown away
   in the end, as of devices that wait for their first input, is not computed.
