@@ -96,11 +96,12 @@ class _Fold:
         """Those that give the loop's results; Unknown if it is no such loop."""
         eqn, body, nc, nk = self.eqn, self.body, self.nc, self.nk
         axes, count, step = self._ring()
-        if (eqn.params["length"] != count or eqn.params["reverse"] or len(eqn.outvars) > nk
-                or any([type(a) is Literal and a.aval.dtype.kind == "f" and isinf(float(a.val))
-                        for e in body.eqns for a in e.invars])):
+        if eqn.params["length"] != count or eqn.params["reverse"] or len(eqn.outvars) > nk:
             raise Unknown
         given = eqn.invars[nc:nc + nk]
+        # Where all of the first blocks may be masked, the loop gives what is not a number.
+        self.masks = any([type(a) is Literal and a.aval.dtype.kind == "f" and isinf(float(a.val))
+                          for e in body.eqns for a in e.invars])
         b = self.blocks = BlockBody(eqn.location, axes, count, step, self.flat.program.mesh)
         for var, atom in zip(body.invars[:nc], eqn.invars[:nc], strict=True):
             b.enter(var, atom)
@@ -244,13 +245,21 @@ class _Fold:
             return None
         return tag._replace(dims=dims)
 
+    def _starts_finite(self, k: int) -> bool:
+        """Is a carry a finite number at first?"""
+        made = {v: e for e in self.flat.eqns for v in e.outvars}
+        atom = self.eqn.invars[self.nc + k]
+        while atom in made and made[atom].op.name in ("broadcast_in_dim", "pvary", "copy"):
+            atom = made[atom].invars[0]                 # type: ignore[index]
+        return type(atom) is Literal and not isinf(float(atom.val))
+
     def _maker(self, atom: Atom) -> Equation | None:
         return self.made.get(atom)                              # type: ignore[call-overload]
 
     def _joined(self, name: str, a: Tag, b: Tag | None, out: Var) -> Tag | None:
         """A carry, scaled or not, and what is folded into it."""
         if name in _EXTREMES:
-            if a.kind != "old" or b is not None:
+            if a.kind != "old" or b is not None or self.masks and not self._starts_finite(a.of):
                 return None
             return Tag("new" if name == "max" else "done", a.of, a.dims)
         if a.kind == "old":

@@ -40,7 +40,7 @@ def softmax(s):
     return p / p.sum(-1, keepdims=True)
 
 
-def attention(form, step=1, causal=False, first=-1e30):
+def attention(form, step=1, causal=False, first=-1e30, masked=-1e30):
     def f(q, k, v):
         rows, me = q.shape[1], lax.axis_index("X")
         here = me * rows + jnp.arange(rows)
@@ -51,7 +51,7 @@ def attention(form, step=1, causal=False, first=-1e30):
             s = jnp.einsum("hqd,hkd->hqk", q, k) * 0.5
             if causal:
                 there = (me - step * i) % N * rows + jnp.arange(rows)
-                s = jnp.where(here[:, None] >= there[None, :], s, -1e30)
+                s = jnp.where(here[:, None] >= there[None, :], s, masked)
             new = jnp.maximum(m, s.max(-1, keepdims=True))
             p, scale = jnp.exp(s - new), jnp.exp(m - new)
             if causal:
@@ -103,6 +103,16 @@ def test_the_first_maximum_may_be_infinite(mesh):
     (got,), travels = results(attention("scan", first=-np.inf), (q, k, v), mesh)
     np.testing.assert_allclose(got, softmax(q @ k.swapaxes(1, 2) / 2) @ v, rtol=2e-5, atol=1e-5)
     assert not travels
+
+
+@pytest.mark.parametrize(("first", "left"), [(-1e30, False), (-np.inf, True)])
+def test_masks_are_infinite_where_the_first_maximum_is_not(mesh, first, left):
+    q, k, v = arrays(3)
+    f = attention("fori_loop", causal=True, first=first, masked=-np.inf)
+    (got,), travels = results(f, (q, k, v), mesh)
+    s = np.where(np.tril(np.ones((ROWS, ROWS), bool)), q @ k.swapaxes(1, 2) / 2, -np.inf)
+    np.testing.assert_allclose(got, softmax(s) @ v, rtol=2e-5, atol=1e-5)
+    assert travels is left
 
 
 def test_the_first_values_count(mesh):
