@@ -27,6 +27,12 @@ from .blocks_of_body import BlockBody, Unknown
 _EXTREMES = frozenset({"max", "min"})
 _ADD = frozenset({"add", "add_any"})
 _FOLDS = {"max": "reduce_max", "min": "reduce_min", "add": "reduce_sum", "add_any": "reduce_sum"}
+# Finite where their operands are; the others where these are not even known.
+_FINITE = frozenset({
+    "add", "broadcast_in_dim", "convert_element_type", "copy", "integer_pow", "max", "min", "mul",
+    "neg", "pvary", "reduce_max", "reduce_min", "reduce_sum", "reshape", "select_n", "square",
+    "squeeze", "sub", "transpose"})
+_BOUNDED = frozenset({"dot_general", "logistic", "sign", "tanh"})
 _SCALED = frozenset({"mul", "div", "neg", "convert_element_type", "pvary", "copy"})
 
 
@@ -99,9 +105,6 @@ class _Fold:
         if eqn.params["length"] != count or eqn.params["reverse"] or len(eqn.outvars) > nk:
             raise Unknown
         given = eqn.invars[nc:nc + nk]
-        # Where all of the first blocks may be masked, the loop gives what is not a number.
-        self.masks = any([type(a) is Literal and a.aval.dtype.kind == "f" and isinf(float(a.val))
-                          for e in body.eqns for a in e.invars])
         b = self.blocks = BlockBody(eqn.location, axes, count, step, self.flat.program.mesh)
         for var, atom in zip(body.invars[:nc], eqn.invars[:nc], strict=True):
             b.enter(var, atom)
@@ -216,6 +219,10 @@ class _Fold:
                 assert a is not None
                 return self._joined(name, a, b, out)
             if name == "sub" and b is not None and b.kind == "new":
+                # Of nothing but infinity as yet, the loop takes infinity away: that is no number.
+                if not self._starts_finite(b.of) and not self._is_finite(
+                        self.body.outvars[b.of], self.carries[b.of]):
+                    return None
                 if a is None:
                     return Tag("shifted", b.of, b.dims)
                 same = a.kind == "old" and a.of == b.of and b.dims == _own_dims(out)
@@ -253,13 +260,23 @@ class _Fold:
             atom = made[atom].invars[0]                 # type: ignore[index]
         return type(atom) is Literal and not isinf(float(atom.val))
 
+    def _is_finite(self, atom: Atom, carry: Var) -> bool:
+        """Is what is folded into a carry finite, but for operands that are not and for overflow?"""
+        if type(atom) is Literal:
+            return not isinf(float(atom.val))
+        if atom is carry or atom.aval.dtype.kind in "iub":
+            return True
+        made = self._maker(atom)
+        return made is not None and (made.op.name in _BOUNDED or made.op.name in _FINITE and all(
+            [self._is_finite(a, carry) for a in made.invars]))
+
     def _maker(self, atom: Atom) -> Equation | None:
         return self.made.get(atom)                              # type: ignore[call-overload]
 
     def _joined(self, name: str, a: Tag, b: Tag | None, out: Var) -> Tag | None:
         """A carry, scaled or not, and what is folded into it."""
         if name in _EXTREMES:
-            if a.kind != "old" or b is not None or self.masks and not self._starts_finite(a.of):
+            if a.kind != "old" or b is not None:
                 return None
             return Tag("new" if name == "max" else "done", a.of, a.dims)
         if a.kind == "old":

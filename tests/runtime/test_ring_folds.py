@@ -115,11 +115,28 @@ def test_masks_are_infinite_where_the_first_maximum_is_not(mesh, first, left):
     assert travels is left
 
 
+def test_a_block_that_is_masked_by_data_is_no_number_as_it_is_written(mesh):
+    def f(q, k, bias):
+        def fold(i, carry):
+            m, total, k, bias = carry
+            s = q @ k.mT + bias
+            new = jnp.maximum(m, s.max(-1, keepdims=True))
+            return (new, total * jnp.exp(m - new) + jnp.exp(s - new).sum(-1, keepdims=True),
+                    up(k), up(bias))
+        m = varying(jnp.full((HEADS, q.shape[1], 1), -np.inf, jnp.float32))
+        return lax.fori_loop(0, N, fold, (m, jnp.zeros_like(m), k, bias))[1]
+    q, k, bias = *arrays(2), np.zeros((HEADS, ROWS, ROWS // N), np.float32)
+    bias[0, 5, 1], bias[1, 2] = -np.inf, -np.inf        # one element, and a row of a whole block
+    (got,), travels = results(f, (q, k, bias), mesh)
+    assert np.argwhere(np.isnan(got)).tolist() == [[1, 2, 0]]
+    assert travels
+
+
 def test_the_first_values_count(mesh):
     def f(x, y):
         def fold(i, carry):
             m, total, largest, y = carry
-            s = x * y.sum()
+            s = jnp.tanh(x * y.sum())
             new = jnp.maximum(m, s)
             return (new, total * jnp.exp(m - new) + jnp.exp(s - new) * y.sum(),
                     jnp.minimum(largest, y.min() + x), up(y))
@@ -130,7 +147,7 @@ def test_the_first_values_count(mesh):
     for b in range(N):
         blocks = y.reshape(1, N, -1).take((np.arange(N) - b) % N, 1)
         sums = np.repeat(blocks.sum(-1), ROWS // N, 1)
-        s = x * sums
+        s = np.tanh(x * sums)
         new = np.maximum(m, s)
         total = total * np.exp(m - new) + np.exp(s - new) * sums
         m, least = new, np.minimum(least, x + np.repeat(blocks.min(-1), ROWS // N, 1))
