@@ -23,7 +23,7 @@ import numpy as np
 from ...ir.program import Equation
 from ..calls.call import Call
 from ..calls.permuted import Moves
-from ..calls.recording import CALL, REDUCE, REPEAT, VIEWS, WHERE, Kernel
+from ..calls.recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Kernel
 from .cores import CHEAP, DEAR
 from .frames import Frame, Group
 from .steps import Act, act, copying
@@ -146,6 +146,7 @@ class Routine:
         """Number the values, give them buffers, and make the functions of the steps."""
         values, items, outputs = self._numbered()
         items = with_products(with_clips(items, values, outputs), values, outputs, self.count)
+        items = self._with_views(values, items)
         count = self.count
         masks: dict[int, int | None] = {}
         cost = 0
@@ -220,6 +221,32 @@ class Routine:
                     local[result], axes, call)))
             at.append(local[recording.result])
         return values, items, [at[s] for s in self._results]
+
+    def _with_views(self, values: list[Value], items: list[Item]) -> list[Item]:
+        """The items, with a view where rows of other sizes read an operand that is repeated along
+        rows: it is repeated as its first reader needs it."""
+        repeated = {v for v in range(self.count) if values[v].rows is None and values[v].shape}
+        if not repeated:
+            return items
+        first: dict[int, Shape | None] = {}
+        views: dict[tuple[int, Shape | None], int] = {}
+        out: list[Item] = []
+        for item in items:
+            rows, refs = values[item.result].rows, list(item.operands)
+            for k, v in enumerate(refs):
+                if type(v) is int and v in repeated and first.setdefault(v, rows) != rows:
+                    assert rows is not None
+                    view = views.get((v, rows))
+                    if view is None:
+                        view = views[v, rows] = len(values)
+                        x = Value(values[v].shape, values[v].dtype, 0)
+                        x.rows, x.rest = rows, values[v].shape[len(rows):]
+                        x.actual = x.rest
+                        values.append(x)
+                        out.append(new_item((RESHAPE, None, (v,), view, (), item.call)))
+                    refs[k] = view
+            out.append(item._replace(operands=tuple(refs)))
+        return out
 
     def _infer(self, values: list[Value], item: Item) -> None:
         """The part of a row that is really computed, and whose buffer it is."""

@@ -369,3 +369,16 @@ def test_an_error_in_a_lone_step_names_its_equation(monkeypatch):
     finally:
         st.clear_caches()
     assert any("while running `add`" in note for note in info.value.__notes__)
+
+
+def test_rows_of_two_sizes_read_one_number_of_each_device(tiny):
+    def cut(x, y, low):
+        low = low.reshape(())
+        return lax.clamp(low, x, np.float32(9)), lax.clamp(low, y, np.float32(9))
+
+    f = st.shard_map(cut, mesh=st.make_mesh((8,), ("X",)), in_specs=P("X"), out_specs=P("X"))
+    x, low = np.arange(32, dtype=np.float32).reshape(8, 4) / 8, np.arange(8, dtype=np.float32)
+    args = x, x.reshape(32, 1), low         # 1 x 4 and 4 x 1 on each device
+    a, b = st.jit(f)(*args)
+    np.testing.assert_array_equal(a, np.clip(x, low[:, None], 9))
+    np.testing.assert_array_equal(b, np.clip(x, low[:, None], 9).reshape(32, 1))
