@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from ...ir.keys import storage_dtype
 from ...ir.ops.reduction import argmax_p, argmin_p
-from ...ir.program import Atom, Equation, Literal
+from ...ir.program import Atom, Equation
 from ..axes import collective_atoms
 from ..layout import Layout, array_shape
 from ..numerics import evaluator
 from ..rewrites.equations import is_zeros, repeated
+from .windows import made, starts_of
 
 if TYPE_CHECKING:
     from .executor import Planner
@@ -30,16 +31,12 @@ def _sum(p: Planner, eqn: Equation) -> None:
 
 def _plan(p: Planner, eqn: Equation) -> bool:
     """Bind the result, if it is the position of the best of all blocks."""
-    def made(atom: Atom, name: str) -> Equation | None:
-        """The equation of this op that computes a value."""
-        found = p.maker(atom)
-        return found if found is not None and found.op.name == name else None
-
     (out,) = eqn.outvars
-    chosen = made(eqn.invars[0], "select_n")
+    chosen = made(p, eqn.invars[0], "select_n")
     if chosen is None or len(chosen.invars) != 3 or not is_zeros(chosen.invars[1], p.maker):
         return False
-    is_mine, places = made(chosen.invars[0], "eq"), made(chosen.invars[2], "all_gather_invariant")
+    is_mine = made(p, chosen.invars[0], "eq")
+    places = made(p, chosen.invars[2], "all_gather_invariant")
     if is_mine is None or places is None:
         return False
     numbers, rank = p.maker(is_mine.invars[0]), len(out.aval.shape)
@@ -49,14 +46,14 @@ def _plan(p: Planner, eqn: Equation) -> bool:
     best_of = None if winner is None else p.maker(winner)
     if best_of is None or best_of.op.name not in EXTREMES or best_of.params["axes"] != (0,):
         return False
-    values = made(best_of.invars[0], "all_gather_invariant")
-    place = made(places.invars[0], "add")
+    values = made(p, best_of.invars[0], "all_gather_invariant")
+    place = made(p, places.invars[0], "add")
     if values is None or place is None or values.params != places.params or (
             places.params["all_gather_dimension"] or places.params["tiled"]
             or places.params.get("axis_index_groups") is not None):
         return False
-    best = made(values.invars[0], EXTREMES[best_of.op.name])
-    at = made(place.invars[0], best_of.op.name)
+    best = made(p, values.invars[0], EXTREMES[best_of.op.name])
+    at = made(p, place.invars[0], best_of.op.name)
     if best is None or at is None or at.invars != best.invars or (
             at.params["axes"] != best.params["axes"]):
         return False
@@ -83,14 +80,10 @@ def _plan(p: Planner, eqn: Equation) -> bool:
 def _is_start(p: Planner, atom: Atom, size: int, group: tuple[str, ...]) -> bool:
     """Is the value, or all of it, where the device's block of this size begins along the axes?"""
     source = atom if not atom.aval.shape else repeated(atom, p.maker, ())
-    made = None if source is None else p.maker(source)
-    if made is not None and made.op.name == "convert_element_type":
-        made = p.maker(made.invars[0])
-    if made is None or made.op.name != "mul":
-        return False
-    index, factor = p.maker(made.invars[0]), made.invars[1]
-    return (isinstance(factor, Literal) and factor.val == size and index is not None
-            and index.op.name == "axis_index" and collective_atoms(index, p.atoms) == group)
+    converted = None if source is None else made(p, source, "convert_element_type")
+    if converted is not None:
+        (source,) = converted.invars
+    return source is not None and starts_of(p, source, size) == group
 
 
 STRATEGIES = {"reduce_sum": _sum}
