@@ -7,6 +7,7 @@ collector is one for all threads: the last of those that are in a bulk stage swi
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 
 _FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
@@ -19,7 +20,22 @@ class _Pauses:
         self.lock = threading.RLock()
         self.count = 0
         self.enabled = False
-        self.aged = 0          # objects made old since all were looked through
+        self.aged = 0          # objects made old since all were looked through, or had not to be
+        self.alive = 0         # blocks of memory that were left then
+
+    def age(self) -> None:
+        """Make all young objects old, unlooked at; look through all where many have stayed."""
+        self.aged += gc.get_count()[0]
+        if self.aged >= _FULL_COLLECTION:
+            self.aged = 0
+            blocks = sys.getallocatedblocks()      # 0: this interpreter does not count them
+            if not blocks or blocks - self.alive >= _FULL_COLLECTION:
+                gc.collect()
+                self.alive = sys.getallocatedblocks()
+                return
+            self.alive = min(self.alive, blocks)
+        gc.freeze()
+        gc.unfreeze()
 
 
 _pauses = _Pauses()
@@ -30,7 +46,8 @@ class collector_paused:
 
     What a bulk stage has made is old at once: it will stay alive, mostly, and looking through all
     of it as young objects costs a fifth of the stage. Once so many have been aged that what is
-    garbage among them could matter, all objects are looked through.
+    garbage among them could matter, and so many are alive still (most programs go when nobody holds
+    them, without the collector), all objects are looked through.
     """
 
     __slots__ = ()
@@ -47,11 +64,5 @@ class collector_paused:
             _pauses.count -= 1
             if _pauses.count == 0 and _pauses.enabled:
                 if not gc.get_freeze_count():      # else somebody keeps objects out of its sight
-                    _pauses.aged += gc.get_count()[0]
-                    if _pauses.aged < _FULL_COLLECTION:
-                        gc.freeze()
-                        gc.unfreeze()              # the oldest generation's now, unlooked at
-                    else:
-                        _pauses.aged = 0
-                        gc.collect()
+                    _pauses.age()
                 gc.enable()

@@ -121,11 +121,12 @@ def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
 class Remark:
     """What a comment says: the file by its label, the rest as in `Location`."""
 
-    __slots__ = ("file", "reason", "scope", "span", "transform")
+    __slots__ = ("file", "place", "reason", "scope", "span", "transform")
 
     def __init__(self, match: re.Match, function: str) -> None:
         group = match.groupdict()
         self.reason = _unword(group["reason"] or "")
+        self.place: Location | None = None
         self.file = None
         if group["file"] is not None:
             self.file = _unword(group["file"])
@@ -139,11 +140,14 @@ class Remark:
                          function if name is None else _unword(name))
 
     def location(self, paths: dict[str, str]) -> Location:
-        """The location, files being named in full by `paths`."""
+        """The location, files being named in full by `paths`: one for all with this comment."""
         if self.file is None:
             return UNKNOWN
-        place = Location.at(paths.get(self.file, self.file), *self.span)
-        return (place.under(self.transform) if self.transform else place).within(self.scope)
+        if self.place is None:
+            place = Location.at(paths.get(self.file, self.file), *self.span)
+            place = place.under(self.transform) if self.transform else place
+            self.place = place.within(self.scope)
+        return self.place
 
 
 def _unword(text: str) -> str:
