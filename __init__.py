@@ -30,7 +30,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.shape_struct", "ShapeDtypeStruct"),
     "Shard": (".runtime.arrays.shard", "Shard"),
-    "auto_axes": (".tracer.sharding_functions", "auto_axes"),
+    "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
     "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.checkpoint", "checkpoint"),
     "checkpoint_policies": (".tracer.autodiff.checkpoint", "checkpoint_policies"),
@@ -47,19 +47,19 @@ _NAMES: dict[str, tuple[str, str]] = {
     "device_get": (".runtime.arrays.transfer", "device_get"),
     "device_put": (".driver.transfer", "device_put"),
     "devices": (".runtime.devices", "devices"),
-    "effects_barrier": (".tracer.callbacks", "effects_barrier"),
+    "effects_barrier": (".tracer.host.callbacks", "effects_barrier"),
     "enable_x64": (".ir.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
     "explain": (".driver.explain", "explain"),
-    "explicit_axes": (".tracer.sharding_functions", "explicit_axes"),
+    "explicit_axes": (".tracer.shardings.sharding_functions", "explicit_axes"),
     "grad": (".tracer.autodiff.grad", "grad"),
-    "hessian": (".tracer.autodiff.jacobian", "hessian"),
+    "hessian": (".tracer.jacobian", "hessian"),
     "host_count": (".runtime.devices", "process_count"),
     "host_ids": (".runtime.devices", "process_indices"),
     "host_id": (".runtime.devices", "process_index"),
-    "jacfwd": (".tracer.autodiff.jacobian", "jacfwd"),
-    "jacobian": (".tracer.autodiff.jacobian", "jacobian"),
-    "jacrev": (".tracer.autodiff.jacobian", "jacrev"),
+    "jacfwd": (".tracer.jacobian", "jacfwd"),
+    "jacobian": (".tracer.jacobian", "jacobian"),
+    "jacrev": (".tracer.jacobian", "jacrev"),
     "jit": (".driver", "jit"),
     "jvp": (".tracer.autodiff.grad", "jvp"),
     "linear_transpose": (".tracer.autodiff.grad", "linear_transpose"),
@@ -74,8 +74,8 @@ _NAMES: dict[str, tuple[str, str]] = {
         ".runtime.arrays.assembly", "make_array_from_single_device_arrays"),
     "make_jaxpr": (".driver", "make_jaxpr"),
     "make_mesh": (".runtime.devices", "make_mesh"),
-    "named_call": (".tracer.name_scopes", "named_call"),
-    "named_scope": (".tracer.name_scopes", "named_scope"),
+    "named_call": (".tracer.staging.name_scopes", "named_call"),
+    "named_scope": (".tracer.staging.name_scopes", "named_scope"),
     "parse_program": (".ir.text.parse", "parse_program"),
     "pmap": (".driver.pmap", "pmap"),
     "profile_phases": (".ir.phases", "profile_phases"),
@@ -83,17 +83,17 @@ _NAMES: dict[str, tuple[str, str]] = {
     "process_index": (".runtime.devices", "process_index"),
     "process_indices": (".runtime.devices", "process_indices"),
     "programs_equal": (".ir.program", "programs_equal"),
-    "pure_callback": (".tracer.callbacks", "pure_callback"),
+    "pure_callback": (".tracer.host.callbacks", "pure_callback"),
     "remat": (".tracer.autodiff.checkpoint", "checkpoint"),
-    "reshard": (".tracer.sharding_functions", "reshard"),
-    "set_mesh": (".tracer.mesh_context", "set_mesh"),
-    "shard_map": (".tracer.shard_map", "shard_map"),
-    "smap": (".tracer.shard_map", "smap"),
+    "reshard": (".tracer.shardings.sharding_functions", "reshard"),
+    "set_mesh": (".tracer.shardings.mesh_context", "set_mesh"),
+    "shard_map": (".tracer.shard_map.shard_map", "shard_map"),
+    "smap": (".tracer.shard_map.shard_map", "smap"),
     "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
     "whatif": (".driver.whatif", "whatif"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
-    "vmap": (".tracer.vmap", "vmap"),
+    "vmap": (".tracer.batching.vmap", "vmap"),
     "debug_nans": (".ir.settings", "debug_nans"),
     "debug_infs": (".ir.settings", "debug_infs"),
     "check_tracer_leaks": (".ir.settings", "check_tracer_leaks"),
@@ -112,7 +112,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "transfer_guard_device_to_device": (".ir.settings", "transfer_guard_device_to_device"),
     "transfer_guard_device_to_host": (".ir.settings", "transfer_guard_device_to_host"),
     "disable_jit": (".ir.settings", "disable_jit"),
-    "ensure_compile_time_eval": (".tracer.compile_time", "ensure_compile_time_eval"),
+    "ensure_compile_time_eval": (".tracer.staging.compile_time", "ensure_compile_time_eval"),
     "float0": (".ir.dtypes", "float0"),
 }
 _MODULES = ("ad_checkpoint", "checkpoints", "core", "custom_derivatives", "debug", "distributed",
@@ -177,14 +177,14 @@ if TYPE_CHECKING:
     from .tracer.autodiff.grad import linearize as linearize
     from .tracer.autodiff.grad import value_and_grad as value_and_grad
     from .tracer.autodiff.grad import vjp as vjp
-    from .tracer.autodiff.jacobian import hessian as hessian
-    from .tracer.autodiff.jacobian import jacfwd as jacfwd
-    from .tracer.autodiff.jacobian import jacobian as jacobian
-    from .tracer.autodiff.jacobian import jacrev as jacrev
-    from .tracer.mesh_context import set_mesh as set_mesh
-    from .tracer.shard_map import shard_map as shard_map
-    from .tracer.sharding_functions import reshard as reshard
-    from .tracer.vmap import vmap as vmap
+    from .tracer.batching.vmap import vmap as vmap
+    from .tracer.jacobian import hessian as hessian
+    from .tracer.jacobian import jacfwd as jacfwd
+    from .tracer.jacobian import jacobian as jacobian
+    from .tracer.jacobian import jacrev as jacrev
+    from .tracer.shard_map.shard_map import shard_map as shard_map
+    from .tracer.shardings.mesh_context import set_mesh as set_mesh
+    from .tracer.shardings.sharding_functions import reshard as reshard
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ from ..driver.jit import Jitted
 from ..driver.seen import unwatched
 from ..ir.array import Array
 from ..ir.shape_struct import ShapeDtypeStruct
-from ..tracer import tree
+from ..tracer.trees import tree
 from .arguments import mesh_for, parse_argument_type
 from .problems import Problem, failure
 

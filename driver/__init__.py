@@ -7,7 +7,8 @@ operators and methods.
 from ..ir.collector import collector_paused
 
 with collector_paused():             # what modules are made of stays
-    from ..tracer import advisers, array_methods
+    from ..tracer.advice import advisers
+    from ..tracer.arrays import array_methods
     from . import eager, fix_prices, progress_bars
     from .jit import eval_shape, jit, make_jaxpr
     from .stages import Compiled, Lowered, Traced

@@ -20,8 +20,9 @@ from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceShardin
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ..ir.types import ArrayType
 from ..runtime.devices import local_devices
-from ..tracer import lax, tree
-from ..tracer.call_places import placed
+from ..tracer import lax
+from ..tracer.staging.call_places import placed
+from ..tracer.trees import tree
 
 
 class OnContextMesh:

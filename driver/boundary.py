@@ -16,9 +16,9 @@ from ..ir.shardings.formats import Format, Layout, kept_layout
 from ..ir.shardings.sharding import Sharding
 from ..ir.types import ArrayType
 from ..runtime.arrays.array import ArrayImpl
-from ..tracer import tree
-from ..tracer.signature import Arguments
-from ..tracer.tracer import typeof
+from ..tracer.staging.signature import Arguments
+from ..tracer.staging.tracer import typeof
+from ..tracer.trees import tree
 from .asked_shardings import (
     check_fits,
     check_one_process,

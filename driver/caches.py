@@ -14,7 +14,7 @@ from ..runtime.placement import spec_on
 from ..runtime.plans.generated import forget_sources
 from ..runtime.simulation.workspace import kind_of
 from ..tracer.autodiff.recurring import forget_recurring
-from ..tracer.composed import REMEMBERED
+from ..tracer.staging.composed import REMEMBERED
 from .eager import EagerInterpreter
 from .executable import array_aval, found_sharding
 from .jit import JITTED

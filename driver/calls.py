@@ -20,9 +20,9 @@ from ..ir.process import THREAD
 from ..ir.typeof import type_of_constant
 from ..runtime.arrays.array import ARRAYS, ArrayImpl
 from ..runtime.processes import coordinator
-from ..tracer import tree
-from ..tracer.signature import Arguments
-from ..tracer.staging import canonical_value
+from ..tracer.staging.signature import Arguments
+from ..tracer.staging.staging import canonical_value
+from ..tracer.trees import tree
 
 KEY, WHOLE = attrgetter("_key"), attrgetter("_whole")
 _PYTHON = frozenset({bool, int, float, complex})

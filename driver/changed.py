@@ -16,9 +16,9 @@ from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
 from ..report.changes import Change, Inside, arg_specs, edited, result_specs
 from ..runtime.arrays.array import ArrayImpl
-from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate, stage
-from ..tracer.tracer import typeof
+from ..tracer.staging.tracer import typeof
+from ..tracer.trees import tree
 from .boundary import Boundary
 from .executable import Executable
 from .jit import Jitted

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ir.diagnostic import fail
-from ..tracer import tree
+from ..tracer.trees import tree
 
 _NODES = {dict: "dict", list: "list", tuple: "tuple", type(None): "None",
           collections.OrderedDict: "OrderedDict"}

@@ -39,7 +39,7 @@ from ..runtime.checkpoint.record import (
 )
 from ..runtime.devices import default_device
 from ..runtime.processes.coordinator import Call, current_coordinator
-from ..tracer import tree
+from ..tracer.trees import tree
 from .checkpoint_trees import all_nodes, describe, numbers_under, rebuilt
 
 _NUMBERS = {kind.__name__: kind for kind in PYTHON_NUMBERS}

@@ -11,8 +11,8 @@ from ..ir.mesh import Mesh
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..runtime.storage import settled
-from ..tracer import tree
-from ..tracer.tracer import typeof
+from ..tracer.staging.tracer import typeof
+from ..tracer.trees import tree
 from .equivalence import first_divergence, refuse
 from .executable import stored_value
 from .jit import Jitted, jit

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..runtime.arrays.array import ArrayImpl
-from ..tracer.signature import Arguments
+from ..tracer.staging.signature import Arguments
 
 
 def donated(arguments: Arguments, args: Any, kwargs: Any, leaves: Sequence[Any],

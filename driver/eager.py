@@ -14,9 +14,11 @@ from ..ir.program import Program
 from ..partitioner.pipeline import Options
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.placement import Placed
-from ..tracer import constants, region_values, sharding_functions
-from ..tracer.staging import record_mesh, trace_to_program
-from ..tracer.tracer import Tracer, typeof
+from ..tracer.shard_map import region_values
+from ..tracer.shardings import sharding_functions
+from ..tracer.staging import constants
+from ..tracer.staging.staging import record_mesh, trace_to_program
+from ..tracer.staging.tracer import Tracer, typeof
 from .executable import Executable, leaf_key, placed_sharding
 from .seen import WATCH, Ran
 from .transfer import device_put

@@ -37,8 +37,8 @@ from ..runtime.plans.plan import TIMED
 from ..runtime.processes.coordinator import current_coordinator
 from ..runtime.simulation.executor import Simulated, compile_simulated
 from ..runtime.storage import LocalBlocks, Stored, apart, memory_of, new_stored, on_mesh
-from ..tracer.staging import canonical_value
-from ..tracer.tracer import Tracer, typeof
+from ..tracer.staging.staging import canonical_value
+from ..tracer.staging.tracer import Tracer, typeof
 from .checked_values import bad_value, report, watched
 from .guards import guard_arguments
 from .mesh_switches import on_own_mesh, refined_mesh, refinement_of, restated

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..ir.lazy import lazy_import
 from ..ir.program import Program
 from ..partitioner.pipeline import Options, partition
-from ..tracer.advisers import PRICES
+from ..tracer.advice.advisers import PRICES
 
 _kinds = lazy_import("..ir.collective_kinds", __package__)
 

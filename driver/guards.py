@@ -12,7 +12,7 @@ from ..ir.diagnostic import fail
 from ..ir.errors import JaxRuntimeError
 from ..ir.lazy import lazy_import
 from ..ir.settings import transfer_allowed
-from ..tracer.tracer import typeof
+from ..tracer.staging.tracer import typeof
 
 logging = lazy_import("logging")
 

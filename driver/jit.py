@@ -35,13 +35,13 @@ from ..partitioner.pipeline import DEFAULT_OPTIONS
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.transfer import put
 from ..runtime.placement import Placed
-from ..tracer import tree
 from ..tracer.autodiff.replay import evaluate
-from ..tracer.debug import observing
-from ..tracer.name_scopes import named_scopes
-from ..tracer.signature import Arguments
-from ..tracer.staging import current_builder, record_mesh, trace_to_program
-from ..tracer.tracer import Tracer, typeof
+from ..tracer.host.debug import observing
+from ..tracer.staging.name_scopes import named_scopes
+from ..tracer.staging.signature import Arguments
+from ..tracer.staging.staging import current_builder, record_mesh, trace_to_program
+from ..tracer.staging.tracer import Tracer, typeof
+from ..tracer.trees import tree
 from .asked_shardings import (
     check_asked,
     checked_device,

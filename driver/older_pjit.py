@@ -19,7 +19,8 @@ from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.global_device_array import GlobalDeviceArray
-from ..tracer import lax, tree
+from ..tracer import lax
+from ..tracer.trees import tree
 from .asked_shardings import ON_CONTEXT_MESH, is_sharding
 from .jit import jit
 from .stages import Lowered, Traced

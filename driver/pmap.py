@@ -27,9 +27,10 @@ from ..runtime.arrays.assembly import (
 )
 from ..runtime.devices import devices as all_devices
 from ..runtime.devices import local_devices, process_count
-from ..tracer import lax, tree
-from ..tracer.shard_map import shard_map
-from ..tracer.signature import as_tuple
+from ..tracer import lax
+from ..tracer.shard_map.shard_map import shard_map
+from ..tracer.staging.signature import as_tuple
+from ..tracer.trees import tree
 from .jit import jit
 
 _UNNAMED = "_internal_pmap_axis_name"

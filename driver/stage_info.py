@@ -12,7 +12,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.shape_struct import struct_of
 from ..ir.types import ArrayType
-from ..tracer import tree
+from ..tracer.trees import tree
 
 if TYPE_CHECKING:
     from .jit import Jitted

@@ -15,8 +15,8 @@ from ..ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
 from ..runtime.arrays.array import ARRAYS
-from ..tracer import tree
-from ..tracer.tracer import typeof
+from ..tracer.staging.tracer import typeof
+from ..tracer.trees import tree
 from .calls import MISS, QuickCalls
 from .executable import Executable, leaf_keys, placed_sharding, stored_value
 from .stage_info import StageInfo, on_mesh

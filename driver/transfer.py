@@ -22,10 +22,10 @@ from ..ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abst
 from ..ir.spec import PartitionSpec
 from ..runtime.arrays import transfer
 from ..runtime.arrays.array import ArrayImpl
-from ..tracer import tree
-from ..tracer.region_values import BlockBuilder
-from ..tracer.staging import record_mesh
-from ..tracer.tracer import typeof
+from ..tracer.shard_map.region_values import BlockBuilder
+from ..tracer.staging.staging import record_mesh
+from ..tracer.staging.tracer import typeof
+from ..tracer.trees import tree
 from .guards import guard_move
 
 

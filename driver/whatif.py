@@ -19,7 +19,7 @@ from ..report.explanation import Explanation
 from ..report.hardware import Hardware
 from ..report.places import Place, places
 from ..report.topology import Topology
-from ..tracer import tree
+from ..tracer.trees import tree
 from .changed import Changed
 from .explain import DEFAULT_HARDWARE, explain
 from .jit import Jitted, jit

@@ -32,7 +32,7 @@ class ThreadState(threading.local):
     interpreter: who executes `op.bind`; None means the default, which runs the op at once.
     check_vma: whether types track over which Manual axes a value varies.
     overrides: configuration values of this thread's `with` blocks.
-    on_equation: observers of traces (tracer/debug.py).
+    on_equation: observers of traces (tracer/host/debug.py).
     eager_meshes: concrete meshes on which ops run at once may live besides those of their operands,
       while a transformation outside of jit is under way.
     named_axes: (name, size) of the vmapped axes that collectives can name, innermost last.

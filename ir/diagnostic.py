@@ -115,7 +115,7 @@ class Diagnostic:
 
 
 Adviser = Callable[[type[Exception], Diagnostic], Diagnostic]
-ADVISERS: list[Adviser] = []     # add what the user's code tells (tracer/advice.py)
+ADVISERS: list[Adviser] = []     # add what the user's code tells (tracer/advice/advice.py)
 
 
 def error(cls: type[Exception], message: str, *, code: str = "", location: Location | None = None,

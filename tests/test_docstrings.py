@@ -47,8 +47,8 @@ WITH_EXAMPLES = (
     "shardtrace.ir.types",
     "shardtrace.runtime",
     "shardtrace.tracer.evaluation",
-    "shardtrace.tracer.mesh_context",
-    "shardtrace.tracer.sharding_functions",
+    "shardtrace.tracer.shardings.mesh_context",
+    "shardtrace.tracer.shardings.sharding_functions",
 )
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -28,9 +28,9 @@ from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType, Entries, array_type, unsharded
-from . import tree
-from .staging import trace_to_program
-from .tracer import typeof
+from .staging.staging import trace_to_program
+from .staging.tracer import typeof
+from .trees import tree
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from . import jnp, lax, tree
-from .dtype_promotion import dtype_name, shape_of
+from . import jnp, lax
+from .operands.dtype_promotion import dtype_name, shape_of
+from .trees import tree
 
 
 class _Unravel:

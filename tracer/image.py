@@ -17,8 +17,8 @@ import numpy as np
 
 from ..ir.array import Array
 from . import jnp, lax
-from .constants import as_array
-from .dtype_promotion import dtype_name, promote_dtypes_inexact
+from .operands.dtype_promotion import dtype_name, promote_dtypes_inexact
+from .staging.constants import as_array
 
 
 class ResizeMethod(enum.Enum):

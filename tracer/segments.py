@@ -16,14 +16,14 @@ from ..ir.dtypes import finfo, iinfo, issubdtype
 from ..ir.op import Op
 from ..ir.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p
 from . import lax
-from .auto_mode import in_auto_mode
-from .constants import as_array
-from .dtype_promotion import check_arraylike, convert
-from .indexed_update import scatter_update
 from .jnp import reductions
+from .jnp.indexed_update import scatter_update
 from .lax.creation import filled_as
-from .out_sharding import canonicalize_sharding
-from .tracer import Tracer
+from .operands.dtype_promotion import check_arraylike, convert
+from .shardings.auto_mode import in_auto_mode
+from .shardings.out_sharding import canonicalize_sharding
+from .staging.constants import as_array
+from .staging.tracer import Tracer
 
 
 def _neutral(op: Op, dtype: np.dtype) -> Any:

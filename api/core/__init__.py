@@ -4,6 +4,6 @@ from shardtrace.ir.typeof import typeof
 from shardtrace.ir.types import ArrayType as AbstractValue
 from shardtrace.ir.types import ArrayType as ShapedArray
 from shardtrace.tracer.evaluation import eval_jaxpr
-from shardtrace.tracer.tracer import Tracer
+from shardtrace.tracer.staging.tracer import Tracer
 
 __all__ = ["AbstractValue", "ShapedArray", "ShardingTypeError", "Tracer", "eval_jaxpr", "typeof"]

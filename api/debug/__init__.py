@@ -6,11 +6,11 @@ from shardtrace.runtime.arrays.visualize import (
     visualize_array_sharding,
     visualize_sharding,
 )
-from shardtrace.tracer.breakpoints import breakpoint
-from shardtrace.tracer.callbacks import debug_callback as callback
-from shardtrace.tracer.callbacks import debug_log as log
-from shardtrace.tracer.callbacks import debug_print as print
-from shardtrace.tracer.debug import show_types
+from shardtrace.tracer.host.breakpoints import breakpoint
+from shardtrace.tracer.host.callbacks import debug_callback as callback
+from shardtrace.tracer.host.callbacks import debug_log as log
+from shardtrace.tracer.host.callbacks import debug_print as print
+from shardtrace.tracer.host.debug import show_types
 
 __all__ = [
     "breakpoint",

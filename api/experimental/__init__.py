@@ -10,7 +10,7 @@ from shardtrace.experimental import (
     shard_map,
 )
 from shardtrace.ir.spec import PartitionSpec
-from shardtrace.tracer.callbacks import io_callback
+from shardtrace.tracer.host.callbacks import io_callback
 from shardtrace.tracer.lax.sharding import prioritized_sharding_constraint
 
 __all__ = [

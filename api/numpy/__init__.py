@@ -5,8 +5,8 @@ import typing as _typing
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.lazy import late_names as _late_names
 from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as from_dlpack
-from shardtrace.tracer import array_methods as _array_methods
 from shardtrace.tracer import jnp as _jnp
+from shardtrace.tracer.arrays import array_methods as _array_methods
 from shardtrace.tracer.jnp import *  # noqa: F403
 
 if _typing.TYPE_CHECKING:

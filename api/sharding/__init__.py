@@ -11,14 +11,14 @@ from shardtrace.ir.shardings.sharding import (
     make_single_device_sharding,
 )
 from shardtrace.ir.spec import PartitionSpec
-from shardtrace.tracer.mesh_context import (
+from shardtrace.tracer.shardings.mesh_context import (
     get_abstract_mesh,
     get_mesh,
     set_mesh,
     use_abstract_mesh,
     use_mesh,
 )
-from shardtrace.tracer.sharding_functions import auto_axes, explicit_axes, reshard
+from shardtrace.tracer.shardings.sharding_functions import auto_axes, explicit_axes, reshard
 
 __all__ = [
     "AbstractDevice",

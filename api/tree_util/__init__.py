@@ -1,5 +1,5 @@
 """Functions over pytrees by their long names, keys of paths, and registration of classes."""
-from shardtrace.tracer.tree import (
+from shardtrace.tracer.trees.tree import (
     DictKey,
     FlattenedIndexKey,
     GetAttrKey,
@@ -10,19 +10,24 @@ from shardtrace.tracer.tree import (
     register_pytree_node,
     register_pytree_node_class,
 )
-from shardtrace.tracer.tree import all as tree_all
-from shardtrace.tracer.tree import leaves as tree_leaves
-from shardtrace.tracer.tree import leaves_with_path as tree_leaves_with_path
-from shardtrace.tracer.tree import map as tree_map
-from shardtrace.tracer.tree import map_with_path as tree_map_with_path
-from shardtrace.tracer.tree import reduce as tree_reduce
-from shardtrace.tracer.tree_api import PyTreeDef, treedef_children, treedef_is_leaf, treedef_tuple
-from shardtrace.tracer.tree_api import flatten as tree_flatten
-from shardtrace.tracer.tree_api import flatten_with_path as tree_flatten_with_path
-from shardtrace.tracer.tree_api import structure as tree_structure
-from shardtrace.tracer.tree_api import transpose as tree_transpose
-from shardtrace.tracer.tree_api import unflatten as tree_unflatten
-from shardtrace.tracer.tree_nodes import (
+from shardtrace.tracer.trees.tree import all as tree_all
+from shardtrace.tracer.trees.tree import leaves as tree_leaves
+from shardtrace.tracer.trees.tree import leaves_with_path as tree_leaves_with_path
+from shardtrace.tracer.trees.tree import map as tree_map
+from shardtrace.tracer.trees.tree import map_with_path as tree_map_with_path
+from shardtrace.tracer.trees.tree import reduce as tree_reduce
+from shardtrace.tracer.trees.tree_api import (
+    PyTreeDef,
+    treedef_children,
+    treedef_is_leaf,
+    treedef_tuple,
+)
+from shardtrace.tracer.trees.tree_api import flatten as tree_flatten
+from shardtrace.tracer.trees.tree_api import flatten_with_path as tree_flatten_with_path
+from shardtrace.tracer.trees.tree_api import structure as tree_structure
+from shardtrace.tracer.trees.tree_api import transpose as tree_transpose
+from shardtrace.tracer.trees.tree_api import unflatten as tree_unflatten
+from shardtrace.tracer.trees.tree_nodes import (
     KeyEntry,
     KeyPath,
     all_leaves,
@@ -33,8 +38,8 @@ from shardtrace.tracer.tree_nodes import (
     register_pytree_with_keys_class,
     register_static,
 )
-from shardtrace.tracer.tree_nodes import broadcast as tree_broadcast
-from shardtrace.tracer.tree_nodes import reduce_associative as tree_reduce_associative
+from shardtrace.tracer.trees.tree_nodes import broadcast as tree_broadcast
+from shardtrace.tracer.trees.tree_nodes import reduce_associative as tree_reduce_associative
 
 __all__ = [
     "DictKey",

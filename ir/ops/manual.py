@@ -3,7 +3,7 @@
 The body is a program over the blocks that each device holds: entering divides every dimension by
 the axes of its `in_specs`, leaving multiplies by those of `out_specs`. Axes that stay Auto or
 Explicit keep their meaning inside. The functions here are the type rules of the border, in both
-directions; the user's side is in tracer/shard_map.py.
+directions; the user's side is in tracer/shard_map/shard_map.py.
 """
 from __future__ import annotations
 

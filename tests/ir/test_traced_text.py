@@ -15,8 +15,8 @@ from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.tracer.shard_map import shard_map
-from shardtrace.tracer.staging import trace_to_program
+from shardtrace.tracer.shard_map.shard_map import shard_map
+from shardtrace.tracer.staging.staging import trace_to_program
 
 E, A = AxisType.Explicit, AxisType.Auto
 DOT = {"dimension_numbers": (((1,), (0,)), ((), ())), "precision": None,

@@ -14,7 +14,7 @@ from shardtrace.ir.errors import ShardingTypeError
 from shardtrace.ir.program import programs_equal
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
-from shardtrace.tracer import composed
+from shardtrace.tracer.staging import composed
 
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 I = np.arange(8, dtype=np.int32)                                              # noqa: E741

@@ -11,7 +11,7 @@ from shardtrace.ir.program import Program
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.autodiff import recurring
-from shardtrace.tracer.staging import Builder
+from shardtrace.tracer.staging.staging import Builder
 
 X = np.linspace(0.1, 1, 16, dtype=np.float32).reshape(4, 4)
 

@@ -7,7 +7,7 @@
     transpose.py   a linear program backward, from cotangents of results to those of operands
     rules.py       what ops that hold programs add to these: calls.py, regions.py, *loops.py,
                    branches.py, custom_*.py
-    grad.py        what users call: grad, vjp, jvp, linearize; jacobian.py, checkpoint.py
+    grad.py        what users call: grad, vjp, jvp, linearize; checkpoint.py
 
 Reverse mode is forward mode, split into what is known now and what is linear in the tangents,
 followed by transposition (Radul et al., "You Only Linearize Once", 2022); no op has a vjp.

@@ -15,7 +15,7 @@ from ...ir.ops.control import cond_p
 from ...ir.ops.derivatives import full_like
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .forward import Mask, jvp_program, matching
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register

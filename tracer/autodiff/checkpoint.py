@@ -17,10 +17,10 @@ from ...ir.location import capture
 from ...ir.op import OPS, Op
 from ...ir.ops.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from .. import tree
-from ..signature import Arguments
-from ..staging import trace_to_program
-from ..tracer import typeof
+from ..staging.signature import Arguments
+from ..staging.staging import trace_to_program
+from ..staging.tracer import typeof
+from ..trees import tree
 from .custom import function_name
 from .forward import jvp_program, weak_flags
 from .replay import evaluate, live_equations, stage

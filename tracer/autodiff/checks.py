@@ -10,7 +10,7 @@ import numpy as np
 from ...ir.dtypes import float0, is_extended, issubdtype
 from ...ir.ops.derivatives import cotangent_type, has_tangent
 from ...ir.types import ArrayType, same_type
-from ..tracer import typeof
+from ..staging.tracer import typeof
 
 
 def check_callable(f: Any) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from ...ir.ops.derivatives import cotangent_type, has_tangent
 from ...ir.program import Program
 from ...ir.types import ArrayType
-from .. import tree
-from ..staging import trace_to_program
-from ..tracer import Tracer, typeof
+from ..staging.staging import trace_to_program
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from .custom import function_name
 from .custom_vjp import custom_vjp
 from .replay import evaluate, scalar

@@ -11,9 +11,9 @@ from ...ir.diagnostic import fail
 from ...ir.errors import UnexpectedTracerError
 from ...ir.program import Program
 from ...ir.types import ArrayType
-from .. import tree
-from ..signature import plain_function
-from ..tracer import Tracer, typeof
+from ..staging.signature import plain_function
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from .forward import Forward, zero_tangent
 from .recording import Recording, record
 from .replay import user_code

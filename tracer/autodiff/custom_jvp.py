@@ -21,10 +21,11 @@ from ...ir.location import capture, is_ours
 from ...ir.ops.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.types import ArrayType, same_type
-from .. import lax, tree
-from ..composed import BUILDERS, MOST, REMEMBERED, may_warn
-from ..steps import owner_of
-from ..tracer import typeof
+from .. import lax
+from ..staging.composed import BUILDERS, MOST, REMEMBERED, may_warn
+from ..staging.steps import owner_of
+from ..staging.tracer import typeof
+from ..trees import tree
 from .custom import (
     ONE,
     SymbolicZero,

@@ -23,8 +23,8 @@ from ...ir.errors import UnexpectedTracerError
 from ...ir.ops.custom import custom_lin_p, custom_vjp_call_p
 from ...ir.ops.derivatives import cotangent_type, has_tangent
 from ...ir.types import ArrayType, same_type
-from .. import tree
-from ..tracer import Tracer, typeof
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from .custom import (
     SymbolicZero,
     call_program,

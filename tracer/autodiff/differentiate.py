@@ -12,9 +12,9 @@ from ...ir.mesh import Mesh
 from ...ir.op import OPS
 from ...ir.phases import phase
 from ...ir.program import Program, Var
-from .. import tree
-from ..staging import Builder
-from ..tracer import Tracer, typeof
+from ..staging.staging import Builder
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from . import branches, calls, custom_jvp, custom_vjp, loops, regions, while_loops
 from .custom import function_name
 from .forward import Linear, Mask, linearize_program, push_program

@@ -21,8 +21,8 @@ from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..staging import Builder, collector_paused
-from ..tracer import Tracer, typeof
+from ..staging.staging import Builder, collector_paused
+from ..staging.tracer import Tracer, typeof
 from .remembered import Remembered, remembered
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
 from .rules import CALLS

@@ -15,9 +15,9 @@ from ...ir.dtypes import issubdtype
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
-from .. import tree
-from ..staging import trace_to_program
-from ..tracer import typeof
+from ..staging.staging import trace_to_program
+from ..staging.tracer import typeof
+from ..trees import tree
 from .checks import (
     check_callable,
     check_linear_tangents,

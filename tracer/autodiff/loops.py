@@ -20,7 +20,7 @@ from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Literal, Program
 from ...ir.types import ArrayType, unsharded
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .forward import Mask, jvp_program, matching, zero_tangent
 from .reach import iterated, moving_results, reached_results
 from .replay import evaluate, live_equations, stage

@@ -11,8 +11,8 @@ from typing import Any
 from ...ir.ops.derivatives import has_tangent
 from ...ir.phases import phase
 from ...ir.types import ArrayType
-from .. import tree
-from ..tracer import Tracer
+from ..staging.tracer import Tracer
+from ..trees import tree
 from .checks import check_cotangents
 from .differentiate import finished, flat_operands, named_meshes
 from .forward import Linear, Mask

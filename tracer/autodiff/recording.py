@@ -16,9 +16,9 @@ from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..composed import BUILDERS
-from ..staging import Builder, collector_paused
-from ..tracer import Tracer
+from ..staging.composed import BUILDERS
+from ..staging.staging import Builder, collector_paused
+from ..staging.tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
 
 

@@ -17,9 +17,9 @@ from ...ir.fingerprint import fingerprint
 from ...ir.kept import Kept
 from ...ir.location import is_ours
 from ...ir.program import Equation, Literal, Program, Var
-from ..staging import Builder
-from ..steps import marks, owner_of
-from ..tracer import Tracer
+from ..staging.staging import Builder
+from ..staging.steps import marks, owner_of
+from ..staging.tracer import Tracer
 from .replay import Scalar
 
 _kept = Kept(most=20_000, smallest=20)

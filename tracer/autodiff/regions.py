@@ -23,7 +23,7 @@ from ...ir.ops.manual import shard_map_p
 from ...ir.program import Program
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .forward import jvp_program, weak_flags
 from .replay import evaluate, stage
 from .rules import PartialEvaluation, register

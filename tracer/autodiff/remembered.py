@@ -16,9 +16,9 @@ from ...ir.context import STATE
 from ...ir.location import Location
 from ...ir.op import LinearOperand
 from ...ir.program import Equation
-from ..staging import Builder
-from ..steps import MISS, marks, owner_of, steps_since
-from ..tracer import Tracer
+from ..staging.staging import Builder
+from ..staging.steps import MISS, marks, owner_of, steps_since
+from ..staging.tracer import Tracer
 from .replay import Scalar
 
 # Of the classes of what a rule is given: whether numbers are among it; _NEVER for what is not

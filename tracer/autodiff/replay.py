@@ -17,8 +17,8 @@ from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..staging import Builder, canonical_value, trace_to_program
-from ..tracer import type_of_constant
+from ..staging.staging import Builder, canonical_value, trace_to_program
+from ..staging.tracer import type_of_constant
 
 
 class Scalar(Array):

@@ -14,12 +14,12 @@ from ...ir.ops.custom import custom_linear_solve_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Program
 from ...ir.types import ArrayType
-from .. import tree
-from ..constants import as_array
 from ..lax.bodies import Body, trace_body, with_common_captures
-from ..sharding_functions import traced_or_run
-from ..tracer import typeof
-from ..tree_api import PyTreeDef
+from ..shardings.sharding_functions import traced_or_run
+from ..staging.constants import as_array
+from ..staging.tracer import typeof
+from ..trees import tree
+from ..trees.tree_api import PyTreeDef
 from .custom_jvp import custom_jvp
 from .forward import jvp_program, weak_flags, zero_tangent
 from .grad import jvp, linear_transpose, linearize

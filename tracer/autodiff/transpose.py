@@ -16,7 +16,7 @@ from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
 from .remembered import remembered
 from .replay import Replay, Scalar, live_equations, operand, process, stage

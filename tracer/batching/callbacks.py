@@ -15,7 +15,7 @@ from ...ir.ops.callback import debug_callback_p, debug_print_p, io_callback_p, p
 from ...ir.ops.derivatives import move_first, whole_along
 from ...ir.types import ArrayType, array_type
 from ..lax.loops import scan
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .rules import Batched, Dims, MappedAxis, rule
 
 Types = Sequence[ArrayType]

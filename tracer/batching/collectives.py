@@ -18,7 +18,7 @@ from ...ir.op import OPS
 from ...ir.ops.derivatives import explicit_sharding, move_first, whole_along
 from ...ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .rules import (
     NAMED_RULES,
     Batched,

@@ -1,7 +1,7 @@
 """Functions made of several ops, under a mapped axis: what they became is remembered as a whole.
 
-As in tracer/composed.py, and as plans of single ops are (plans.py): for arguments of the same
-types, mapped along the same dimensions, the equations around the vmap are recorded again.
+As in tracer/staging/composed.py, and as plans of single ops are (plans.py): for arguments of the
+same types, mapped along the same dimensions, the equations around the vmap are recorded again.
 """
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from ...ir.context import STATE, config
 from ...ir.location import capture
-from ..composed import BUILDERS, MAPPED, Known, enter, may_warn
-from ..steps import MISS, Steps, marks, owner_of, steps_since
-from ..tracer import Tracer
+from ..staging.composed import BUILDERS, MAPPED, Known, enter, may_warn
+from ..staging.steps import MISS, Steps, marks, owner_of, steps_since
+from ..staging.tracer import Tracer
 from .mapped import BatchedVar, VmapBuilder
 
 

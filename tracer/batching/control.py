@@ -18,7 +18,7 @@ from ...ir.ops.control import cond_p, item_type, scan_p, while_p
 from ...ir.ops.derivatives import explicit_sharding
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .programs import (
     ANYWHERE,
     batch_program,

@@ -17,7 +17,7 @@ from ...ir.program import Program, Var
 from ...ir.types import ArrayType
 from ..autodiff.custom import SymbolicZero
 from ..autodiff.forward import zero_tangent
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .mapped import map_flat
 from .programs import ANYWHERE, batch_program
 from .rules import Batched, Dims, MappedAxis, element_type, rule, to_dim

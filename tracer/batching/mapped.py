@@ -20,10 +20,10 @@ from ...ir.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Interpreter, Op
 from ...ir.program import Atom, Var
 from ...ir.types import ArrayType
-from ..constants import as_array
-from ..sharding_functions import EAGER_CALL
-from ..staging import Builder, canonical_value, cast_operands, record_mesh
-from ..tracer import Tracer, typeof
+from ..shardings.sharding_functions import EAGER_CALL
+from ..staging.constants import as_array
+from ..staging.staging import Builder, canonical_value, cast_operands, record_mesh
+from ..staging.tracer import Tracer, typeof
 from .rules import MappedAxis, batch_op, element_type, uses_axis
 
 

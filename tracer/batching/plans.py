@@ -18,9 +18,9 @@ from ...ir.program import Atom
 from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
 from ...ir.use import use_of
-from ..staging import Builder
-from ..steps import marks, owner_of, steps_since
-from ..tracer import Tracer
+from ..staging.staging import Builder
+from ..staging.steps import marks, owner_of, steps_since
+from ..staging.tracer import Tracer
 
 
 class Place:

@@ -15,8 +15,8 @@ from ...ir.mesh import AbstractMesh
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
-from ..staging import current_builder, record_mesh, trace_to_program
-from ..tracer import typeof
+from ..staging.staging import current_builder, record_mesh, trace_to_program
+from ..staging.tracer import typeof
 from .rules import (
     Batched,
     Dims,

@@ -20,7 +20,7 @@ from ...ir.program import Program
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .programs import batch_program
 from .rules import Batched, Dims, MappedAxis, program_axis_names, rule
 

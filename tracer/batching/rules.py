@@ -25,7 +25,7 @@ from ...ir.program import Program
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType
-from ..tracer import typeof
+from ..staging.tracer import typeof
 from .plans import place_of
 
 Dims = Sequence[int | None]

@@ -11,7 +11,7 @@ import numpy as _np
 
 from ...ir.array import Array as ndarray
 from ...ir.lazy import late_names
-from ..dtype_promotion import ComplexWarning
+from ..operands.dtype_promotion import ComplexWarning
 from .arrays import (
     array,
     array_repr,

@@ -17,12 +17,12 @@ from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
 from ...ir.shardings.sharding import Sharding
 from .. import lax
-from ..constants import as_array, put_on_device, unwrapped
-from ..dtype_promotion import convert, dtype_and_weak, user_dtype
 from ..lax.conversion import convert_quietly
-from ..out_sharding import placement
-from ..scalars import LEVEL
-from ..tracer import Tracer
+from ..operands.dtype_promotion import convert, dtype_and_weak, user_dtype
+from ..operands.scalars import LEVEL
+from ..shardings.out_sharding import placement
+from ..staging.constants import as_array, put_on_device, unwrapped
+from ..staging.tracer import Tracer
 
 _PYTHON = (bool, int, float, complex)
 

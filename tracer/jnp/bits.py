@@ -25,9 +25,8 @@ from ...ir.ops.powers import pow_p
 from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.select import select_n_p
 from .. import lax
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -40,8 +39,9 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
-from ..scalars import LEVEL
-from ..shape_arguments import canonical_axis
+from ..operands.scalars import LEVEL
+from ..operands.shape_arguments import canonical_axis
+from ..staging.constants import as_array
 from .elementwise import literal_like, named
 from .logic import isinf, isnan
 

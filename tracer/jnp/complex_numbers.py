@@ -9,9 +9,9 @@ from ...ir.ops.comparison import eq_p, ne_p
 from ...ir.ops.complex_parts import imag_p, real_p
 from ...ir.ops.transcendental import atan2_p
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, dtype_name, promote_dtypes_inexact
-from ..scalars import LEVEL
+from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_dtypes_inexact
+from ..operands.scalars import LEVEL
+from ..staging.constants import as_array
 from .elementwise import literal_like, rad2deg
 
 

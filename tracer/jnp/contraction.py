@@ -17,9 +17,8 @@ from ...ir.ops.contraction import dot_general_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from .. import lax
-from ..composed import composed
-from ..constants import as_array, unwrapped
-from ..dtype_promotion import (
+from ..lax.contraction import canonicalize_precision, element_type
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -28,10 +27,11 @@ from ..dtype_promotion import (
     result_dtype,
     shape_of,
 )
-from ..lax.contraction import canonicalize_precision, element_type
-from ..out_sharding import output_sharding
-from ..shape_arguments import canonical_axes, canonical_axis
-from ..tracer import typeof
+from ..operands.shape_arguments import canonical_axes, canonical_axis
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
+from ..staging.constants import as_array, unwrapped
+from ..staging.tracer import typeof
 from .elementwise import multiply_function, subtract_function
 from .shaping import moveaxis, ravel
 from .vectorize import vectorize

@@ -16,16 +16,16 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.powers import pow_p
 from ...ir.ops.select import select_n_p
 from .. import lax
-from ..broadcasting import to_type
-from ..composed import composed
-from ..constants import as_array, put_on_device
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
-from ..eager_mesh import beside
 from ..lax.creation import element, filled, filled_as, like
-from ..out_sharding import placement
-from ..scalars import INT32, float_default
-from ..shape_arguments import static_shape
-from ..tracer import Tracer
+from ..operands.broadcasting import to_type
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
+from ..operands.scalars import INT32, float_default
+from ..operands.shape_arguments import static_shape
+from ..shardings.eager_mesh import beside
+from ..shardings.out_sharding import placement
+from ..staging.composed import composed
+from ..staging.constants import as_array, put_on_device
+from ..staging.tracer import Tracer
 from .elementwise import literal_like
 from .powers import power
 

@@ -14,10 +14,9 @@ from ...ir.ops.arithmetic import add_p, mul_p, sub_p
 from ...ir.ops.cumulative import cumprod_p, cumsum_p
 from ...ir.ops.slicing import slice_p
 from .. import lax
-from ..broadcasting import select_of
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..lax.creation import filled_as
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -26,10 +25,11 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..lax.creation import filled_as
-from ..scalars import BOOL, LEVEL, int_default
-from ..shape_arguments import canonical_axis
-from ..tracer import typeof
+from ..operands.scalars import BOOL, LEVEL, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
+from ..staging.tracer import typeof
 from . import reductions
 from .elementwise import multiply_function, subtract_function
 from .logic import isnan, not_equal

@@ -13,10 +13,10 @@ from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import mul_p, neg_p
 from ...ir.ops.linalg import geqrf_p
 from .. import lax
-from ..broadcasting import to_type
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact
-from ..scalars import LEVEL
+from ..operands.broadcasting import to_type
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact
+from ..operands.scalars import LEVEL
+from ..staging.constants import as_array
 from .complex_numbers import conj
 from .elementwise import absolute
 from .indexing import take_along_axis

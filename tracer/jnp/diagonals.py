@@ -8,15 +8,15 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.comparison import eq_p
 from ...ir.ops.creation import iota_p
-from .. import indexing as array_indexing
 from .. import lax
-from ..broadcasting import select_of, to_type
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, shape_of, user_dtype
-from ..eager_mesh import beside
-from ..indexed_update import IndexUpdateRef
-from ..scalars import BOOL, int_default
-from ..shape_arguments import canonical_axes
+from ..indexing import indexing as array_indexing
+from ..operands.broadcasting import select_of, to_type
+from ..operands.dtype_promotion import check_arraylike, convert, shape_of, user_dtype
+from ..operands.scalars import BOOL, int_default
+from ..operands.shape_arguments import canonical_axes
+from ..shardings.eager_mesh import beside
+from ..staging.constants import as_array
+from .indexed_update import IndexUpdateRef
 from .ranges import arange
 from .reductions import sum as sum_of
 from .searching import nonzero

@@ -12,10 +12,10 @@ from ...ir.ops.bitwise import and_p
 from ...ir.ops.comparison import eq_p, lt_p, ne_p
 from ...ir.ops.select import select_n_p
 from .. import lax
-from ..broadcasting import select_of
-from ..composed import composed
-from ..dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
-from ..scalars import LEVEL
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
+from ..operands.scalars import LEVEL
+from ..staging.composed import composed
 from .elementwise import literal_like
 
 

@@ -20,12 +20,12 @@ from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sharding import reshard_p
 from .. import lax
-from ..auto_mode import in_auto_mode
-from ..composed import composed
-from ..constants import as_array, unwrapped
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..lax.contraction import dot_general
-from ..out_sharding import output_sharding
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ..shardings.auto_mode import in_auto_mode
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
+from ..staging.constants import as_array, unwrapped
 from .contraction import contraction_dtype, reordered
 
 opt_einsum = lazy_import("opt_einsum")

@@ -52,9 +52,8 @@ from ...ir.ops.transcendental import (
     tanh_p,
 )
 from ..autodiff.custom_jvp import custom_jvp
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -65,8 +64,9 @@ from ..dtype_promotion import (
     promote_pair,
     promote_pair_inexact,
 )
-from ..scalars import BOOL, INEXACT, LEVEL
-from ..tracer import Tracer
+from ..operands.scalars import BOOL, INEXACT, LEVEL
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer
 
 
 def named(f: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:

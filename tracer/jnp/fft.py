@@ -10,8 +10,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.arithmetic import div_p, mul_p
 from .. import lax
-from ..constants import as_array, put_on_device
-from ..dtype_promotion import (
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -19,8 +18,9 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
-from ..scalars import float_default
-from ..shape_arguments import canonical_axes
+from ..operands.scalars import float_default
+from ..operands.shape_arguments import canonical_axes
+from ..staging.constants import as_array, put_on_device
 from .complex_numbers import conj
 from .elementwise import real_dtype
 from .joining import concatenate

@@ -9,10 +9,10 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import config
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, promote_dtypes
-from ..shape_arguments import canonical_axis
-from ..vmap import vmap
+from ..batching.vmap import vmap
+from ..operands.dtype_promotion import check_arraylike, promote_dtypes
+from ..operands.shape_arguments import canonical_axis
+from ..staging.constants import as_array
 from .indexing import meshgrid
 from .joining import concatenate
 from .ranges import arange, linspace

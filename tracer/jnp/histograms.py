@@ -10,10 +10,9 @@ from ...ir.errors import ShardingTypeError
 from ...ir.ops.arithmetic import add_p, div_p, sub_p
 from ...ir.ops.comparison import eq_p
 from .. import lax
-from ..auto_mode import in_auto_mode
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..lax.creation import filled_as
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -22,13 +21,14 @@ from ..dtype_promotion import (
     shape_of,
     to_inexact,
 )
-from ..indexed_update import IndexUpdateRef
-from ..lax.creation import filled_as
-from ..out_sharding import canonicalize_sharding
-from ..scalars import LEVEL, int_default
-from ..tracer import Tracer, typeof
+from ..operands.scalars import LEVEL, int_default
+from ..shardings.auto_mode import in_auto_mode
+from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer, typeof
 from . import reductions
 from .cumulative import diff
+from .indexed_update import IndexUpdateRef
 from .ranges import linspace
 from .shaping import ravel
 from .sorted_search import searchsorted

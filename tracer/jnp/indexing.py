@@ -13,10 +13,9 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.reshape import reshape_p
 from .. import lax
-from ..broadcasting import select_of, to_type
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..lax.slicing import wrap_negative
+from ..operands.broadcasting import select_of, to_type
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -24,14 +23,15 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..indexed_update import IndexUpdateRef
-from ..lax.slicing import wrap_negative
-from ..scalars import BOOL, int_default
-from ..shape_arguments import canonical_axis
-from ..tracer import Tracer
+from ..operands.scalars import BOOL, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer
 from .diagonals import tile_to
 from .division import remainder
 from .elementwise import clip
+from .indexed_update import IndexUpdateRef
 from .ranges import arange
 from .searching import nonzero
 from .shaping import broadcast_shapes, ravel, reshape

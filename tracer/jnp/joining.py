@@ -8,11 +8,17 @@ import numpy as np
 
 from ...ir.array import Array
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of, user_dtype
-from ..shape_arguments import canonical_axis
-from ..tracer import Tracer
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    promote_dtypes,
+    shape_of,
+    user_dtype,
+)
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer
 from .shaping import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
 

@@ -1,8 +1,8 @@
 """Products of linear algebra under their array-API names."""
 from __future__ import annotations
 
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, shape_of
+from ..operands.dtype_promotion import check_arraylike, shape_of
+from ..staging.constants import as_array
 from . import contraction
 from .diagonals import diagonal as _diagonal
 from .diagonals import trace as _trace

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from .. import lax
-from ..broadcasting import select_of
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import convert, promote_args_inexact, shape_of
-from ..scalars import LEVEL
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import convert, promote_args_inexact, shape_of
+from ..operands.scalars import LEVEL
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from . import reductions
 from .elementwise import absolute, exp, log, multiply_function, subtract_function
 from .logic import not_equal

@@ -14,9 +14,7 @@ from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
 from ...ir.ops.complex_parts import imag_p, real_p
 from ...ir.ops.select import select_n_p
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -25,7 +23,9 @@ from ..dtype_promotion import (
     promote_pair,
     shape_of,
 )
-from ..scalars import BOOL, LEVEL
+from ..operands.scalars import BOOL, LEVEL
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from .elementwise import absolute, literal_like, named
 from .reductions import all as all_of
 

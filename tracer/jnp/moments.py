@@ -13,9 +13,8 @@ from ...ir.ops.complex_parts import real_p
 from ...ir.ops.powers import sqrt_p, square_p
 from ...ir.ops.reshape import reshape_p
 from .. import lax
-from ..broadcasting import select_of
-from ..composed import composed
-from ..dtype_promotion import (
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -24,8 +23,9 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
-from ..scalars import BOOL, LEVEL, int_default
-from ..shape_arguments import canonical_axes
+from ..operands.scalars import BOOL, LEVEL, int_default
+from ..operands.shape_arguments import canonical_axes
+from ..staging.composed import composed
 from .elementwise import real_dtype
 from .reductions import (
     FLOAT32,

@@ -11,10 +11,10 @@ from ...ir.ops.comparison import le_p
 from ...ir.ops.complex_parts import real_p
 from ...ir.ops.powers import sqrt_p, square_p
 from .. import lax
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
-from ..scalars import LEVEL, int_default
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ..operands.scalars import LEVEL, int_default
+from ..staging.constants import as_array
 from . import moments, reductions
 from .logic import isnan
 from .moments import var_dtypes

@@ -8,10 +8,10 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.arithmetic import mul_p
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert
-from ..shape_arguments import canonical_axes
+from ..operands.dtype_promotion import check_arraylike, convert
+from ..operands.shape_arguments import canonical_axes
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from . import reductions
 from .decompositions import _inexact, _is_complex, svd
 from .elementwise import absolute, real_dtype, sqrt

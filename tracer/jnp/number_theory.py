@@ -8,11 +8,17 @@ import numpy as np
 from ...ir.dtypes import issubdtype
 from ...ir.ops.reduction import reduce_or_p
 from .. import lax
-from ..broadcasting import broadcast_together, select_of
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes, shape_of
 from ..lax.bodies import vary
-from ..tracer import typeof
+from ..operands.broadcasting import broadcast_together, select_of
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_dtypes,
+    shape_of,
+)
+from ..staging.constants import as_array
+from ..staging.tracer import typeof
 from .elementwise import absolute
 
 

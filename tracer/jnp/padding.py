@@ -11,10 +11,10 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import mul_p, sub_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
 from ..lax.creation import filled_as
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from . import moments, reductions
 from .ranges import linspace
 from .reductions import to_shape

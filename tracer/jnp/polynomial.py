@@ -9,22 +9,22 @@ from ...ir.dtypes import issubdtype
 from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..lax.bodies import vary
+from ..lax.creation import filled_as
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     promote_dtypes,
     promote_dtypes_inexact,
     shape_of,
 )
-from ..indexed_update import IndexUpdateRef
-from ..lax.bodies import vary
-from ..lax.creation import filled_as
-from ..tracer import Tracer
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer
 from .contraction import dot, outer
 from .creation import ones, vander, zeros
 from .diagonals import diag
 from .elementwise import add_function, multiply_function, sqrt
+from .indexed_update import IndexUpdateRef
 from .joining import concatenate
 from .rearrange import trim_zeros
 from .reductions import sum as sum_of

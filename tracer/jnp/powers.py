@@ -16,9 +16,8 @@ from ...ir.ops.select import select_n_p
 from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
-from ..broadcasting import select_of
-from ..composed import composed
-from ..dtype_promotion import (
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -28,7 +27,8 @@ from ..dtype_promotion import (
     promote_shapes,
     result_dtype,
 )
-from ..scalars import BOOL, LEVEL, int_default
+from ..operands.scalars import BOOL, LEVEL, int_default
+from ..staging.composed import composed
 from .elementwise import literal_like, real_dtype
 
 

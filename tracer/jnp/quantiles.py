@@ -10,14 +10,14 @@ from ...ir.array import Array
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, sub_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..auto_mode import in_auto_mode
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
 from ..lax.creation import filled_as
-from ..out_sharding import canonicalize_sharding
-from ..scalars import LEVEL
-from ..shape_arguments import canonical_axes
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ..operands.scalars import LEVEL
+from ..operands.shape_arguments import canonical_axes
+from ..shardings.auto_mode import in_auto_mode
+from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.constants import as_array
 from . import reductions
 from .elementwise import divide
 from .logic import isnan

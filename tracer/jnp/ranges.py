@@ -16,9 +16,8 @@ from ...ir.ops.powers import pow_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.transcendental import log_p
 from .. import lax
-from ..composed import composed
-from ..constants import as_array, put_on_device
-from ..dtype_promotion import (
+from ..lax.creation import filled_as
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -28,11 +27,12 @@ from ..dtype_promotion import (
     to_inexact,
     user_dtype,
 )
-from ..lax.creation import filled_as
-from ..out_sharding import placement
-from ..scalars import BOOL, INEXACT, INT32, float_default, int_default
-from ..shape_arguments import canonical_axis
-from ..tracer import Tracer
+from ..operands.scalars import BOOL, INEXACT, INT32, float_default, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..shardings.out_sharding import placement
+from ..staging.composed import composed
+from ..staging.constants import as_array, put_on_device
+from ..staging.tracer import Tracer
 from .elementwise import multiply_function
 from .reductions import to_shape
 

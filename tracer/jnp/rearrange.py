@@ -18,15 +18,15 @@ from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..auto_mode import in_auto_mode
-from ..broadcasting import incompatible
-from ..composed import composed
-from ..constants import as_array, concrete_value
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of
-from ..out_sharding import output_sharding
-from ..scalars import BOOL
-from ..shape_arguments import canonical_axes, canonical_axis, static_shape
-from ..tracer import Tracer, typeof
+from ..operands.broadcasting import incompatible
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
+from ..operands.scalars import BOOL
+from ..operands.shape_arguments import canonical_axes, canonical_axis, static_shape
+from ..shardings.auto_mode import in_auto_mode
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
+from ..staging.constants import as_array, concrete_value
+from ..staging.tracer import Tracer, typeof
 from .creation import zeros
 from .cumulative import cumsum
 from .division import remainder

@@ -29,13 +29,13 @@ from ...ir.ops.reduction import (
     reduce_xor_p,
 )
 from .. import lax
-from ..broadcasting import select_of, to_type
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
 from ..lax.reduction import extreme
-from ..scalars import BOOL, int_default
-from ..shape_arguments import canonical_axes, canonical_axis
+from ..operands.broadcasting import select_of, to_type
+from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
+from ..operands.scalars import BOOL, int_default
+from ..operands.shape_arguments import canonical_axes, canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from .elementwise import literal_like
 
 HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))

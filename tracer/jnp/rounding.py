@@ -12,9 +12,15 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.complex_parts import complex_p, imag_p, real_p
 from ...ir.ops.select import select_n_p
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_args_inexact, to_inexact
-from ..scalars import LEVEL
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_args_inexact,
+    to_inexact,
+)
+from ..operands.scalars import LEVEL
+from ..staging.constants import as_array
 from .elementwise import literal_like, named
 
 

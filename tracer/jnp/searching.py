@@ -19,20 +19,20 @@ from ...ir.ops.reduction import argmax_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..broadcasting import broadcast_together, select_of
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.broadcasting import broadcast_together, select_of
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
     promote_dtypes,
     shape_of,
 )
-from ..eager_mesh import whole_beside
-from ..scalars import BOOL, int_default
-from ..shape_arguments import canonical_axis
-from ..tracer import Tracer, typeof
+from ..operands.scalars import BOOL, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..shardings.eager_mesh import whole_beside
+from ..staging.composed import composed
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer, typeof
 from .elementwise import literal_like
 from .joining import concatenate
 from .logic import truth

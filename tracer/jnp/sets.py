@@ -15,13 +15,13 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, promote_dtypes
 from ..lax.creation import filled_as
-from ..scalars import LEVEL, int_default
-from ..shape_arguments import canonical_axis
-from ..tracer import Tracer
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes
+from ..operands.scalars import LEVEL, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer
 from . import reductions
 from .cumulative import cumsum
 from .indexing import take

@@ -10,15 +10,15 @@ from ...ir.array import Array
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
 from .. import lax
-from ..broadcasting import broadcast_together, to_type
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.broadcasting import broadcast_together, to_type
+from ..operands.dtype_promotion import (
     broadcast_shapes as _broadcast_shapes,
 )
-from ..dtype_promotion import check_arraylike, shape_of
-from ..out_sharding import output_sharding
-from ..shape_arguments import canonical_axes, canonical_axis, static_shape
+from ..operands.dtype_promotion import check_arraylike, shape_of
+from ..operands.shape_arguments import canonical_axes, canonical_axis, static_shape
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
+from ..staging.constants import as_array
 
 
 def ndim(a):

@@ -8,11 +8,11 @@ import numpy as np
 from ...ir.dtypes import finfo, issubdtype
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from .. import lax
-from ..broadcasting import select_of
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
-from ..scalars import LEVEL
-from ..shape_arguments import canonical_axes, canonical_axis
+from ..operands.broadcasting import select_of
+from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
+from ..operands.scalars import LEVEL
+from ..operands.shape_arguments import canonical_axes, canonical_axis
+from ..staging.constants import as_array
 from .complex_numbers import conj
 from .contraction import contraction_dtype
 from .cumulative import cumsum, diff

@@ -13,10 +13,10 @@ from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.comparison import lt_p
 from .. import lax
-from ..broadcasting import select_of, to_type
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert
 from ..lax.creation import filled_as
+from ..operands.broadcasting import select_of, to_type
+from ..operands.dtype_promotion import check_arraylike, convert
+from ..staging.constants import as_array
 from . import reductions
 from .complex_numbers import conj, magnitude_dtype
 from .contraction import dot

@@ -14,10 +14,10 @@ from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.rules import resized_entries
 from ...ir.ops.sorting import sort_p
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of
 from ..lax.bodies import vary
 from ..lax.creation import filled_as
+from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes, shape_of
+from ..staging.constants import as_array
 from .logic import isnan
 from .searching import choose_where, take_rows
 

@@ -11,11 +11,18 @@ from ...ir.ops.complex_parts import complex_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p, top_k_p
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, convert, dtype_name, shape_of, to_inexact, user_dtype
-from ..scalars import LEVEL, int_default
-from ..shape_arguments import canonical_axis
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    shape_of,
+    to_inexact,
+    user_dtype,
+)
+from ..operands.scalars import LEVEL, int_default
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from .complex_numbers import imag, real
 
 

@@ -6,8 +6,7 @@ from typing import Any
 from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.complex_parts import complex_p
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
@@ -15,7 +14,8 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..scalars import LEVEL
+from ..operands.scalars import LEVEL
+from ..staging.constants import as_array
 from . import moments, reductions
 from .complex_numbers import conjugate, imag, real
 from .contraction import dot

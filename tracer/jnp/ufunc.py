@@ -12,8 +12,8 @@ import numpy as np
 
 from ...ir.context import config
 from .. import lax
-from ..dtype_promotion import check_arraylike, shape_of
-from ..shape_arguments import canonical_axes, canonical_axis
+from ..operands.dtype_promotion import check_arraylike, shape_of
+from ..operands.shape_arguments import canonical_axes, canonical_axis
 
 
 class ufunc:

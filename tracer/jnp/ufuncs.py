@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..dtype_promotion import convert, promote_dtypes_inexact
-from ..indexed_update import IndexUpdateRef
+from ..operands.dtype_promotion import convert, promote_dtypes_inexact
 from . import reductions
 from .bits import (
     bitwise_and_function,
@@ -25,6 +24,7 @@ from .elementwise import (
     negative_function,
     subtract_function,
 )
+from .indexed_update import IndexUpdateRef
 from .log_sums import logsumexp
 from .logic import (
     greater,

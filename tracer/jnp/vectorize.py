@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from .. import tree
-from ..constants import as_array
-from ..dtype_promotion import shape_of
-from ..vmap import vmap
+from ..batching.vmap import vmap
+from ..operands.dtype_promotion import shape_of
+from ..staging.constants import as_array
+from ..trees import tree
 
 Core = tuple[str, ...]
 _ARGUMENTS = r"\((?:\w+(?:,\w+)*)?\)(?:,\((?:\w+(?:,\w+)*)?\))*"

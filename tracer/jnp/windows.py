@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .. import lax
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike
-from ..scalars import float_default
+from ..operands.dtype_promotion import check_arraylike
+from ..operands.scalars import float_default
+from ..staging.constants import as_array
 from .elementwise import cos, i0, sqrt, subtract_function
 
 

@@ -13,9 +13,9 @@ from ...ir.named_tuple import NamedTuple
 from ...ir.op import OPS
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
-from .. import tree
-from ..staging import trace_to_program
-from ..tracer import Tracer, typeof
+from ..staging.staging import trace_to_program
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 
 NONE: frozenset[str] = frozenset()
 

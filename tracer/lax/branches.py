@@ -15,11 +15,11 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import jit_disabled
 from ...ir.ops.control import cond_p
-from .. import tree
-from ..dtype_promotion import dtype_name, shape_of
-from ..scalars import LEVEL
-from ..sharding_functions import traced_or_run
-from ..tracer import typeof
+from ..operands.dtype_promotion import dtype_name, shape_of
+from ..operands.scalars import LEVEL
+from ..shardings.sharding_functions import traced_or_run
+from ..staging.tracer import typeof
+from ..trees import tree
 from . import elementwise
 from .bodies import (
     Body,

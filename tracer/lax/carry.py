@@ -13,8 +13,8 @@ from ...ir.diagnostic import Label, fail
 from ...ir.location import capture
 from ...ir.program import Atom, Program
 from ...ir.types import ArrayType, same_type
-from .. import tree
-from ..tracer import Tracer
+from ..staging.tracer import Tracer
+from ..trees import tree
 
 _VMA_PAGE = "https://docs.jax.dev/en/latest/notebooks/shard_map.html#scan-vma"
 

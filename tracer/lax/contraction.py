@@ -14,9 +14,9 @@ from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.contraction import dot_general_p
 from ...ir.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision
 from ...ir.ops.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
-from ..composed import composed
-from ..dtype_promotion import shape_of
-from ..out_sharding import output_sharding
+from ..operands.dtype_promotion import shape_of
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
 
 PrecisionLike = (str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
                  | DotAlgorithmPreset | None)

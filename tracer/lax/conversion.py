@@ -11,9 +11,7 @@ from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
 from ...ir.location import warn
 from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, reduce_precision_p
 from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
-from .. import tree
-from ..constants import as_array
-from ..dtype_promotion import (
+from ..operands.dtype_promotion import (
     ComplexWarning,
     convert,
     dtype_and_weak,
@@ -21,7 +19,9 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..out_sharding import output_sharding
+from ..shardings.out_sharding import output_sharding
+from ..staging.constants import as_array
+from ..trees import tree
 
 
 def convert_element_type(operand, new_dtype):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p
-from ..composed import composed
-from ..dtype_promotion import shape_of
-from ..out_sharding import output_sharding
+from ..operands.dtype_promotion import shape_of
+from ..shardings.out_sharding import output_sharding
+from ..staging.composed import composed
 from .contraction import canonicalize_precision, dot_general, element_type
 from .shape import rev, transpose
 

@@ -13,11 +13,11 @@ from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.types import normalized_sharding
-from ..constants import as_array, is_concrete, put_on_device
-from ..dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
-from ..eager_mesh import beside
-from ..out_sharding import output_sharding, placement
-from ..shape_arguments import static_shape
+from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
+from ..operands.shape_arguments import static_shape
+from ..shardings.eager_mesh import beside
+from ..shardings.out_sharding import output_sharding, placement
+from ..staging.constants import as_array, is_concrete, put_on_device
 
 
 def full(shape, fill_value, dtype=None, *, sharding=None):

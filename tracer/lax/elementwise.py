@@ -75,7 +75,7 @@ from ...ir.ops.transcendental import (
     tanh_p,
 )
 from ...ir.param_types import register_param_type
-from ..dtype_promotion import dtype_name, user_dtype
+from ..operands.dtype_promotion import dtype_name, user_dtype
 
 
 @register_param_type

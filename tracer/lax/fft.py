@@ -5,7 +5,7 @@ import numpy as np
 
 from ...ir.dtypes import issubdtype
 from ...ir.ops.fft import FftType, fft_p
-from ..dtype_promotion import convert, dtype_name, promote_dtypes_complex, to_inexact
+from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_complex, to_inexact
 
 
 def fft(x, fft_type, fft_lengths):

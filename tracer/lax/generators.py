@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops.bit_generator import RandomAlgorithm, rng_bit_generator_p
-from ..dtype_promotion import user_dtype
-from ..out_sharding import output_sharding
-from ..shape_arguments import static_shape
+from ..operands.dtype_promotion import user_dtype
+from ..operands.shape_arguments import static_shape
+from ..shardings.out_sharding import output_sharding
 
 
 def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,

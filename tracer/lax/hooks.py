@@ -16,11 +16,11 @@ from ...ir.dtypes import parse_long
 from ...ir.errors import UnexpectedTracerError
 from ...ir.ops.call import composite_p
 from ...ir.ops.identity import stage_p
-from .. import tree
-from ..constants import as_array
-from ..dtype_promotion import shape_of, user_dtype
-from ..sharding_functions import traced_or_run
-from ..tracer import Tracer, typeof
+from ..operands.dtype_promotion import shape_of, user_dtype
+from ..shardings.sharding_functions import traced_or_run
+from ..staging.constants import as_array
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from .bodies import trace_body
 from .carry import check_branches
 from .contraction import dot_general

@@ -9,8 +9,8 @@ from typing import Any
 
 from ...ir.array import Array
 from ...ir.errors import ConcretizationTypeError
-from .. import tree
-from ..tracer import Tracer
+from ..staging.tracer import Tracer
+from ..trees import tree
 from .shape import stack
 from .slicing import index_in_dim
 

@@ -25,9 +25,9 @@ from ...ir.ops.scatter import (
     scatter_sub_p,
 )
 from ...ir.ops.select import select_n_p
-from ..constants import as_array
-from ..dtype_promotion import convert, dtype_name, shape_of
-from ..tracer import typeof
+from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..staging.constants import as_array
+from ..staging.tracer import typeof
 from .creation import full_like
 from .loops import fori_loop
 from .shape import broadcast, expand_dims

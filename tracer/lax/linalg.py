@@ -27,9 +27,9 @@ from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
 from ...ir.ops.triangular import triangular_solve_p
 from ...ir.ops.tridiagonal import tridiagonal_solve_p
-from ..broadcasting import to_type
-from ..dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
-from ..eager_mesh import beside
+from ..operands.broadcasting import to_type
+from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
+from ..shardings.eager_mesh import beside
 from .contraction import dot_general
 from .creation import full_like
 from .elementwise import conj

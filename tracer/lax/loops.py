@@ -21,10 +21,10 @@ from ...ir.errors import ConcretizationTypeError
 from ...ir.ops.control import item_type, scan_p, while_p
 from ...ir.program import Atom
 from ...ir.types import ArrayType, same_type
-from .. import tree
-from ..dtype_promotion import dtype_and_weak
-from ..sharding_functions import traced_or_run
-from ..tracer import Tracer, typeof
+from ..operands.dtype_promotion import dtype_and_weak
+from ..shardings.sharding_functions import traced_or_run
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from . import elementwise
 from .bodies import (
     NONE,

@@ -19,8 +19,8 @@ from ...ir.manual_state import ManualState
 from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
 from ...ir.ops.arithmetic import add_p, mul_p
-from .. import tree
-from ..tracer import typeof
+from ..staging.tracer import typeof
+from ..trees import tree
 
 Axes = tuple[str, ...]
 

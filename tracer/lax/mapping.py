@@ -15,10 +15,10 @@ from ...ir.diagnostic import fail
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
-from .. import tree
-from ..dtype_promotion import dtype_name, shape_of
-from ..shape_arguments import canonical_axis
-from ..tracer import typeof
+from ..operands.dtype_promotion import dtype_name, shape_of
+from ..operands.shape_arguments import canonical_axis
+from ..staging.tracer import typeof
+from ..trees import tree
 from . import elementwise
 from .loops import scan
 from .shape import concatenate, pad, reshape, rev

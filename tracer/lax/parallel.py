@@ -22,8 +22,8 @@ from ...ir.ops.comparison import eq_p
 from ...ir.ops.convert import convert_element_type_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
-from .. import tree
-from ..tracer import typeof
+from ..staging.tracer import typeof
+from ..trees import tree
 from .creation import full_like
 from .manual_axes import (
     as_varying,

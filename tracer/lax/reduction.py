@@ -26,12 +26,12 @@ from ...ir.ops.reduction import (
 )
 from ...ir.ops.sorting import sort_p, top_k_p
 from ...ir.types import array_type
-from .. import tree
-from ..dtype_promotion import convert, dtype_name, shape_of, user_dtype
-from ..out_sharding import output_sharding
-from ..shape_arguments import canonical_axes, canonical_axis
-from ..staging import trace_to_program
-from ..tracer import Tracer, typeof
+from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
+from ..operands.shape_arguments import canonical_axes, canonical_axis
+from ..shardings.out_sharding import output_sharding
+from ..staging.staging import trace_to_program
+from ..staging.tracer import Tracer, typeof
+from ..trees import tree
 from . import elementwise
 
 

@@ -17,13 +17,13 @@ from ...ir.ops.joining import concatenate_p, split_p, stack_p, unstack_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
-from ..broadcasting import to_type
-from ..constants import as_array
-from ..dtype_promotion import broadcast_shapes as _broadcast_shapes
-from ..dtype_promotion import shape_of
-from ..eager_mesh import beside
-from ..out_sharding import output_sharding
-from ..shape_arguments import canonical_axis, static_shape
+from ..operands.broadcasting import to_type
+from ..operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
+from ..operands.dtype_promotion import shape_of
+from ..operands.shape_arguments import canonical_axis, static_shape
+from ..shardings.eager_mesh import beside
+from ..shardings.out_sharding import output_sharding
+from ..staging.constants import as_array
 
 
 def broadcast_shapes(*shapes):

@@ -11,11 +11,11 @@ from ...ir.ops.sharding import check_constraint, sharding_constraint_p
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
-from .. import tree
-from ..call_places import bind_where_called
-from ..constants import as_array, put_on_device
-from ..staging import current_builder, record_mesh
-from ..tracer import typeof
+from ..staging.call_places import bind_where_called
+from ..staging.constants import as_array, put_on_device
+from ..staging.staging import current_builder, record_mesh
+from ..staging.tracer import typeof
+from ..trees import tree
 
 _REPLICATED = PartitionSpec()
 

@@ -18,10 +18,10 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.slicing import slice_p
-from ..composed import composed
-from ..dtype_promotion import convert, dtype_name, shape_of
-from ..scalars import scalar_of
-from ..shape_arguments import canonical_axis
+from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..operands.scalars import scalar_of
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
 from .shape import expand_dims, squeeze
 
 

@@ -13,7 +13,7 @@ from ...ir.ops.special import (
     regularized_incomplete_beta_p,
     zeta_p,
 )
-from ..dtype_promotion import dtype_name, promote_dtypes
+from ..operands.dtype_promotion import dtype_name, promote_dtypes
 
 
 def betainc(a, b, x):

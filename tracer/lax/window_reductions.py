@@ -10,8 +10,8 @@ from ...ir.op import Op
 from ...ir.ops.pooling import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
 from ...ir.ops.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
 from ...ir.ops.shape import broadcast_in_dim_p
-from .. import tree
-from ..dtype_promotion import convert, dtype_name, shape_of
+from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..trees import tree
 from . import elementwise
 from .convolution import padtype_to_pads
 from .reduction import known_reduction

@@ -7,9 +7,6 @@ import numpy as np
 
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
 from ..jnp.elementwise import (
     absolute,
     add_function,
@@ -31,7 +28,10 @@ from ..jnp.joining import split
 from ..jnp.logic import greater, greater_equal, less, less_equal
 from ..jnp.powers import logaddexp_function, power
 from ..jnp.searching import choose_where
-from ..shape_arguments import canonical_axis
+from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
 
 
 def identity(x):

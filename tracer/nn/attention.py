@@ -13,15 +13,15 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, promote_types
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import convert
 from ..jnp.creation import tril
 from ..jnp.einsum import einsum
 from ..jnp.elementwise import add_function, multiply_function
 from ..jnp.log_sums import logsumexp
 from ..jnp.searching import choose_where
 from ..jnp.shaping import expand_dims, reshape
+from ..operands.dtype_promotion import convert
+from ..staging.composed import composed
+from ..staging.constants import as_array
 from .normalization import softmax
 
 _F32 = np.dtype("float32")

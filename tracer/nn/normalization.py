@@ -9,15 +9,6 @@ from typing import Any
 import numpy as np
 
 from .. import lax
-from ..composed import composed
-from ..constants import as_array
-from ..dtype_promotion import (
-    check_arraylike,
-    dtype_name,
-    promote_args_inexact,
-    promote_dtypes,
-    user_dtype,
-)
 from ..jnp import moments, reductions
 from ..jnp.arrays import astype
 from ..jnp.elementwise import (
@@ -33,8 +24,17 @@ from ..jnp.logic import equal
 from ..jnp.searching import choose_where
 from ..lax.manual_axes import axis_index, axis_size
 from ..lax.reduction import extreme
-from ..scalars import LEVEL, float_default
-from ..shape_arguments import canonical_axis
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    dtype_name,
+    promote_args_inexact,
+    promote_dtypes,
+    user_dtype,
+)
+from ..operands.scalars import LEVEL, float_default
+from ..operands.shape_arguments import canonical_axis
+from ..staging.composed import composed
+from ..staging.constants import as_array
 
 
 def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:

@@ -20,13 +20,13 @@ from ...ir.dtypes import finfo, parse_long
 from ...ir.location import warn
 from .. import lax
 from ..autodiff.custom_vjp import custom_vjp
-from ..constants import as_array
-from ..dtype_promotion import dtype_name, shape_of, user_dtype
 from ..jnp.creation import ones
 from ..jnp.elementwise import abs, clip, divide
 from ..jnp.logic import less_equal
 from ..jnp.reductions import max as maximum_of
 from ..jnp.searching import choose_where
+from ..operands.dtype_promotion import dtype_name, shape_of, user_dtype
+from ..staging.constants import as_array
 
 _F32 = np.dtype(np.float32)
 _RESULTS = tuple(np.dtype(parse_long(n)) for n in ("float32", "bfloat16", "float16"))

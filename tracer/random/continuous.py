@@ -13,10 +13,10 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
 from .. import jnp, lax
-from ..dtype_promotion import broadcast_shapes, convert, shape_of
 from ..jnp.searching import choose_where
-from ..out_sharding import canonicalize_sharding
-from ..shape_arguments import static_shape
+from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
+from ..operands.shape_arguments import static_shape
+from ..shardings.out_sharding import canonicalize_sharding
 from .drawing import (
     Shape,
     check_castable,

@@ -16,7 +16,8 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, iinfo
 from .. import jnp, lax
-from ..dtype_promotion import (
+from ..jnp.searching import choose_where
+from ..operands.dtype_promotion import (
     broadcast_shapes,
     check_arraylike,
     convert,
@@ -24,9 +25,8 @@ from ..dtype_promotion import (
     shape_of,
     user_dtype,
 )
-from ..jnp.searching import choose_where
-from ..scalars import int_default
-from ..shape_arguments import static_shape
+from ..operands.scalars import int_default
+from ..operands.shape_arguments import static_shape
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_keys, split_off
 from .uniform import plain_uniform

@@ -14,11 +14,17 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
 from .. import jnp, lax
-from ..dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact, shape_of
 from ..jnp.searching import choose_where
-from ..out_sharding import canonicalize_sharding
-from ..scalars import int_default
-from ..shape_arguments import canonical_axis, static_shape
+from ..operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_dtypes_inexact,
+    shape_of,
+)
+from ..operands.scalars import int_default
+from ..operands.shape_arguments import canonical_axis, static_shape
+from ..shardings.out_sharding import canonicalize_sharding
 from .continuous import gumbel, gumbel_mode, sample_gumbel
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_shape, sampled_sharding
 from .keys import checked_key, split_off

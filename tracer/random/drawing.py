@@ -22,13 +22,13 @@ from ...ir.program import Program
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
-from ..auto_mode import in_auto_mode
-from ..dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
-from ..out_sharding import canonicalize_sharding
-from ..scalars import float_default, int_default
-from ..shape_arguments import static_shape
-from ..staging import trace_to_program
-from ..tracer import typeof
+from ..operands.dtype_promotion import broadcast_shapes, dtype_name, shape_of, user_dtype
+from ..operands.scalars import float_default, int_default
+from ..operands.shape_arguments import static_shape
+from ..shardings.auto_mode import in_auto_mode
+from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.staging import trace_to_program
+from ..staging.tracer import typeof
 from .keys import checked_key
 
 Shape = tuple[int, ...]

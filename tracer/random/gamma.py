@@ -14,10 +14,10 @@ from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.ops.random_gamma import random_gamma_p
 from .. import jnp, lax
-from ..dtype_promotion import convert, shape_of
-from ..out_sharding import canonicalize_sharding
-from ..shape_arguments import static_shape
-from ..tracer import typeof
+from ..operands.dtype_promotion import convert, shape_of
+from ..operands.shape_arguments import static_shape
+from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.tracer import typeof
 from .continuous import sample_exponential, sample_normal
 from .drawing import Shape, check_shape, draw, draw_numbers, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_off

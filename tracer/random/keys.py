@@ -25,7 +25,7 @@ from ...ir.ops.random import (
     random_wrap_p,
 )
 from .. import lax
-from ..dtype_promotion import is_array_like, shape_of
+from ..operands.dtype_promotion import is_array_like, shape_of
 
 _NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...ir.array import Array
 from .. import jnp, lax
-from ..dtype_promotion import broadcast_shapes, promote_dtypes_inexact, shape_of
-from ..shape_arguments import static_shape
+from ..operands.dtype_promotion import broadcast_shapes, promote_dtypes_inexact, shape_of
+from ..operands.shape_arguments import static_shape
 from .continuous import sample_normal
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_sharding
 from .keys import checked_key

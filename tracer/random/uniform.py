@@ -14,11 +14,11 @@ from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
 from ...ir.ops.random import random_bits_p
 from .. import jnp, lax
-from ..dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..jnp.searching import choose_where
-from ..out_sharding import canonicalize_sharding
-from ..scalars import float_default, int_default
-from ..shape_arguments import static_shape
+from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
+from ..operands.scalars import float_default, int_default
+from ..operands.shape_arguments import static_shape
+from ..shardings.out_sharding import canonicalize_sharding
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, hashing, split_off
 

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from .. import jnp, lax
-from ..dtype_promotion import dtype_name, promote_dtypes_inexact
+from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
 from .special import where
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
-from ..constants import as_array
-from ..dtype_promotion import dtype_name, promote_args_inexact, promote_dtypes_inexact
+from ..operands.dtype_promotion import dtype_name, promote_args_inexact, promote_dtypes_inexact
+from ..staging.constants import as_array
 from . import special
 from .special import where
 

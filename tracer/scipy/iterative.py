@@ -14,9 +14,10 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
-from .. import jnp, lax, tree
+from .. import jnp, lax
 from ..autodiff.solves import custom_linear_solve
-from ..tree_api import PyTreeDef
+from ..trees import tree
+from ..trees.tree_api import PyTreeDef
 
 Linear = Callable[[Any], Any]
 

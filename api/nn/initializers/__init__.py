@@ -1,6 +1,6 @@
 """Initial values of weights, as in `jax.nn.initializers`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.tracer.initializers import (
+from shardtrace.tracer.nn.initializers import (
     Initializer,
     constant,
     delta_orthogonal,

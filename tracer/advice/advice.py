@@ -1,0 +1,404 @@
+"""What a sharding error adds to its message: the paths of the axes, and changes that help.
+
+A change is found by search and proved by trial: the user's failing expression is edited (an operand
+brought to another spec with `reshard`, or `out_sharding=` given), and the edited text is traced, at
+the types that the frame has. Only what then type-checks is suggested, with the type that it gives,
+cheapest first by the bytes that each device would receive. Expressions whose evaluation might have
+an effect are left alone. The search is bounded, so that an error costs milliseconds.
+"""
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import math
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...ir.array import Array
+from ...ir.context import STATE
+from ...ir.diagnostic import Diagnostic, Fix
+from ...ir.errors import ShardingTypeError
+from ...ir.explicit import spec_entry
+from ...ir.immutable import immutable, replace
+from ...ir.location import PACKAGE
+from ...ir.spec import PartitionSpec
+from ...ir.types import ArrayType, Entries
+from ..shardings.sharding_functions import reshard
+from ..staging.staging import Builder, trace_to_program
+from ..staging.tracer import Tracer
+from ..trees import tree
+from .advisers import PRICES
+from .provenance import axis_path
+from .user_code import (
+    Place,
+    current_place,
+    enclosing,
+    is_pure,
+    is_update,
+    operands,
+    resolved_function,
+)
+
+_TRIALS = 48          # expressions traced in search of one that type-checks
+_SHOWN = 2            # changes that are shown in full
+_MOST = 6             # changes that are found
+_CODES = ("unreduced-operand", "reduced-operand")
+_BUSY = threading.local()
+
+
+def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
+    """The diagnostic of a sharding error, with paths and changes; of any other, as it is."""
+    if not (issubclass(cls, ShardingTypeError) or diagnostic.code in _CODES):
+        return diagnostic
+    if getattr(_BUSY, "active", False):
+        return diagnostic
+    _BUSY.active = True
+    try:
+        place = current_place()
+        if place is None or not is_pure(place.node, place):
+            return diagnostic
+        return _advised(place, diagnostic)
+    finally:
+        _BUSY.active = False
+
+
+def _advised(place: Place, diagnostic: Diagnostic) -> Diagnostic:
+    search = Search(place)
+    because = diagnostic.because or tuple(search.paths())
+    fixes = search.fixes("out_sharding" in diagnostic.message)
+    if not fixes:
+        return replace(diagnostic, because=because)
+    notes = diagnostic.notes
+    if len(fixes) > _SHOWN:
+        others = "\n".join(text.split(":\n")[0] for _, text in fixes[_SHOWN:])
+        notes = (*notes, f"what else type-checks:\n{others}")
+    return replace(diagnostic, because=because, notes=notes, fixes=tuple(f for f, _ in fixes),
+                   help=tuple(text for _, text in fixes[:_SHOWN]))
+
+
+@immutable
+class Edit:
+    """One way to write the expression. cost: about how many bytes a device receives for it."""
+    text: str
+    cost: int
+    what: str
+    imports: tuple[str, ...] = ()
+
+
+class Search:
+    """Finds edits of the expression at `place` that type-check."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.trials = 0
+        self.reshard, self.import_reshard = self._name_of(reshard, "reshard")
+        self.spec, self.import_spec = self._name_of(PartitionSpec, "P")
+        self.arrays: list[tuple[ast.expr, Any]] = []
+        for node in operands(place):
+            if isinstance(node, ast.Starred):      # several operands, and no expression
+                continue
+            value = self._value(compile(ast.Expression(node), place.file, "eval"), ())
+            if isinstance(value, Array):
+                self.arrays.append((node, value))
+
+    # -- names ---------------------------------------------------------------------------------
+    def _name_of(self, wanted: Any, fallback: str) -> tuple[str, tuple[str, ...]]:
+        """How the user's code names something of the package, and the import if it does not."""
+        modules = {PACKAGE: fallback, f"{PACKAGE}.sharding": fallback}
+        for name, value in self.place.names():
+            if value is wanted:
+                return name, ()
+        for name, value in self.place.names():
+            if inspect.ismodule(value) and value.__name__ in modules:
+                if getattr(value, fallback, None) is wanted:
+                    return f"{name}.{fallback}", ()
+        return fallback, (f"from {PACKAGE} import {fallback}",)
+
+    def _module(self, wanted: str) -> str | None:
+        for name, value in self.place.names():
+            if inspect.ismodule(value) and value.__name__ == wanted:
+                return name
+        return None
+
+    def _spec_text(self, entries: Entries) -> str:
+        return f"{self.spec}({', '.join(repr(spec_entry(e)) for e in entries)})"
+
+    # -- trial ---------------------------------------------------------------------------------
+    def _value(self, code: Any, imports: tuple[str, ...]) -> Any:
+        """What an expression gives when it is traced here; None where it is refused."""
+        frame = self.place.frame
+        scope = {**frame.f_globals, **frame.f_locals}
+        if imports:
+            scope |= {"reshard": reshard, "P": PartitionSpec}
+        outer = STATE.interpreter
+        STATE.interpreter = Builder(getattr(outer, "name", ""), outer)
+        observers, STATE.on_equation = STATE.on_equation, []
+        try:
+            return eval(code, scope)         # it is pure, see user_code.py
+        except Exception:
+            return None
+        finally:
+            STATE.interpreter = outer
+            STATE.on_equation = observers
+
+    def _type_checks(self, edit: Edit, whole: ast.AST) -> ArrayType | None:
+        """The type of the edited expression, if it and `whole`, of which it is a part, trace."""
+        self.trials += 1
+        node = self.place.node
+        value = self._traced(edit.text, edit.imports)
+        if value is None or whole is node:
+            return value
+        text = self.place.edited(whole, {node: edit.text})
+        return value if self._traced(text, edit.imports) is not None else None
+
+    def _traced(self, text: str, imports: tuple[str, ...]) -> ArrayType | None:
+        value = self._value(compile(f"({text}\n)", "<edited>", "eval"), imports)
+        if isinstance(value, (tuple, list)):
+            value = next((v for v in value if isinstance(v, Array)), None)
+        return value.aval if isinstance(value, Array) else None
+
+    def _price(self, edit: Edit) -> int | None:
+        """Bytes that a device receives to evaluate the edited expression; None if not known."""
+        code = compile(f"({edit.text}\n)", "<edited>", "eval")
+        frame = self.place.frame
+        scope = {**frame.f_globals, **frame.f_locals, "reshard": reshard, "P": PartitionSpec}
+        if not edit.imports:
+            scope = {**frame.f_globals, **frame.f_locals}
+        observers, STATE.on_equation = STATE.on_equation, []
+        try:
+            program, _ = trace_to_program(lambda: tree.leaves(eval(code, scope)), (), name="fix")
+            return PRICES[-1](program) if PRICES else edit.cost
+        except Exception:        # a part of a larger program that is none by itself
+            return edit.cost or None
+        finally:
+            STATE.on_equation = observers
+
+    # -- edits ---------------------------------------------------------------------------------
+    def fixes(self, result_first: bool) -> list[tuple[Fix, str]]:
+        """The changes that type-check, as data and in words; at most a few, best first.
+
+        result_first: whether the error asks for `out_sharding=`.
+        """
+        for whole in enclosing(self.place):
+            self.trials = 0
+            found = self._accepted(self._operand_edits(), whole)
+            self.trials = 0
+            results = self._accepted(self._result_edits([aval for _, aval in found]), whole)
+            ordered = results + found if result_first else found + results
+            if ordered:
+                fixes = [(edit, self._fix(edit, aval)) for edit, aval in ordered[:_MOST]]
+                if not self._carries():
+                    first = {id(edit) for edit, _ in ordered[:len(results if result_first
+                                                                  else found)]}
+                    fixes.sort(key=lambda f: (id(f[0]) not in first, f[1][0].received_bytes or 0))
+                return [fix for _, fix in fixes]
+        return []
+
+    def _carries(self) -> dict[ArrayType, int]:
+        """The types of what a loop's body, if this is one, may carry, the first one highest."""
+        interpreter = STATE.interpreter
+        body = interpreter if isinstance(interpreter, Builder) and interpreter.parent else None
+        return {v.aval: -i for i, v in enumerate(body.args)} if body is not None else {}
+
+    def _accepted(self, edits: Iterable[Edit], whole: ast.AST) -> list[tuple[Edit, ArrayType]]:
+        """The first edits that type-check; in a loop's body, those that keep a carry's type."""
+        kept = self._carries()
+        found: list[tuple[Edit, ArrayType]] = []
+        for edit in edits:
+            if self.trials >= _TRIALS or len(found) >= _MOST:
+                break
+            aval = self._type_checks(edit, whole)
+            if aval is not None:
+                found.append((edit, aval))
+        return sorted(found, key=lambda item: -kept.get(item[1], -len(kept)))
+
+    def _operand_edits(self) -> list[Edit]:
+        """One operand brought to another spec; all to that of one; or any two to others."""
+        choices = []
+        for node, value in self.arrays:
+            others = [v.aval for n, v in self.arrays if n is not node]
+            choices.append([(node, e, _received(value.aval, e))
+                            for e in _other_entries(value.aval, others)])
+        singles = [self._edit([c]) for per_operand in choices for c in per_operand]
+        singles.sort(key=lambda e: e.cost)
+        alike = []
+        for _, model in self.arrays:
+            wanted = [(n, v.aval, _aligned(v.aval, model.aval)) for n, v in self.arrays]
+            changes = [(n, e, _received(a, e)) for n, a, e in wanted if e != a.entries]
+            if len(changes) > 1:
+                alike.append(self._edit(changes))
+        pairs = [self._edit(list(pair))
+                 for a, b in itertools.combinations(choices, 2) for pair in itertools.product(a, b)]
+        pairs.sort(key=lambda e: e.cost)
+        return [*singles[:_TRIALS // 2], *alike, *pairs]
+
+    def _edit(self, changes: list[tuple[ast.expr, Entries, int]]) -> Edit:
+        place = self.place
+        replaced: dict[ast.AST, str] = {
+            node: f"{self.reshard}({place.text(node)}, {self._spec_text(entries)})"
+            for node, entries, _ in changes}
+        text = self._whole(replaced)
+        what = " and ".join(f"bring `{place.text(node)}` to {self._spec_text(entries)}"
+                            for node, entries, _ in changes)
+        return Edit(text, sum(c for _, _, c in changes), what,
+                    self.import_reshard + self.import_spec)
+
+    def _whole(self, replaced: Mapping[ast.AST, str]) -> str:
+        place = self.place
+        node = place.node
+        if isinstance(node, ast.AugAssign):
+            operator = type(node.op)
+            target = place.text(node.target)
+            text = place.edited(node, replaced)
+            value = text[len(target):].lstrip()
+            sign = value[:value.index("=")]
+            assert issubclass(operator, ast.operator)
+            return f"{target} {sign} {value[len(sign) + 1:].lstrip()}"
+        return place.edited(node, replaced)
+
+    def _result_edits(self, avals: list[ArrayType]) -> Iterator[Edit]:
+        """`out_sharding=` given: what the operand edits lead to, and less."""
+        write = self._with_out_sharding()
+        if write is None:
+            return
+        wanted: list[Entries] = [a.entries for a in avals]
+        if isinstance(self.place.node, ast.Call) and is_update(self.place.node.func):
+            wanted.insert(0, self.arrays[0][1].aval.entries)     # an update keeps the spec
+        ranks = {len(a.shape) for a in avals} or {v.aval.ndim for _, v in self.arrays}
+        wanted += [((),) * rank for rank in sorted(ranks)]
+        for entries in dict.fromkeys(wanted):
+            text = self._spec_text(entries)
+            yield Edit(write(text), 0, f"say how the result is split, here {text}",
+                       self.import_spec)
+
+    def _with_out_sharding(self) -> Any:
+        """A function from a spec's text to the expression with `out_sharding=` it, or None."""
+        place, node = self.place, self.place.node
+        if isinstance(node, ast.Subscript):
+            value, index = place.text(node.value), place.text(node.slice)
+            return lambda spec: f"{value}.at[{index}].get(out_sharding={spec})"
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+            jnp = self._module(f"{PACKAGE}.numpy")
+            a, b = place.text(node.left), place.text(node.right)
+            return None if jnp is None else (
+                lambda spec: f"{jnp}.matmul({a}, {b}, out_sharding={spec})")
+        if not isinstance(node, ast.Call) or any(k.arg == "out_sharding" for k in node.keywords):
+            return None
+        if not (is_update(node.func) or _takes_out_sharding(resolved_function(place))):
+            return None
+        text = place.text(node)
+        body = text[:-1].rstrip().removesuffix(",")
+        comma = "" if body.endswith("(") else ", "
+        return lambda spec: f"{body}{comma}out_sharding={spec})"
+
+    def _fix(self, edit: Edit, aval: ArrayType) -> tuple[Fix, str]:
+        place, node = self.place, self.place.node
+        lines = place.lines
+        text = edit.text
+        if isinstance(node, ast.AugAssign):
+            text = f"{place.text(node.target)} = {text}"
+        start, end = _column(lines, node.lineno, node.col_offset), _column(
+            lines, node.end_lineno, node.end_col_offset)
+        fix = Fix(place.file, node.lineno, start, node.end_lineno or node.lineno, end, text,
+                  edit.imports, aval.str_short(True), self._price(edit))
+        if node.lineno == node.end_lineno:
+            line = lines[node.lineno - 1]
+            text = (line[:start] + text + line[end:]).strip()
+        imports = "".join(f"{line}\n" for line in edit.imports)
+        cost = fix.received_bytes
+        moved = "" if cost is None else (
+            f", which moves {cost:,} B to each device" if cost else ", which moves nothing")
+        return fix, f"{edit.what}{moved} (gives {fix.result}):\n{imports}{text}"
+
+    # -- paths ---------------------------------------------------------------------------------
+    def paths(self) -> Iterator[str]:
+        """For each operand, where its axes come from."""
+        for node, value in self.arrays:
+            if not isinstance(value, Tracer) or not value.aval.mesh.axis_names:
+                continue
+            name = self.place.text(node)
+            name = f"`{name}`" if len(name) <= 40 and "\n" not in name else "an operand"
+            grouped: dict[str, list[str]] = {}
+            for d, axes in enumerate(value.aval.entries):
+                for axis in axes:
+                    path = axis_path(value.builder, value.variable, d, axis)
+                    if path is not None:
+                        grouped.setdefault(str(path), []).append(f"{axis} on dimension {d}")
+            for path, carried in grouped.items():
+                verb = "comes" if len(carried) == 1 else "come"
+                yield f"{' and '.join(carried)} of {name} {verb} from {path}"
+
+
+def _takes_out_sharding(function: Any) -> bool:
+    try:
+        return function is not None and "out_sharding" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _column(lines: tuple[str, ...], line: int | None, column: int | None) -> int:
+    text = lines[(line or 1) - 1]
+    if text.isascii():
+        return column or 0
+    return len(text.encode()[:column].decode(errors="ignore"))
+
+
+def _other_entries(aval: ArrayType, others: list[ArrayType]) -> list[Entries]:
+    """Specs that an operand could be brought to, given the types of the others."""
+    if not aval.mesh.axis_names and not any(o.mesh.axis_names for o in others):
+        return []
+    entries, rank = aval.entries, aval.ndim
+    found: list[Entries] = []
+    found += [_aligned(aval, other) for other in others]
+    mesh = aval.mesh if aval.mesh.axis_names else next(o.mesh for o in others if o.mesh.axis_names)
+    own = [a for e in entries for a in e]
+    for axis in own:
+        less = tuple(tuple(a for a in e if a != axis) for e in entries)
+        found.append(less)
+        found += [_added(less, d, axis) for d in range(rank)]
+    foreign = dict.fromkeys(a for o in others for e in o.entries for a in e if a not in own)
+    found += [_added(entries, d, axis) for axis in foreign for d in range(rank)]
+    pending = sorted(aval.spec.unreduced)
+    if pending:                                  # the sum finished, on every device or in parts
+        found = [entries] + [_added(entries, d, axis) for axis in pending for d in range(rank)]
+    found.append(((),) * rank)
+    sizes = dict(mesh.shape)
+    return [e for e in dict.fromkeys(found) if (e != entries or pending) and all(
+        n % math.prod(sizes[a] for a in axes) == 0
+        for n, axes in zip(aval.shape, e, strict=True)) and _distinct(e)]
+
+
+def _aligned(aval: ArrayType, other: ArrayType) -> Entries:
+    """The spec that fits another operand's, dimensions aligned at the end as in broadcasting."""
+    tail = min(aval.ndim, other.ndim)
+    sizes = dict(other.mesh.shape)
+    shared = tuple(axes if n > 1 and n % math.prod(sizes[a] for a in axes) == 0 else ()
+                   for axes, n in zip(other.entries[other.ndim - tail:],
+                                      aval.shape[aval.ndim - tail:], strict=True))
+    return aval.entries[:aval.ndim - tail] + shared
+
+
+def _added(entries: Entries, dim: int, axis: str) -> Entries:
+    return (*entries[:dim], (*entries[dim], axis), *entries[dim + 1:])
+
+
+def _distinct(entries: Entries) -> bool:
+    used = [a for e in entries for a in e]
+    return len(used) == len(set(used))
+
+
+def _received(aval: ArrayType, target: Entries) -> int:
+    """About how many bytes a device receives when a value is brought to `target`."""
+    sizes = dict(aval.mesh.shape)
+    local = aval.size * getattr(aval.dtype, "itemsize", 4)
+    had = 1.0 / math.prod(sizes[a] for a in aval.spec.unreduced)
+    for before, after in zip(aval.entries, target, strict=True):
+        local //= math.prod(sizes.get(a, 1) for a in after)
+        if after[:len(before)] != before:
+            kept = 0
+            while kept < min(len(before), len(after)) and before[kept] == after[kept]:
+                kept += 1
+            had /= math.prod(sizes[a] for a in before[kept:])
+    return int(local * (1 - had))

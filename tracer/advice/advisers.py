@@ -1,0 +1,24 @@
+"""Sharding errors are advised (advice.py), which loads with the first of them."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...ir.diagnostic import ADVISERS, Diagnostic
+from ...ir.lazy import lazy_import
+from ...ir.program import Program
+
+_advice = lazy_import(".advice", __package__)
+
+PRICES: list[Callable[[Program], int]] = []
+"""What gives the bytes that the busiest device receives in a run of a traced program."""
+
+
+def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
+    """The diagnostic of a sharding error, with paths and changes; of any other, as it is."""
+    return _advice.advise(cls, diagnostic)
+
+
+def install() -> None:
+    """Let sharding errors be advised."""
+    if advise not in ADVISERS:
+        ADVISERS.append(advise)

@@ -1,0 +1,1 @@
+"""The operators and methods of arrays and tracers, installed on their common base."""

@@ -1,0 +1,335 @@
+"""Operators and methods of arrays, installed on the common base of arrays and tracers.
+
+Each is the jnp function of the same name with the array as its first operand. Operators give way
+(`NotImplemented`) to operands that they do not know, so that other classes can define theirs.
+"""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import install_methods
+from .. import jnp, lax
+from ..jnp import (
+    arrays,
+    complex_numbers,
+    contraction,
+    cumulative,
+    diagonals,
+    elementwise,
+    joining,
+    moments,
+    rearrange,
+    reductions,
+    rounding,
+    searching,
+    shaping,
+    sorted_search,
+    sorting,
+)
+from ..jnp import indexing as jnp_indexing
+from ..jnp.bits import bitwise_not as _invert
+from ..jnp.indexed_update import IndexUpdateHelper
+from ..operands.dtype_promotion import user_dtype
+from ..staging.constants import put_on_device
+from .array_operators import (
+    BINARY,
+    COMPARISONS,
+    _contains,
+    _get,
+    _iterate,
+    _length,
+    _operator,
+    _reflected,
+    _round,
+    _set,
+)
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+def _all(self, axis=None, out=None, keepdims=False, *, where=None):
+    return reductions.all(self, axis=axis, out=out, keepdims=keepdims, where=where)
+
+
+def _any(self, axis=None, out=None, keepdims=False, *, where=None):
+    return reductions.any(self, axis=axis, out=out, keepdims=keepdims, where=where)
+
+
+def _argmax(self, axis=None, out=None, keepdims=None):
+    return reductions.argmax(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _argmin(self, axis=None, out=None, keepdims=None):
+    return reductions.argmin(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _argpartition(self, kth, axis=-1):
+    return sorting.argpartition(self, kth, axis)
+
+
+def _argsort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    return sorting.argsort(self, axis, kind=kind, order=order, stable=stable,
+                           descending=descending)
+
+
+def _astype(self, dtype, copy=False, device=None):
+    return arrays.astype(self, dtype, copy=copy, device=device)
+
+
+def _byteswap(self):
+    """The same bytes of each element in reverse order."""
+    size = self.dtype.itemsize
+    if size == 1:
+        return self
+    parts = lax.bitcast_convert_type(self, np.uint8)
+    parts = lax.rev(parts, (parts.ndim - 1,))
+    return lax.bitcast_convert_type(parts, self.dtype)
+
+
+def _choose(self, choices, out=None, mode="raise"):
+    return searching.choose(self, choices, out=out, mode=mode)
+
+
+def _clip(self, min=None, max=None):
+    return elementwise.clip(self, min=min, max=max)
+
+
+def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
+    return searching.compress(condition, self, axis=axis, out=out, size=size,
+                              fill_value=fill_value)
+
+
+def _conj(self):
+    return complex_numbers.conjugate(self)
+
+
+def _copy(self):
+    return arrays.array(self, copy=True)
+
+
+def _cumprod(self, axis=None, dtype=None, out=None):
+    return cumulative.cumprod(self, axis=axis, dtype=dtype, out=out)
+
+
+def _cumsum(self, axis=None, dtype=None, out=None):
+    return cumulative.cumsum(self, axis=axis, dtype=dtype, out=out)
+
+
+def _diagonal(self, offset=0, axis1=0, axis2=1):
+    return diagonals.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
+
+
+def _dot(self, b, *, precision=None, preferred_element_type=None):
+    return contraction.dot(self, b, precision=precision,
+                           preferred_element_type=preferred_element_type)
+
+
+def _flatten(self, order="C", *, out_sharding=None):
+    return shaping.ravel(self, order=order, out_sharding=out_sharding)
+
+
+def _max(self, axis=None, out=None, keepdims=False, initial=None, where=None):
+    return reductions.max(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
+                          where=where)
+
+
+def _mean(self, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
+    return moments.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=where)
+
+
+def _min(self, axis=None, out=None, keepdims=False, initial=None, where=None):
+    return reductions.min(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
+                          where=where)
+
+
+def _nonzero(self, *, fill_value=None, size=None):
+    return searching.nonzero(self, size=size, fill_value=fill_value)
+
+
+def _prod(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+          promote_integers=True):
+    return reductions.prod(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
+                           initial=initial, where=where, promote_integers=promote_integers)
+
+
+def _ptp(self, axis=None, out=None, keepdims=False):
+    return reductions.ptp(self, axis=axis, out=out, keepdims=keepdims)
+
+
+def _ravel(self, order="C", *, out_sharding=None):
+    return shaping.ravel(self, order=order, out_sharding=out_sharding)
+
+
+def _repeat(self, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
+    return rearrange.repeat(self, repeats, axis=axis, total_repeat_length=total_repeat_length,
+                            out_sharding=out_sharding)
+
+
+def _reshape(self, *args, order="C", out_sharding=None):
+    newshape = args[0] if len(args) == 1 else args
+    return shaping.reshape(self, newshape, order=order, out_sharding=out_sharding)
+
+
+def _round_method(self, decimals=0, out=None):
+    return rounding.round(self, decimals=decimals, out=out)
+
+
+def _searchsorted(self, v, side="left", sorter=None, *, method="scan"):
+    return sorted_search.searchsorted(self, v, side=side, sorter=sorter, method=method)
+
+
+def _sort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
+    return sorting.sort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
+
+
+def _squeeze(self, axis=None):
+    return shaping.squeeze(self, axis=axis)
+
+
+def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    return moments.std(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+                          where=where, correction=correction)
+
+
+def _sum(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+         promote_integers=True):
+    return reductions.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
+                          initial=initial, where=where, promote_integers=promote_integers)
+
+
+def _swapaxes(self, axis1, axis2):
+    return shaping.swapaxes(self, axis1, axis2)
+
+
+def _take(self, indices, axis=None, out=None, mode=None, unique_indices=False,
+          indices_are_sorted=False, fill_value=None):
+    return jnp_indexing.take(self, indices, axis=axis, out=out, mode=mode,
+                             unique_indices=unique_indices,
+                             indices_are_sorted=indices_are_sorted, fill_value=fill_value)
+
+
+def _to_device(self, device, *, stream=None):
+    return put_on_device(self, device)
+
+
+def _trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
+    return diagonals.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
+
+
+def _transpose(self, *args):
+    if not args:
+        axes = None
+    elif len(args) == 1:
+        axes = args[0] if args[0] is None or isinstance(args[0], (tuple, list)) else args
+    else:
+        axes = args
+    return shaping.transpose(self, axes)
+
+
+def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
+         correction=None):
+    return moments.var(self, axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims,
+                          where=where, correction=correction)
+
+
+def _view(self, dtype=None, type=None):
+    """The same bits as another dtype; the last dimension grows or shrinks with the element."""
+    if type is not None:
+        raise NotImplementedError("`type` argument of array.view() is not supported.")
+    if dtype is None:
+        return self
+    target = user_dtype(dtype, "view")
+    own = self.dtype
+    if own == target:
+        return self
+    bool_ = np.dtype(bool)
+    if own == bool_:
+        return _view(lax.convert_element_type(self, np.uint8), target)
+    if target == bool_:
+        return lax.convert_element_type(_view(self, np.uint8), bool_)
+    for wide, part in ((np.dtype("complex64"), np.float32), (np.dtype("complex128"), np.float64)):
+        if own == wide:
+            pairs = lax.stack([lax.real(self), lax.imag(self)], self.ndim)
+            if self.ndim:
+                pairs = lax.reshape(pairs, (*self.shape[:-1], 2 * self.shape[-1]))
+            return _view(pairs, target)
+        if target == wide:
+            flat = _view(self, part)
+            if flat.shape[-1] % 2:
+                raise ValueError("When changing to a larger dtype, its size must be a divisor of "
+                                 "the total size in bytes of the last axis of the array.")
+            pairs = lax.reshape(flat, (*flat.shape[:-1], flat.shape[-1] // 2, 2))
+            return lax.complex(lax.index_in_dim(pairs, 0, -1, False),
+                               lax.index_in_dim(pairs, 1, -1, False))
+    if own.itemsize == target.itemsize:
+        return lax.bitcast_convert_type(self, target)
+    if not self.ndim:
+        raise ValueError("Changing the dtype of a 0d array is only supported if the itemsize is "
+                         "unchanged")
+    if own.itemsize > target.itemsize:
+        out = lax.bitcast_convert_type(self, target)
+        return lax.reshape(out, (*self.shape[:-1], self.shape[-1] * out.shape[-1]))
+    ratio = target.itemsize // own.itemsize
+    if self.shape[-1] % ratio:
+        raise ValueError("When changing to a larger dtype, its size must be a divisor of the total "
+                         "size in bytes of the last axis of the array.")
+    return lax.bitcast_convert_type(
+        lax.reshape(self, (*self.shape[:-1], self.shape[-1] // ratio, ratio)), target)
+
+
+NAMESPACE: list[Any] = [jnp]
+"""What `__array_namespace__` gives; the public module of numpy functions puts itself here."""
+
+
+def _array_namespace(self, *, api_version=None):
+    """The module that implements the array API standard for this array."""
+    if api_version is not None and api_version != "2024.12":
+        raise ValueError(f"api_version={api_version!r} is not available; available versions are: "
+                         "['2024.12']")
+    return NAMESPACE[0]
+
+
+def _flat(self):
+    raise NotImplementedError("JAX Arrays do not implement the arr.flat property: consider "
+                              "arr.flatten() instead.")
+
+
+METHODS: dict[str, Any] = {
+    "all": _all, "any": _any, "argmax": _argmax, "argmin": _argmin,
+    "argpartition": _argpartition, "argsort": _argsort, "astype": _astype, "byteswap": _byteswap,
+    "choose": _choose, "clip": _clip, "compress": _compress, "conj": _conj, "conjugate": _conj,
+    "copy": _copy, "cumprod": _cumprod, "cumsum": _cumsum, "diagonal": _diagonal, "dot": _dot,
+    "flatten": _flatten, "max": _max, "mean": _mean, "min": _min, "nonzero": _nonzero,
+    "prod": _prod, "ptp": _ptp, "ravel": _ravel, "repeat": _repeat, "reshape": _reshape,
+    "round": _round_method, "searchsorted": _searchsorted, "sort": _sort, "squeeze": _squeeze,
+    "std": _std, "sum": _sum, "swapaxes": _swapaxes, "take": _take, "to_device": _to_device,
+    "trace": _trace, "transpose": _transpose, "var": _var, "view": _view,
+    "T": property(lambda self: shaping.transpose(self)),
+    "mT": property(lambda self: shaping.matrix_transpose(self)),
+    "real": property(lambda self: complex_numbers.real(self)),
+    "imag": property(lambda self: complex_numbers.imag(self)),
+    "at": property(IndexUpdateHelper), "flat": property(_flat),
+    "__neg__": lambda self: elementwise.negative_function(self),
+    "__pos__": lambda self: elementwise.positive(self),
+    "__abs__": lambda self: elementwise.absolute(self),
+    "__invert__": lambda self: _invert(self), "__round__": _round, "__len__": _length,
+    "__iter__": _iterate, "__contains__": _contains, "__getitem__": _get, "__setitem__": _set,
+    "__array_namespace__": _array_namespace,
+    "_split": lambda self, *args, **kwargs: joining.split(self, *args, **kwargs),
+}
+for _name, _function in BINARY.items():
+    METHODS[f"__{_name}__"] = _operator(_function, f"__{_name}__")
+    METHODS[f"__r{_name}__"] = _reflected(_function, f"__r{_name}__")
+for _name, _function in COMPARISONS.items():
+    METHODS[f"__{_name}__"] = _operator(_function, f"__{_name}__")
+
+
+for _name, _method in METHODS.items():
+    if not _name.startswith("_") and not getattr(_method, "__doc__", None):
+        _method.__doc__ = f"As `numpy.{_name}`, with this array as the first operand."
+install_methods(METHODS)

@@ -1,0 +1,114 @@
+"""Operators of arrays: arithmetic, comparisons, indexing, iteration."""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ..indexing.indexing import get_item
+from ..jnp import arrays, contraction, division, elementwise, powers, reductions, rounding
+from ..jnp.bits import bitwise_and_function as _and
+from ..jnp.bits import bitwise_or_function as _or
+from ..jnp.bits import bitwise_xor_function as _xor
+from ..jnp.bits import left_shift as _left_shift
+from ..jnp.bits import right_shift as _right_shift
+from ..jnp.logic import equal, greater, greater_equal, less, less_equal, not_equal
+from ..staging.constants import as_array
+from ..staging.staging import current_builder
+from ..staging.tracer import Tracer, typeof
+
+_ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
+_CONTAINERS = (list, tuple, set, dict)
+_PLAIN = ("__rshift__",)            # the name begins with r, and is no reflected operator
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
+          "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+          "ge": ">="}
+
+
+def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    def op(self, other):
+        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                other, "__jax_array__"):
+            return f(self, other)
+        return _refuse(name, self, other)
+
+    op.__name__ = op.__qualname__ = name
+    return op
+
+
+def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    def op(self, other):
+        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                other, "__jax_array__"):
+            return f(other, self)
+        return _refuse(name, other, self)
+
+    op.__name__ = op.__qualname__ = name
+    return op
+
+
+def _refuse(name: str, left: Any, right: Any) -> Any:
+    """Containers of numbers are refused; other objects may know what to do with an array."""
+    if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
+        sign = _SIGNS[name.strip("_").removeprefix("r") if name not in _PLAIN else name.strip("_")]
+        raise TypeError(f"unsupported operand type(s) for {sign}: {type(left).__name__!r} and "
+                        f"{type(right).__name__!r}")
+    return NotImplemented
+
+
+def _power(x: Any, y: Any) -> Any:
+    return powers.power(x, y)
+
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "add": elementwise.add_function, "sub": elementwise.subtract_function,
+    "mul": elementwise.multiply_function, "truediv": elementwise.divide,
+    "floordiv": division.floor_divide, "mod": division.remainder,
+    "divmod": division.divmod, "pow": _power, "matmul": contraction.matmul,
+    "and": _and, "or": _or, "xor": _xor, "lshift": _left_shift, "rshift": _right_shift,
+}
+
+
+COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "eq": equal, "ne": not_equal, "lt": less, "le": less_equal, "gt": greater,
+    "ge": greater_equal,
+}
+
+
+def _round(number, ndigits=None):
+    out = rounding.round(number, decimals=ndigits or 0)
+    return arrays.astype(out, int) if ndigits is None else out
+
+
+def _iterate(self: Array) -> Iterator[Any]:
+    aval = typeof(self)
+    if not aval.shape:
+        raise TypeError("iteration over a 0-d array")
+    if isinstance(self, Tracer) or current_builder() is not None:
+        return (get_item(self, i) for i in range(aval.shape[0]))
+    rows = np.asarray(self)
+    return (as_array(np.array(rows[i])) for i in range(aval.shape[0]))
+
+
+def _length(self: Array) -> int:
+    return len(self.aval)
+
+
+def _contains(self, other):
+    if self.ndim != 1:
+        raise ValueError("Array.__contains__: search array must be one-dimensional, got "
+                         f"arr.shape={self.shape}.")
+    return reductions.any(equal(self, other))
+
+
+def _get(self, idx, /):
+    return get_item(self, idx)
+
+
+def _set(self, i, x):
+    raise TypeError("JAX arrays are immutable and do not support in-place item assignment. Instead "
+                    "of x[idx] = y, use x = x.at[idx].set(y) or another .at[] method: "
+                    "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html")

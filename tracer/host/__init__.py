@@ -1,0 +1,1 @@
+"""Calls from traced code to functions of the host: callbacks, printing, breakpoints."""

@@ -1,0 +1,350 @@
+"""Promotion of operands as jnp does it: dtypes with weak types, then ranks.
+
+Every jnp function brings its operands to one dtype and one rank before it binds an op, so that the
+program shows each conversion. Python scalars become literals of the other operand's dtype: no
+equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets values.
+"""
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.context import config, x64_enabled
+from ...ir.dtypes import (
+    ALL_DTYPES,
+    ExtendedDType,
+    canonicalize_dtype,
+    check_user_dtype,
+    dtype_of,
+    lattice_result_type,
+    python_scalar_dtype,
+    to_complex_dtype,
+    to_inexact_dtype,
+)
+from ...ir.errors import TypePromotionError
+from ...ir.location import warn
+from ...ir.ops.convert import convert_element_type_p
+from ...ir.ops.shape import broadcast_in_dim_p
+from ..staging.constants import is_array_like, unwrapped
+from ..staging.tracer import Tracer
+from .scalars import (
+    BOOL,
+    INEXACT,
+    LEVEL,
+    PYTHON_LEVEL,
+    PYTHON_OF_LEVEL,
+    int_default,
+    scalar_like,
+    scalar_of,
+)
+
+Shape = tuple[int, ...]
+
+
+class ComplexWarning(RuntimeWarning):
+    """The imaginary part is dropped by a conversion to a real dtype."""
+
+
+_AS_THEY_ARE = frozenset(d for d in ALL_DTYPES if canonicalize_dtype(d) == d)
+
+
+def user_dtype(dtype: Any, function: str) -> Any:
+    """The dtype of a `dtype=` argument; warns where 64 bits are cut to 32."""
+    if isinstance(dtype, np.dtype) and dtype in _AS_THEY_ARE:
+        return dtype
+    used, cut = check_user_dtype(dtype, x64_enabled(), function)
+    if cut:
+        where = f" requested in {function}" if function else ""
+        warn(
+            f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available, and will "
+            f"be truncated to dtype {used.name}. To enable more dtypes, set the jax_enable_x64 "
+            "configuration option or the JAX_ENABLE_X64 shell environment variable.")
+    return used
+
+
+def dtype_and_weak(x: Any) -> tuple[Any, bool]:
+    """The dtype that `x` has in programs, and whether it is weak."""
+    if isinstance(x, Array):
+        return x.aval.dtype, x.aval.weak_type
+    return dtype_of(x, x64_enabled())
+
+
+def dtype_name(x: Any) -> Any:
+    return dtype_and_weak(x)[0]
+
+
+def shape_of(x: Any) -> Shape:
+    if isinstance(x, Array):
+        return x.aval.shape
+    return () if type(x) in PYTHON_LEVEL else np.shape(x)
+
+
+def check_arraylike(function: str, *args: Any) -> None:
+    """Raise JAX's TypeError for lists, None and other objects that are no operands."""
+    for position, arg in enumerate(args):
+        if not isinstance(arg, Array) and not is_array_like(arg):
+            raise TypeError(f"{function} requires ndarray or scalar arguments, got {type(arg)} "
+                            f"at position {position}.")
+
+
+def check_arraylike_or_none(function: str, *args: Any) -> None:
+    for position, arg in enumerate(args):
+        if arg is not None and not is_array_like(arg):
+            raise TypeError(f"{function} requires ndarray, scalar, or None arguments, got "
+                            f"{type(arg)} at position {position}.")
+
+
+# -- dtypes ----------------------------------------------------------------------------------------
+
+def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` with this dtype and weak flag; no equation where only a literal changes."""
+    if isinstance(x, Array):
+        aval = x.aval
+        if aval.dtype == dtype and aval.weak_type == weak:
+            return x
+        if aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) < 2:
+            pass        # to bool or int: the warning of the callers that allow it
+        elif aval.dtype in LEVEL and LEVEL[aval.dtype] == 3 and LEVEL.get(dtype, 3) == 2:
+            warn("Casting complex values to real discards the imaginary part",
+                 ComplexWarning)
+        return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak, sharding=None)
+    kind = type(x)
+    if kind in PYTHON_LEVEL:
+        if not weak:
+            return scalar_of(x, dtype)
+        target = PYTHON_OF_LEVEL[LEVEL[dtype]]
+        if python_scalar_dtype(target, x64_enabled())[0] == dtype:
+            return target(x)
+        return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=True, sharding=None)
+    value = np.asarray(x)
+    if weak:
+        return convert_element_type_p.bind(value, new_dtype=dtype, weak_type=True, sharding=None)
+    if isinstance(dtype, ExtendedDType):
+        raise TypePromotionError(f"cannot convert {value.dtype} to {dtype}")
+    value = value.astype(dtype) if value.dtype != dtype else value
+    return value if value.shape else value[()]
+
+
+def result_dtype(*args: Any) -> tuple[Any, bool]:
+    """`(dtype, weak)` of an operation on these operands."""
+    if len(args) == 2:
+        x, y = args
+        if isinstance(x, Array) and isinstance(y, Array):
+            a, b = x.aval, y.aval
+            if a.dtype is b.dtype and not a.weak_type and not b.weak_type:
+                return a.dtype, False
+    pairs = [dtype_and_weak(a) for a in args]
+    if config.jax_numpy_dtype_promotion == "strict":
+        _check_strict(pairs)
+    return lattice_result_type(pairs, x64_enabled())
+
+
+def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
+    strong = {d for d, weak in pairs if not weak}
+    level = max((LEVEL.get(d, 0) for d in strong), default=4)
+    if len(strong) > 1 or any(LEVEL.get(d, 0) > level for d, weak in pairs if weak):
+        raise TypePromotionError(
+            f"Input dtypes {tuple(str(d) for d, _ in pairs)} have no available implicit dtype "
+            "promotion path when jax_numpy_dtype_promotion=strict. Try explicitly casting inputs "
+            "to the desired output type, or set jax_numpy_dtype_promotion=standard.")
+
+
+def promote_dtypes(*args: Any) -> list[Any]:
+    """All operands brought to their common dtype."""
+    if len(args) < 2:
+        return list(args)
+    dtype, weak = result_dtype(*args)
+    return [convert(x, dtype, weak) for x in args]
+
+
+def promote_dtypes_inexact(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, integers and bool becoming floats."""
+    dtype, weak = result_dtype(*args)
+    target = to_inexact(dtype)
+    return [convert(x, target, weak) for x in args]
+
+
+def promote_dtypes_numeric(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, bool becoming int32."""
+    dtype, weak = result_dtype(*args)
+    target = int_default() if dtype == BOOL else dtype
+    return [convert(x, target, weak) for x in args]
+
+
+def promote_dtypes_complex(*args: Any) -> list[Any]:
+    """As `promote_dtypes`, everything becoming complex."""
+    dtype, weak = result_dtype(*args)
+    target = canonicalize_dtype(to_complex_dtype(dtype), x64_enabled())
+    return [convert(x, target, weak) for x in args]
+
+
+def to_inexact(dtype: Any) -> Any:
+    """The float dtype for integers and bool; inexact and extended dtypes as they are."""
+    if dtype in INEXACT or isinstance(dtype, ExtendedDType):
+        return dtype
+    return canonicalize_dtype(to_inexact_dtype(dtype), x64_enabled())
+
+
+# -- ranks -----------------------------------------------------------------------------------------
+
+def broadcast_shapes(*shapes: Shape) -> Shape:
+    """The shape that all shapes broadcast to. Raises ValueError if there is none."""
+    if not shapes:
+        return ()
+    first = shapes[0]
+    if all(s == first for s in shapes[1:]):
+        return tuple(first)
+    rank = max(len(s) for s in shapes)
+    out = [1] * rank
+    for s in shapes:
+        for d, n in enumerate(s, rank - len(s)):
+            if n != 1:
+                if out[d] != 1 and out[d] != n:
+                    raise ValueError("Incompatible shapes for broadcasting: shapes="
+                                     f"{[tuple(s) for s in shapes]}")
+                out[d] = n
+    return tuple(out)
+
+
+def to_rank(x: Any, rank: int) -> Any:
+    """`x` with leading 1s to this rank, as an equation."""
+    shape = shape_of(x)
+    extra = rank - len(shape)
+    if extra < 0:
+        raise ValueError(f"Rank of array must be at most {rank}, got shape {shape}")
+    params = _leading_ones(shape, rank)
+    return x if params is None else broadcast_in_dim_p.bind(x, **params)
+
+
+def promote_shapes(function: str, *args: Any) -> list[Any]:
+    """Operands with leading 1s to the highest rank; unchanged where all but scalars agree."""
+    if len(args) < 2:
+        return list(args)
+    shapes = [shape_of(a) for a in args]
+    ranks = {len(s) for s in shapes if len(s)}
+    if len(ranks) < 2:
+        return list(args)
+    setting = config.jax_numpy_rank_promotion
+    if setting != "allow":
+        _rank_promotion(function, shapes, setting)
+    return [a if params is None else broadcast_in_dim_p.bind(a, **params)
+            for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]
+
+
+@functools.lru_cache(maxsize=4096)
+def _to_one_rank(shapes: tuple[Shape, ...]) -> tuple[dict[str, Any] | None, ...]:
+    """The params of the equations that give these shapes leading 1s, None where none lack."""
+    rank = len(broadcast_shapes(*shapes))
+    return tuple([_leading_ones(s, rank) for s in shapes])
+
+
+def _fits(shape: Shape, longer: Shape) -> bool:
+    """Whether a shape broadcasts together with one of a higher rank."""
+    for n, m in zip(shape, longer[-len(shape):], strict=True):
+        if n != m and n != 1 and m != 1:
+            return False
+    return True
+
+
+def _leading_ones(shape: Shape, rank: int) -> Any:
+    """The params that give a shape leading 1s up to this rank; None where it has it."""
+    extra = rank - len(shape)
+    return {"shape": (1,) * extra + tuple(shape),
+            "broadcast_dimensions": tuple(range(extra, rank)), "sharding": None} if extra else None
+
+
+def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
+    text = (f"Operands could not be broadcast together for {function} on shapes "
+            f"{' '.join(map(str, shapes))} and with the config option "
+            "jax_numpy_rank_promotion='raise'. For more information, see "
+            "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
+    if setting == "raise":
+        raise ValueError(text)
+    warn(f"Following NumPy automatic rank promotion for {function} on shapes "
+         f"{' '.join(map(str, shapes))}. Set the jax_numpy_rank_promotion config option "
+         "to 'allow' to disable this warning.")
+
+
+# -- both: the operands of an n-ary jnp function ---------------------------------------------------
+
+def promote_pair(function: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """The operands of a binary jnp function, brought to one dtype and rank.
+
+    The common cases (two arrays of one dtype, an array and a Python scalar) take under a
+    microsecond: they are what user code is made of.
+    """
+    kx, ky = type(x), type(y)
+    level = PYTHON_LEVEL.get(ky)
+    if kx is Tracer or isinstance(x, Array):
+        ax = x.aval
+        if level is not None:
+            scalar = scalar_like(y, level, ax)
+            if scalar is not None:
+                return x, scalar
+        elif ky is Tracer or isinstance(y, Array):
+            ay = y.aval
+            if ax.dtype is ay.dtype and ax.weak_type is ay.weak_type:
+                rx, ry = len(ax.shape), len(ay.shape)
+                if rx == ry or not rx or not ry:
+                    return x, y
+                if config.read("jax_numpy_rank_promotion") == "allow":
+                    if rx > ry and _fits(ay.shape, ax.shape):
+                        return x, broadcast_in_dim_p.bind(y, **_leading_ones(ay.shape, rx))
+                    if rx < ry and _fits(ax.shape, ay.shape):
+                        return broadcast_in_dim_p.bind(x, **_leading_ones(ax.shape, ry)), y
+                x, y = promote_shapes(function, x, y)
+                return x, y
+    elif level is None and isinstance(y, Array):
+        level = PYTHON_LEVEL.get(kx)
+        if level is not None:
+            scalar = scalar_like(x, level, y.aval)
+            if scalar is not None:
+                return scalar, y
+    x, y = promote_args(function, x, y)
+    return x, y
+
+
+def _check_no_keys(function: str, *args: Any) -> None:
+    """Raise JAX's TypeError where a random key meets a number."""
+    dtypes = [a.aval.dtype for a in args if isinstance(a, Array)]
+    if any(isinstance(d, ExtendedDType) for d in dtypes):
+        dtypes = [dtype_name(a) for a in args]
+        if len(set(dtypes)) > 1:
+            raise TypeError(f"{function} does not accept dtypes {', '.join(map(str, dtypes))}.")
+
+
+def promote_args(function: str, *args: Any) -> list[Any]:
+    """Operands of an n-ary jnp function brought to one dtype and rank."""
+    check_arraylike(function, *args)
+    _check_no_keys(function, *args)
+    return promote_shapes(function, *promote_dtypes(*map(unwrapped, args)))
+
+
+def promote_args_inexact(function: str, *args: Any) -> list[Any]:
+    """As `promote_args`, integers becoming floats."""
+    check_arraylike(function, *args)
+    _check_no_keys(function, *args)
+    return promote_shapes(function, *promote_dtypes_inexact(*map(unwrapped, args)))
+
+
+def promote_args_numeric(function: str, *args: Any) -> list[Any]:
+    """As `promote_args`, bool becoming int32."""
+    check_arraylike(function, *args)
+    _check_no_keys(function, *args)
+    return promote_shapes(function, *promote_dtypes_numeric(*map(unwrapped, args)))
+
+
+def promote_pair_inexact(function: str, x: Any, y: Any) -> tuple[Any, Any]:
+    """As `promote_pair`, integers becoming floats."""
+    dtype = None
+    if isinstance(x, Array):
+        dtype = x.aval.dtype
+    elif isinstance(y, Array):
+        dtype = y.aval.dtype
+    if dtype in INEXACT:
+        return promote_pair(function, x, y)
+    x, y = promote_args_inexact(function, x, y)
+    return x, y

@@ -1,0 +1,132 @@
+"""The context mesh: which mesh `PartitionSpec`s refer to, and which one types live on.
+
+`set_mesh` acts at once and also as a context manager; `use_mesh` is the context manager alone.
+`use_abstract_mesh` changes only what types see, which is how axes are switched to Auto or Explicit
+for a part of a function. All of it is per thread.
+"""
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from ...ir.context import STATE
+from ...ir.diagnostic import fail
+from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
+
+
+def _checked(mesh: Any, what: str) -> Mesh:
+    if not isinstance(mesh, Mesh):
+        fail(ValueError, f"Expected mesh of type `jax.sharding.Mesh`. Got {type(mesh)}",
+             code="not-a-mesh", help="make one with `make_mesh((2, 4), ('X', 'Y'))`")
+    if STATE.interpreter is not None:
+        fail(ValueError, f"`{what}` can only be used outside of `jax.jit`.", code="mesh-in-trace",
+             help="enter the mesh around the call of the jitted function")
+    if mesh.manual_axes:
+        fail(ValueError,
+             f"mesh {mesh} contains manual axes which is not allowed when using `jax.{what}`. "
+             "Please use `jax.shard_map` to enter into `Manual` mode instead.", code="manual-mesh")
+    return mesh
+
+
+def _enter(mesh: Mesh) -> tuple[Mesh, AbstractMesh]:
+    saved = (STATE.mesh, STATE.abstract_mesh)
+    STATE.mesh, STATE.abstract_mesh = mesh, mesh.abstract_mesh
+    return saved
+
+
+class set_mesh:
+    """Make `mesh` current, at once; as a context manager also restore the previous one.
+
+    `set_mesh(None)` clears it. `with set_mesh(mesh) as m` binds None, as in JAX.
+    Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     st.typeof(jnp.zeros((16, 2), out_sharding=P("x")))
+    ShapedArray(float32[16@x,2])
+    """
+
+    def __init__(self, mesh: Mesh | None) -> None:
+        self._saved = _enter(empty_mesh if mesh is None else _checked(mesh, "set_mesh"))
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: Any) -> None:
+        STATE.mesh, STATE.abstract_mesh = self._saved
+
+
+@contextmanager
+def use_mesh(mesh: Mesh):
+    """Make `mesh` current within a `with` block.
+
+    Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
+
+    >>> with st.sharding.use_mesh(st.make_mesh((8,), ("x",))):
+    ...     st.device_put(np.ones(16), P("x")).sharding.spec
+    P('x',)
+    """
+    saved = _enter(_checked(mesh, "use_mesh"))
+    try:
+        yield mesh
+    finally:
+        STATE.mesh, STATE.abstract_mesh = saved
+
+
+def get_mesh() -> Mesh:
+    """The concrete context mesh, empty where none is set.
+
+    Raises ValueError inside of traced functions.
+
+    >>> st.sharding.get_mesh().empty
+    True
+    >>> with st.set_mesh(st.make_mesh((4, 2), ("x", "y"))):
+    ...     st.sharding.get_mesh().axis_names
+    ('x', 'y')
+    """
+    if STATE.interpreter is not None:
+        fail(ValueError, "`get_mesh` can only be used outside of `jax.jit`. Maybe you want "
+             "`jax.sharding.get_abstract_mesh()`?", code="mesh-in-trace")
+    return STATE.mesh
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The context mesh as types see it: inside shard_map its axes are Manual.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> def axis_types(x):
+    ...     print(st.sharding.get_abstract_mesh().axis_types)
+    ...     return x
+    >>> f = st.shard_map(axis_types, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    >>> x = f(np.ones(8))
+    (Manual,)
+    """
+    return STATE.abstract_mesh
+
+
+@contextmanager
+def use_abstract_mesh(mesh: AbstractMesh):
+    """Let types see `mesh` within a `with` block: other names or axis types, the same size.
+
+    Raises ValueError for anything but an AbstractMesh, and for one of another size.
+
+    >>> mesh = st.sharding.AbstractMesh((8,), ("x",), (st.sharding.AxisType.Explicit,))
+    >>> x = st.ShapeDtypeStruct((16, 4), np.float32, sharding=st.NamedSharding(mesh, P("x")))
+    >>> with st.sharding.use_abstract_mesh(mesh):
+    ...     st.eval_shape(lambda x: x.sum(1), x).sharding.spec
+    P('x',)
+    """
+    if not isinstance(mesh, AbstractMesh):
+        fail(ValueError, f"Expected mesh of type `jax.sharding.AbstractMesh`. Got {type(mesh)}",
+             code="not-a-mesh")
+    previous = STATE.abstract_mesh
+    if previous.axis_names and mesh.axis_names and previous.size != mesh.size:
+        fail(ValueError,
+             f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with "
+             f"size={mesh.size} and prev mesh: {previous} with size={previous.size}",
+             code="mesh-size")
+    STATE.abstract_mesh = mesh
+    try:
+        yield mesh
+    finally:
+        STATE.abstract_mesh = previous

@@ -1,0 +1,40 @@
+"""Equations whose place is the call of the helper that asks for them (ir/call_location.py)."""
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...ir.call_location import capture_call
+from ...ir.context import STATE
+from ...ir.location import Location, capture
+from ...ir.op import Op
+
+
+@contextlib.contextmanager
+def placed(find: Callable[[], Location] = capture) -> Iterator[None]:
+    """Equations made here stand where `find` says, by default at the user's innermost frame."""
+    interpreter: Any = STATE.interpreter
+    if getattr(interpreter, "location", _NONE) is not None:
+        yield                               # eager, or a transformation that has its own place
+        return
+    interpreter.location = find()
+    try:
+        yield
+    finally:
+        interpreter.location = None
+
+
+_NONE = object()
+
+
+def bind_where_called(op: Op, x: Any, **params: Any) -> Any:
+    """`op.bind(x, **params)`, placed where the user asks for a layout rather than in his helper."""
+    interpreter: Any = STATE.interpreter
+    if getattr(interpreter, "location", _NONE) is not None:
+        return op.bind(x, **params)         # as in `placed`
+    interpreter.location = capture_call()
+    try:
+        return op.bind(x, **params)
+    finally:
+        interpreter.location = None

@@ -1,0 +1,425 @@
+"""Staging: run a Python function on tracers, and keep the program that it was.
+
+`trace_to_program(f, types)` calls `f` once with one tracer per type, under a `Builder`, the
+interpreter that records an equation for every op. Recording is the hot path of tracing: operand
+lookup, one dictionary access for the result types, a location, and the equation object.
+
+A function traced inside another (a nested jit, a loop body) may use tracers and arrays of the outer
+one; these become extra parameters of the inner program, its `captured` values, in front of its own.
+Only the outermost program has constants.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.array import Array
+from ...ir.collector import collector_paused
+from ...ir.context import STATE, config, x64_enabled
+from ...ir.diagnostic import fail
+from ...ir.dtypes import canonicalize_dtype
+from ...ir.errors import UnexpectedTracerError
+from ...ir.infer import infer, infer_anew
+from ...ir.location import Location, capture
+from ...ir.manual_state import NOT_MANUAL
+from ...ir.mesh import AbstractMesh, Mesh
+from ...ir.op import OPS, Op
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.signature import SIGNATURES
+from ...ir.typeof import NUMPY_SCALARS
+from ...ir.types import ArrayType
+from . import leaks
+from .tracer import Tracer, type_of_constant, typeof
+
+
+class Builder:
+    """The interpreter that records equations.
+
+    parent: the builder of the enclosing trace. captured: tracers of the parent that this program
+    uses, with the variables that stand for them, typed by `capture_type` (shard_map's body sees
+    another mesh). meshes: concrete meshes named inside.
+    """
+
+    __slots__ = ("args", "capture_type", "captured", "captured_vars", "const_vars", "consts",
+                 "eqns", "keep", "location", "meshes", "name", "parent")
+
+    def __init__(self, name: str, parent: Any = None,
+                 capture_type: Callable[[ArrayType], ArrayType] | None = None) -> None:
+        self.name = name
+        self.capture_type = capture_type
+        self.keep: list[Any] = []        # objects whose id is a key of const_vars
+        self.parent = None if parent is None or not isinstance(parent, Builder) else parent
+        self.eqns: list[Equation] = []
+        self.consts: list[tuple[Var, Any]] = []
+        self.const_vars: dict[int, Var] = {}
+        self.captured: list[Any] = []
+        self.captured_vars: list[Var] = []
+        self.args: list[Var] = []
+        self.meshes: list[Mesh] = []
+        self.location: Location | None = None   # set while a transformation replays equations
+
+    # -- the interpreter ---------------------------------------------------------------------
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
+        """Record one equation; tracers of its results."""
+        atoms: tuple[Atom, ...]
+        count = len(operands)
+        if count == 2:                  # most equations by far have one or two operands
+            x, y = operands
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            b = y.variable if type(y) is Tracer and y.builder is self else self.atom(y)
+            atoms, types = (a, b), (a.aval, b.aval)
+        elif count == 1:
+            x = operands[0]
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            atoms, types = (a,), (a.aval,)
+        else:
+            atoms = tuple([x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+                           for x in operands])
+            types = tuple([a.aval for a in atoms])
+        state = STATE
+        context = state.abstract_mesh
+        key = (types, context, *params.items()) if params else (types, context)  # inference_key
+        known = op.infer_cache.get(key)
+        location = self.location or capture()
+        use = own = None
+        if known is not None:
+            results, use, own = known
+        else:
+            manual = None
+            for t in types:
+                if t.sharding.spec.reduced or (t.manual is not manual and op.manual is None
+                                               and manual is not None):
+                    atoms, types, results = self._inferred(
+                        op, atoms, types, params, context, location)
+                    break
+                manual = t.manual
+            else:
+                results = infer_anew(op, types, params, context, key)
+        if not op.multiple_results:
+            var = Var(results[0])
+            eqn = Equation(op, atoms, (var,), params, location)
+            tracers = [Tracer(self, var)]
+        else:
+            outvars = tuple([Var(t) for t in results])
+            eqn = Equation(op, atoms, outvars, params, location)
+            tracers = [Tracer(self, v) for v in outvars]
+        eqn.known_types = own or SIGNATURES[types, results]
+        if use is not None:
+            eqn.use = use
+        self.eqns.append(eqn)
+        if state.on_equation:
+            for observer in state.on_equation:
+                observer(eqn)
+        return tracers
+
+    def _inferred(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
+                  params: dict[str, Any], context: AbstractMesh, location: Location
+                  ) -> tuple[tuple[Atom, ...], tuple[ArrayType, ...], tuple[ArrayType, ...]]:
+        """The operands after the casts that JAX makes silently (see `cast_operands`), their types,
+        and those of the results."""
+        casts = () if op.manual is not None else casts_of(types, context)
+        if casts:
+            changed = list(atoms)
+            for i, cast, axes, t in casts:
+                var = Var(t)
+                eqn = Equation(cast, (changed[i],), (var,), {"axes": axes}, location)
+                self.eqns.append(eqn)
+                for observer in STATE.on_equation:
+                    observer(eqn)
+                changed[i] = var
+            atoms = tuple(changed)
+            types = tuple([a.aval for a in atoms])
+            known = op.infer_cache.get((types, context, *params.items()))       # inference_key
+            if known is not None and not any([t.sharding.spec.reduced for t in types]):
+                return atoms, types, known[0]
+        atoms = reduce_scalars(self, op, atoms)
+        types = tuple([a.aval for a in atoms])
+        return atoms, types, infer(op, types, params, context)
+
+    def repeat(self, eqn: Equation, env: Mapping[Var, Any], location: Location
+               ) -> list[Tracer] | None:
+        """Record an equation of another program: `env` has its variables' values. Nothing has to
+        be inferred where the operands have the types that they have there; None where they differ.
+        """
+        op = eqn.op
+        if op.effect:
+            return None
+        atoms = []
+        for v in eqn.invars:
+            if isinstance(v, Literal):
+                atoms.append(v)
+                continue
+            x = env[v]
+            a = x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
+            if a.aval is not v.aval:
+                return None
+            atoms.append(a)
+        outvars = tuple([Var(v.aval) for v in eqn.outvars])
+        new = Equation(op, tuple(atoms), outvars, eqn.params, location)
+        new.known_types = eqn.known_types
+        self.eqns.append(new)
+        for observer in STATE.on_equation:
+            observer(new)
+        return [Tracer(self, v) for v in outvars]
+
+    # -- operands ----------------------------------------------------------------------------
+    def atom(self, x: Any) -> Atom:
+        """The variable or literal that stands for `x` in this program."""
+        kind = type(x)
+        aval = NUMPY_SCALARS.get(kind)
+        if aval is not None:
+            return Literal(x, aval)
+        if isinstance(x, Tracer):
+            if x.builder is self:
+                return x.variable
+            if not self._encloses(x.builder):
+                self._leaked(x)
+            return self._capture(x)
+        if kind in (int, float, bool, complex):
+            aval = type_of_constant(x)
+            return Literal(aval.dtype.type(x), aval)
+        if isinstance(x, np.generic):
+            aval = type_of_constant(x)
+            return Literal(x if x.dtype == aval.dtype else aval.dtype.type(x), aval)
+        if isinstance(x, Array):
+            aval = x.aval
+            if not aval.shape and not aval.mesh.axis_names and isinstance(aval.dtype, np.dtype):
+                return Literal(np.asarray(x)[()], aval)
+            return self._constant(x, aval)
+        convert = getattr(x, "__jax_array__", None)
+        if convert is not None:
+            return self.atom(convert())
+        aval = type_of_constant(x)
+        value = np.asarray(x)
+        if value.dtype != aval.dtype:
+            value = value.astype(aval.dtype)
+        if not aval.shape:
+            return Literal(value[()], aval)
+        return self._constant(x, aval, value)
+
+    def _encloses(self, builder: Builder) -> bool:
+        b = self.parent
+        while b is not None:
+            if b is builder:
+                return True
+            b = b.parent
+        return False
+
+    def _capture(self, x: Any) -> Var:
+        """The parameter that stands for a value of the enclosing trace, or for an array."""
+        var = self.const_vars.get(id(x))
+        if var is None:
+            outer = x
+            if isinstance(x, Tracer) and x.builder is not self.parent:
+                parent: Any = self.parent
+                outer = Tracer(parent, parent.atom(x))
+            self.keep.append(x)
+            t = typeof(outer)
+            var = Var(t if self.capture_type is None else self.capture_type(t))
+            self.const_vars[id(x)] = var
+            self.captured.append(outer)
+            self.captured_vars.append(var)
+        return var
+
+    def stands_for(self, var: Var) -> Atom | None:
+        """The variable of the enclosing trace that a parameter stands for; None for others."""
+        if var not in self.captured_vars:
+            return None
+        outer = self.captured[self.captured_vars.index(var)]
+        return outer.variable if isinstance(outer, Tracer) else None
+
+    def _constant(self, x: Any, aval: ArrayType, value: Any = None) -> Var:
+        if self.parent is not None:
+            return self._capture(x)
+        var = self.const_vars.get(id(x))
+        if var is None:
+            var = Var(aval)
+            self.const_vars[id(x)] = var
+            self.consts.append((var, x if value is None else value))
+            self.keep.append(x)
+        return var
+
+    def _leaked(self, x: Tracer) -> None:
+        fail(UnexpectedTracerError,
+             "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
+             "allowing for a reference to an intermediate value with type "
+             f"{x.aval.str_short()} wrapped in a {type(x).__name__} to escape the scope of the "
+             "transformation.", code="leaked-tracer",
+             label="this uses a value of a trace that has ended",
+             notes=(f"the value is {x.builder.describe(x.variable)} in `{x.builder.name}`",),
+             help="return the value from the traced function instead of keeping it in an outer "
+                  "variable, list or attribute")
+
+    @property
+    def at_once(self) -> bool:
+        """Whether each op runs when it is bound, so that a mesh of its own is not kept in types."""
+        return False
+
+    def value(self, var: Atom) -> Any:
+        """The concrete value of a variable, where the builder knows it (see tracer/autodiff)."""
+        return None
+
+    def shown(self, tracer: Tracer) -> str:
+        """What `repr` of a tracer of this builder is."""
+        return f"JitTracer({tracer.aval})"
+
+    def describe(self, var: Var) -> str:
+        """In words, what a variable is: an argument or the result of an expression."""
+        for position, v in enumerate(self.args):
+            if v is var:
+                return f"argument `{v.name or position}` of `{self.name}`, {var.aval}"
+        for eqn in self.eqns:
+            if var in eqn.outvars:
+                text = eqn.location.text()
+                shown = f"`{text}` " if text else ""
+                return f"the result of {shown}({eqn.op.name}) at {eqn.location}, {var.aval}"
+        return f"a captured value, {var.aval}"
+
+    # -- the result --------------------------------------------------------------------------
+    def argument(self, aval: ArrayType, name: str | None = None) -> Tracer:
+        var = Var(aval, name)
+        self.args.append(var)
+        return Tracer(self, var)
+
+    def finish(self, outvars: Sequence[Atom], mesh: AbstractMesh, **details: Any) -> Program:
+        """The program, with captured values as its first parameters."""
+        lifted = self.captured_vars if self.parent is not None else []
+        program = Program(self.name, [*lifted, *self.args], self.eqns, outvars,
+                          consts=self.consts, mesh=mesh, level=Level.TRACED, **details)
+        program.memo["meshes"] = tuple(self.meshes)
+        return program
+
+
+def cast_operands(builder: Builder, op: Op, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
+    """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
+    over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
+    if op.manual is None:
+        changed = list(atoms)
+        for i, cast, axes, _ in casts_of(tuple([a.aval for a in atoms]), STATE.abstract_mesh):
+            operand = _as_operand(builder, changed[i])
+            changed[i] = builder.process(cast, [operand], {"axes": axes})[0].variable
+        atoms = changed
+    return reduce_scalars(builder, op, tuple(atoms))
+
+
+def reduce_scalars(builder: Builder, op: Op, atoms: tuple[Atom, ...]) -> tuple[Atom, ...]:
+    """The second of these casts."""
+    if len(atoms) != 2 or op.subprograms:
+        return atoms
+    for i, (a, b) in enumerate((atoms, atoms[::-1])):
+        wanted = b.aval.sharding.spec.reduced
+        if (wanted and not a.aval.shape and not a.aval.spec.reduced
+                and not wanted & (a.aval.unreduced | a.aval.varying)):
+            dst = b.aval.update(shape=(), sharding=_replicated_reduced(b.aval)).sharding
+            params = {"dst_sharding": dst}
+            tracer = builder.process(OPS["reshard"], [_as_operand(builder, a)], params)
+            atoms = (tracer[0].variable, b) if i == 0 else (b, tracer[0].variable)
+    return atoms
+
+
+@functools.lru_cache(maxsize=4096)
+def casts_of(types: tuple[ArrayType, ...], context: AbstractMesh
+             ) -> tuple[tuple[int, Op, tuple[str, ...], ArrayType], ...]:
+    """(operand, op, axes, type) of the casts after which all operands vary over the same axes."""
+    if all([t.manual is NOT_MANUAL for t in types]):
+        return ()
+    union: frozenset[str] = frozenset().union(*[t.varying for t in types])
+    out = []
+    for i, t in enumerate(types):
+        missing = union - t.varying
+        reduced = missing & t.manual.reduced
+        for cast, names in (("reduced_vary_cast_p", reduced), ("pvary", missing - reduced)):
+            if names:
+                order = t.mesh.axis_names or context.axis_names
+                axes = tuple([n for n in order if n in names]) or tuple(sorted(names))
+                (t,) = infer(OPS[cast], (t,), {"axes": axes}, context)
+                out.append((i, OPS[cast], axes, t))
+    return tuple(out)
+
+
+def _replicated_reduced(aval: ArrayType) -> Any:
+    spec = aval.spec.update(partitions=())
+    return type(aval.sharding)(aval.mesh, spec)
+
+
+def _as_operand(builder: Builder, atom: Atom) -> Any:
+    return atom.val if isinstance(atom, Literal) and not atom.aval.weak_type else (
+        atom.val.item() if isinstance(atom, Literal) else Tracer(builder, atom))
+
+
+def current_builder() -> Builder | None:
+    """The builder of the innermost trace of this thread, or None outside of any."""
+    interpreter = STATE.interpreter
+    return interpreter if isinstance(interpreter, Builder) else None
+
+
+def record_mesh(mesh: Mesh) -> None:
+    """Tell the current trace that the program names this concrete mesh (hence its devices)."""
+    builder = current_builder()
+    if builder is not None and mesh not in builder.meshes:
+        builder.meshes.append(mesh)
+
+
+def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,
+                     arg_names: Sequence[str] = (), mesh: AbstractMesh | None = None,
+                     capture_type: Callable[[ArrayType], ArrayType] | None = None,
+                     make: Callable[..., Builder] = Builder) -> tuple[Program, list[Tracer]]:
+    """Trace `f(*tracers)`, which returns a flat sequence of values.
+
+    mesh: the context mesh for the body (default: the current one). make: what makes the builder.
+    Returns the program and the captured values of enclosing traces, which are the first
+    `len(captured)` parameters of the program.
+    """
+    outer = STATE.interpreter
+    if type(outer) is Builder:       # the trace around it has paused the collector
+        return _trace(f, types, name, arg_names, mesh, make(name, outer, capture_type), outer)
+    with collector_paused():
+        return _trace(f, types, name, arg_names, mesh, make(name, outer, capture_type), outer)
+
+
+def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str,
+           arg_names: Sequence[str], mesh: AbstractMesh | None, builder: Builder, outer: Any
+           ) -> tuple[Program, list[Tracer]]:
+    state = STATE
+    saved = state.abstract_mesh
+    context = saved if mesh is None else mesh
+    state.interpreter, state.abstract_mesh = builder, context
+    try:
+        given = len(arg_names)
+        builder.args = [Var(t, arg_names[i] if i < given else None) for i, t in enumerate(types)]
+        args = [Tracer(builder, v) for v in builder.args]
+        observers = state.on_equation
+        for observer in observers:
+            observer.begin(name, builder.args)
+        results = f(*args)
+        outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.atom(r)
+                   for r in results]
+        for observer in observers:
+            observer.end()
+    finally:
+        state.interpreter, state.abstract_mesh = outer, saved
+    parent = builder.parent
+    if parent is not None and builder.meshes:
+        for m in builder.meshes:
+            if m not in parent.meshes:
+                parent.meshes.append(m)
+    mesh_of_types = context
+    if not mesh_of_types.axis_names:
+        for v in [*builder.args, *(v for v, _ in builder.consts), *builder.captured_vars]:
+            if v.aval.mesh.axis_names:
+                mesh_of_types = v.aval.mesh
+                break
+    program = builder.finish(outvars, mesh_of_types, arg_names=arg_names)
+    if (state.overrides or not config.unwatched) and leaks.watching():
+        del args, results
+        leaks.check(builder)
+    return program, builder.captured if parent is not None else []
+
+
+def canonical_value(x: Any) -> np.ndarray:
+    """A numpy array of the dtype that `x` has in programs (64-bit narrowed unless x64 is on)."""
+    value = np.asarray(x)
+    return value.astype(canonicalize_dtype(value.dtype, x64_enabled()), copy=False)

@@ -1,0 +1,187 @@
+"""Equations that were recorded once, to be recorded again.
+
+What a function of ours binds depends on the types of what it is given and on its other arguments.
+Where these are as they were before, its equations are recorded as they were before: neither the
+function nor inference runs again. Who keeps steps must have all of that in his key.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from ...ir.context import STATE, trace_settings
+from ...ir.location import Location
+from ...ir.op import Op
+from ...ir.program import Equation, Literal, Var
+from ...ir.signature import Signature
+from ...ir.use import Use
+from .staging import Builder
+from .tracer import Tracer
+
+MISS = object()          # what was not met before
+
+
+class _Owner:
+    """All that rules look at besides what they are given: steps are kept in uses under it."""
+
+    __slots__ = ("what",)
+
+    def __init__(self, *what: Hashable) -> None:
+        self.what = what
+
+
+_owner = functools.lru_cache(maxsize=128)(_Owner)
+
+
+def owner_of(kind: Hashable) -> _Owner:
+    """The owner of the steps of one kind of rule in the current context."""
+    state = STATE
+    return _owner(kind, trace_settings(), state.mesh, state.named_axes, state.mapped_mesh_axes,
+                  state.spmd_axes, state.check_vma)
+
+
+class Part:
+    """What one builder records.
+
+    used: numbers of the values that it takes from elsewhere, in the order of their first use.
+    equations: (op, what picks the operands, params, types of operands and results, use, number of
+    the first result). kept: numbers of the results that are asked for elsewhere.
+    """
+
+    __slots__ = ("equations", "kept", "used", "which")
+
+    def __init__(self, which: int) -> None:
+        self.which = which
+        self.used: list[int] = []
+        self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
+                                   Signature, Use, int]] = []
+        self.kept: list[int] = []
+
+
+class Steps:
+    """Equations that a function records, and its results: numbers of values, or constants.
+
+    Values are numbered: what the function was given, then the results of equations in their order,
+    then literals. atoms: what stands for them, as far as that is known before.
+    """
+
+    __slots__ = ("atoms", "parts", "results")
+
+    def __init__(self, atoms: list[Any], parts: list[Part], results: list[Any]) -> None:
+        self.atoms, self.parts, self.results = atoms, parts, results
+
+    def repeat(self, builders: Sequence[Builder], given: Sequence[Any], location: Location
+               ) -> list[Any]:
+        """Record the equations once more; the function's results."""
+        values: list[Any] = list(given)
+        count = len(self.atoms) - len(values)
+        values += [None] * count
+        for part in self.parts:
+            builder = builders[part.which]
+            atoms, eqns = self.atoms.copy(), builder.eqns
+            for n in part.used:
+                x = values[n]
+                atoms[n] = x.variable if type(x) is Tracer and x.builder is builder else (
+                    builder.atom(x))
+            for op, operands, params, known, use, n in part.equations:
+                types = known[1]
+                if len(types) == 1:
+                    var = atoms[n] = Var(types[0])
+                    outvars = (var,)
+                else:
+                    outvars = tuple([Var(t) for t in types])
+                    atoms[n:n + len(types)] = outvars
+                eqn = Equation(op, operands(atoms), outvars, params, location)
+                eqn.use, eqn.known_types = use, known
+                eqns.append(eqn)
+            for n in part.kept:
+                values[n] = Tracer(builder, atoms[n])
+        return [values[r] if type(r) is int else r for r in self.results]
+
+
+def _picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
+    """A function that gives the items of these numbers, as a tuple or list."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    first, behind = (numbers[0], numbers[0] + 1) if numbers else (0, 0)
+    return itemgetter(slice(first, behind))
+
+
+def marks(builders: Sequence[Builder]) -> list[tuple[int, ...]]:
+    """How far builders are."""
+    return [(len(b.eqns), len(b.consts), len(b.captured), len(b.meshes)) for b in builders]
+
+
+def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
+                given: Sequence[Any], results: Sequence[Any], constant: type | None = None
+                ) -> Steps | None:
+    """The steps that builders recorded since their marks were `before`; None where they are not
+    all that happened: something that is not given was captured, an equation has an effect or
+    holds a program, or a result is neither traced, None, nor a `constant`.
+
+    builders: in the order in which one may use what another recorded.
+    """
+    numbers: dict[Any, Any] = {}
+    for i, x in enumerate(given):
+        if type(x) is Tracer:
+            numbers[x.variable] = i
+    count = len(given)
+    spans = []                              # of each builder: its equations, and their results
+    for b, mark in zip(builders, before, strict=True):
+        _, consts, captured, meshes = mark
+        if consts != len(b.consts) or meshes != len(b.meshes) or not all(
+                [type(x) is Tracer and x.variable in numbers for x in b.captured[captured:]]):
+            return None
+        eqns, first = b.eqns[mark[0]:], count
+        for eqn in eqns:
+            if eqn.op.effect or eqn.op.subprograms:      # programs know where they were traced
+                return None
+            for v in eqn.outvars:
+                numbers[v] = count
+                count += 1
+        spans.append((b, eqns, first, count))
+    atoms: list[Any] = [None] * count
+    parts: list[Part] = []
+    asked: set[int] = set()
+    for which, (b, eqns, first, behind) in enumerate(spans):
+        if not eqns:
+            continue
+        part = Part(which)
+        parts.append(part)
+        for eqn in eqns:
+            operands = []
+            for a in eqn.invars:
+                n = numbers.get(a)
+                if n is None and type(a) is Literal:
+                    n = len(atoms)
+                    atoms.append(a)
+                elif n is None:
+                    n = numbers.get(b.stands_for(a))     # type: ignore[arg-type]
+                    if n is None:
+                        return None
+                if n < count and not first <= n < behind and n not in part.used:
+                    part.used.append(n)
+                    asked.add(n)
+                operands.append(n)
+            try:
+                use = eqn.use
+            except TypeError:
+                return None                              # a param cannot be hashed
+            part.equations.append((eqn.op, _picker(operands), eqn.params, eqn.types, use,
+                                   numbers[eqn.outvars[0]] if eqn.outvars else 0))
+    found: list[Any] = []
+    for x in results:
+        if type(x) is Tracer:
+            x = numbers.get(x.variable)
+            if x is None:
+                return None
+            asked.add(x)
+        elif x is not None and type(x) is not constant:
+            return None
+        found.append(x)
+    for part in parts:
+        _, _, first, behind = spans[part.which]
+        part.kept += sorted([n for n in asked if first <= n < behind])
+    return Steps(atoms, parts, found)

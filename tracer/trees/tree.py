@@ -1,0 +1,247 @@
+"""Pytrees: nested containers of arrays, flattened and rebuilt (optree does the work).
+
+The ground is ir/pytree.py; here are key paths, tree prefixes with JAX's error texts, registration
+of classes, and the rest of what the package needs. What users call is in tree_api.py.
+"""
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
+
+import optree
+
+from ...ir.array import Array
+from ...ir.immutable import immutable
+from ...ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
+from ...ir.pytree import flatten_call as flatten_call
+from ...ir.pytree import flatten_tuple as flatten_tuple
+from ...ir.pytree import rebuilder as rebuilder
+from ...ir.pytree import structure_of_arrays as structure_of_arrays
+from ...ir.tree_prefix import PrefixError as PrefixError
+from ...ir.tree_prefix import broadcast_prefix as broadcast_prefix
+from ...ir.tree_prefix import map_str as map_str
+from ...ir.tree_prefix import prefix_counts as prefix_counts
+from ...ir.tree_prefix import prefix_leaves as prefix_leaves
+from ...ir.tree_prefix import prefix_mismatch
+from ...ir.tree_prefix import prefix_mismatches as prefix_mismatches
+
+PyTreeDef = optree.PyTreeSpec
+
+
+def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+
+
+def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
+    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any,
+        is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """A pytree of `f(leaf, *corresponding parts of rest)`.
+
+    Raises ValueError, naming the key path, where a tree of `rest` has another structure.
+    """
+    if not rest and isinstance(tree, Array):
+        return f(tree)
+    flat, treedef = flatten(tree, is_leaf)
+    others = []
+    for other in rest:
+        try:
+            others.append(treedef.flatten_up_to(other))
+        except ValueError:
+            raise ValueError(prefix_mismatch(
+                tree, other, lambda x: is_leaf is not None and is_leaf(x), "tree")) from None
+    return unflatten(treedef, [f(*leaves) for leaves in zip(flat, *others, strict=True)])
+
+
+# -- key paths ------------------------------------------------------------------------------------
+
+@immutable
+class SequenceKey:
+    """An index into a list or tuple."""
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx!r}]"
+
+
+@immutable
+class DictKey:
+    """A key of a dictionary."""
+    key: Hashable
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@immutable
+class GetAttrKey:
+    """A field of a named tuple, dataclass or registered class."""
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@immutable
+class FlattenedIndexKey:
+    """A position among the children of a registered class without keys."""
+    key: int
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+def _key(entry: Any) -> Any:
+    value = entry.entry
+    if isinstance(value, ChildKey):
+        return value.key
+    if isinstance(entry, optree.GetAttrEntry | optree.NamedTupleEntry | optree.DataclassEntry):
+        name = getattr(entry, "field", None) or getattr(entry, "name", None) or value
+        return GetAttrKey(str(name))
+    if isinstance(entry, optree.SequenceEntry):
+        return SequenceKey(value)
+    if isinstance(entry, optree.MappingEntry):
+        return DictKey(value)
+    return FlattenedIndexKey(value)
+
+
+def flatten_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                      is_leaf_takes_path: bool = False
+                      ) -> tuple[list[tuple[tuple[Any, ...], Any]], PyTreeDef]:
+    """((path, leaf) pairs, structure); a path is a tuple of keys, for `keystr`.
+
+    is_leaf_takes_path: `is_leaf` is called with the path of a node, and the node.
+    """
+    if is_leaf_takes_path and is_leaf is not None:
+        decided = iter(_decisions(tree, is_leaf, ()))
+        return flatten_with_path(tree, lambda _: next(decided))
+    accessors, flat, treedef = optree.tree_flatten_with_accessor(
+        tree, is_leaf, namespace=NAMESPACE)
+    return [(tuple(_key(e) for e in a), x) for a, x in zip(accessors, flat, strict=True)], treedef
+
+
+def _decisions(node: Any, is_leaf: Callable[..., bool], path: tuple[Any, ...]) -> Iterator[bool]:
+    """What `is_leaf(path, node)` says of each node, in the order in which nodes are visited."""
+    leaf = bool(is_leaf(path, node))
+    yield leaf
+    if leaf:
+        return
+    children, _ = flatten_with_path(node, lambda x: x is not node)
+    for keys, child in children:
+        if keys:
+            yield from _decisions(child, is_leaf, path + keys)
+
+
+def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
+                  is_leaf: Callable[..., bool] | None = None,
+                  is_leaf_takes_path: bool = False) -> Any:
+    """As `map`, with the leaf's key path as first argument of `f`."""
+    pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
+    others = [treedef.flatten_up_to(r) for r in rest]
+    return unflatten(treedef, [f(path, leaf, *(o[i] for o in others))
+                               for i, (path, leaf) in enumerate(pairs)])
+
+
+def keystr(keys: Sequence[Any], *, simple: bool = False, separator: str = "") -> str:
+    """A key path as text: `['w'][0].bias` (simple: `w/0/bias` with separator '/')."""
+    if not simple:
+        return separator.join(str(k) for k in keys)
+    parts = []
+    for k in keys:
+        parts.append(str(k).strip("[].'") if not dataclasses.is_dataclass(k)
+                     else str(next(iter(vars(k).values()))))
+    return separator.join(parts)
+
+
+# -- registration ---------------------------------------------------------------------------------
+
+def register_pytree_node(nodetype: type, flatten_func: Callable[[Any], tuple[Iterable[Any], Any]],
+                         unflatten_func: Callable[[Any, Any], Any],
+                         flatten_with_keys_func: Callable[..., Any] | None = None) -> None:
+    """Make instances of `nodetype` subtrees: `flatten_func(x) -> (children, aux)` and back."""
+    PLAIN_LEAVES.discard(nodetype)
+
+    def to_children(x: Any) -> tuple[Any, ...]:
+        children, aux = flatten_func(x)
+        children = tuple(children)
+        if flatten_with_keys_func is not None:
+            entries = tuple(ChildKey(k) for k, _ in flatten_with_keys_func(x)[0])
+            return children, aux, entries
+        return children, aux
+
+    optree.register_pytree_node(nodetype, to_children, unflatten_func, namespace=NAMESPACE)
+
+
+def register_pytree_node_class(cls: type) -> type:
+    """Class decorator: the class has `tree_flatten` and the class method `tree_unflatten`."""
+    register_pytree_node(cls, lambda x: x.tree_flatten(), cls.tree_unflatten)
+    return cls
+
+
+def register_dataclass(nodetype: type, data_fields: Sequence[str] | None = None,
+                       meta_fields: Sequence[str] | None = None,
+                       drop_fields: Sequence[str] = ()) -> type:
+    """Make a dataclass a subtree: `data_fields` are children, `meta_fields` static."""
+    if data_fields is None or meta_fields is None:
+        fields = [f for f in dataclasses.fields(nodetype) if f.name not in drop_fields]
+        static = [f.name for f in fields if f.metadata.get("static", False)]
+        data_fields = [f.name for f in fields if f.name not in static]
+        meta_fields = static
+
+    def to_children(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return (tuple(getattr(x, n) for n in data_fields),
+                tuple(getattr(x, n) for n in meta_fields))
+
+    def rebuild(aux: tuple[Any, ...], children: Iterable[Any]) -> Any:
+        return nodetype(**dict(zip(meta_fields, aux, strict=True)),
+                        **dict(zip(data_fields, children, strict=True)))
+
+    register_pytree_node(nodetype, to_children, rebuild,
+                         lambda x: ([(GetAttrKey(n), getattr(x, n)) for n in data_fields], None))
+    return nodetype
+
+
+class Partial(functools.partial):
+    """A `functools.partial` that is a pytree: its arguments are children."""
+
+
+register_pytree_node(
+    Partial, lambda p: ((p.args, p.keywords), p.func),
+    lambda func, children: Partial(func, *children[0], **children[1]))
+
+
+# -- the rest of JAX's tree functions -------------------------------------------------------------
+
+def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Are all leaves true?"""
+    return bool(functools.reduce(lambda a, b: a and b, leaves(tree, is_leaf), True))
+
+
+_MISSING = object()
+
+
+def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING,
+           is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """`functools.reduce` over the leaves."""
+    if initializer is _MISSING:
+        return functools.reduce(function, leaves(tree, is_leaf))
+    return functools.reduce(function, leaves(tree, is_leaf), initializer)
+
+
+def transpose(outer_treedef: PyTreeDef, inner_treedef: Any,
+              pytree_to_transpose: Any) -> Any:
+    """A tree of `outer` structure holding `inner` ones -> a tree of `inner` holding `outer`."""
+    return optree.tree_transpose(outer_treedef, inner_treedef, pytree_to_transpose)
+
+
+def treedef_is_leaf(treedef: PyTreeDef) -> bool:
+    return treedef.num_nodes == 1
+
+
+def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
+                     is_leaf_takes_path: bool = False) -> list[tuple[tuple[Any, ...], Any]]:
+    return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
