@@ -9,7 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import lax, nn
+from shardtrace import lax, nn, random
 from shardtrace.ir.errors import ShardingTypeError
 from shardtrace.ir.program import programs_equal
 from shardtrace.sharding import AxisType
@@ -38,6 +38,15 @@ FUNCTIONS = {
                             jnp.cumsum(x, 0), jnp.linalg.norm(x), x ** 0.5, x ** 1.5,
                             jnp.pad(x, 1), jnp.roll(x, 2, 1),
                             lax.dynamic_slice(x, (i[0], 0), (1, 2))),
+    "drawn": lambda x, i: [draw(st.random.key(1)) for draw in (
+        lambda k: random.bernoulli(k, 0.9, (8, 8)), lambda k: random.bernoulli(k, x),
+        lambda k: random.uniform(k, (4,), minval=-1), lambda k: random.uniform(k, (), jnp.float16),
+        lambda k: random.normal(k, (2, 3)), lambda k: random.normal(k, (2, 3), jnp.bfloat16),
+        lambda k: random.randint(k, (5,), 0, 9), lambda k: random.randint(k, (5,), i[0], i[1]),
+        lambda k: random.categorical(k, x), lambda k: random.categorical(k, x, axis=0),
+        lambda k: random.truncated_normal(k, -1, x), lambda k: random.gumbel(k, (4,)),
+        lambda k: random.exponential(k, (4,)), lambda k: random.bits(k, (2,), jnp.uint8),
+        lambda k: st.vmap(lambda k: random.normal(k, (2,)))(random.split(k, 3)))],
     "weak": lambda x, i: (jnp.mean(x.sum() * 2 + jnp.asarray(1.0)), nn.softmax(jnp.full(3, 2.0))),
     "of an enclosing trace": lambda x, i: (
         st.grad(lambda v: (nn.log_softmax(v) * nn.one_hot(i, 8) * nn.softmax(x)).sum())(x + 1),
@@ -72,7 +81,7 @@ def test_equations_are_the_same_on_a_mesh(kind: AxisType, spec: Any) -> None:
     mesh = st.make_mesh((2, 4), ("X", "Y"), axis_types=(kind,) * 2)
     with st.set_mesh(mesh):
         x = st.device_put(X, st.NamedSharding(mesh, spec))
-        for name in ("softmax", "moments", "numbers", "made", "a gradient"):
+        for name in ("softmax", "moments", "numbers", "made", "drawn", "a gradient"):
             try:
                 anew = both_ways(FUNCTIONS[name], x, I)
             except ShardingTypeError:

@@ -17,6 +17,7 @@ from ..jnp.searching import choose_where
 from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.composed import composed
 from .drawing import (
     Shape,
     check_castable,
@@ -49,6 +50,7 @@ def _real_normal(key: Array, shape: Shape, dtype: np.dtype) -> Array:
     return lax.mul(dtype.type(np.sqrt(2)), lax.erf_inv(u))
 
 
+@composed
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Standard normal numbers, of a float or complex dtype."""
     return draw_numbers("normal", sample_normal, key, shape, dtype, out_sharding,
@@ -69,6 +71,7 @@ def sample_truncated_normal(key: Array, lower: Any, upper: Any, *, shape: Shape 
     return jnp.clip(sqrt2 * lax.erf_inv(u), *inside)
 
 
+@composed
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
                      out_sharding: Any = None) -> Array:
     """Standard normal numbers that lie in (lower, upper)."""
@@ -83,6 +86,7 @@ def sample_lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: np.dtype) -
     return lax.exp(sample_normal(key, shape=shape, dtype=dtype) * convert(sigma, dtype))
 
 
+@composed
 def lognormal(key: Any, sigma: Any = _ONE, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
     """exp(sigma * z) of standard normal numbers z."""
@@ -164,6 +168,7 @@ def sample_exponential(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.neg(lax.log1p(lax.neg(plain_uniform(key, shape, dtype))))
 
 
+@composed
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
                 ) -> Array:
     """Exponential numbers of rate 1."""
@@ -176,6 +181,7 @@ def sample_laplace(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
 
+@composed
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Laplace numbers of scale 1."""
     return draw_numbers("laplace", sample_laplace, key, shape, dtype, out_sharding)
@@ -186,6 +192,7 @@ def sample_logistic(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.sub(lax.log(u), lax.log1p(lax.neg(u)))
 
 
+@composed
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Logistic numbers: log(u / (1 - u))."""
     return draw_numbers("logistic", sample_logistic, key, shape, dtype, out_sharding)
@@ -196,6 +203,7 @@ def sample_cauchy(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.tan(lax.mul(dtype.type(np.pi), lax.sub(u, dtype.type(0.5))))
 
 
+@composed
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Cauchy numbers: tan(pi (u - 1/2))."""
     return draw_numbers("cauchy", sample_cauchy, key, shape, dtype, out_sharding)
@@ -287,6 +295,7 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
     return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)
 
 
+@composed
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
            out_sharding: Any = None) -> Array:
     """Gumbel numbers: -log(-log u). mode: "low" (default), "high" or "highest", how fine u is near

@@ -25,6 +25,7 @@ from ..operands.dtype_promotion import (
 from ..operands.scalars import int_default
 from ..operands.shape_arguments import canonical_axis, static_shape
 from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.composed import composed
 from .continuous import gumbel, gumbel_mode, sample_gumbel
 from .drawing import Shape, check_shape, draw, sampled_dtype, sampled_shape, sampled_sharding
 from .keys import checked_key, split_off
@@ -54,6 +55,7 @@ def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: 
     return lax.reshape(index, shape, (index.ndim - 1, *range(index.ndim - 1)))
 
 
+@composed
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
                 mode: str | None = None, *, out_sharding: Any = None) -> Array:
     """Category numbers along `axis`, with probabilities proportional to exp(logits).

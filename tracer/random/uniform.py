@@ -19,6 +19,7 @@ from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
+from ..staging.composed import composed
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, hashing, split_off
 
@@ -32,6 +33,7 @@ def sample_bits(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return raw_bits(key, 8 * dtype.itemsize, shape)
 
 
+@composed
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Random bits: unsigned integers of `dtype` (default uint32), all values equally likely."""
     key, _ = checked_key("bits", key)
@@ -65,6 +67,7 @@ def _unit_fraction(key: Array, shape: Shape, dtype: np.dtype) -> Array:
     return lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype) - dtype.type(1)
 
 
+@composed
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
             out_sharding: Any = None) -> Array:
     """Uniform numbers in [minval, maxval), of a float dtype."""
@@ -117,6 +120,7 @@ def sample_randint(key: Array, minval: Any, maxval: Any, *, shape: Shape, dtype:
     return lax.add(low, convert(lax.rem(offset, span), dtype))
 
 
+@composed
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *,
             out_sharding: Any = None) -> Array:
     """Integers in [minval, maxval), all about equally likely; minval where the range is empty."""
@@ -150,6 +154,7 @@ def sample_bernoulli(key: Array, p: Any, *, shape: Shape | None, mode: str) -> A
     return second * 2 ** (-finfo(dtype).nmant) < p - first
 
 
+@composed
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *,
               out_sharding: Any = None) -> Array:
     """Booleans, True with probability `p`. mode "high" also gets probabilities below 1e-7 right."""
@@ -171,6 +176,7 @@ def sample_rademacher(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return convert(2 * convert(heads, dtype) - 1, dtype)
 
 
+@composed
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """-1 and 1, equally likely, of `dtype` (default int32)."""
     key, _ = checked_key("rademacher", key)
