@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Any
 
-from ...ir.axes import axis_factor
+from ...ir.axes import axis_factor, format_sub_axis, parse_axis
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.types import ArrayType, Entries
@@ -85,9 +85,10 @@ def _types(program: Program) -> set[ArrayType]:
 class Joined:
     """A mesh with each of these rows of its axes as one axis, and its names there and back."""
 
-    __slots__ = ("mesh", "name_of", "rows")
+    __slots__ = ("_sizes", "mesh", "name_of", "rows")
 
     def __init__(self, mesh: AbstractMesh, rows: tuple[Row, ...]) -> None:
+        self._sizes = mesh.shape
         self.rows = {f"({','.join(map(str, row))})": row for row in rows}
         self.name_of = {a: name for name, row in self.rows.items() for a in row}
         names: dict[Any, list[str]] = {}
@@ -105,5 +106,32 @@ class Joined:
                 frozenset([name_of.get(a, a) for a in pending]))
 
     def spelled(self, axes: Iterable[str]) -> Row:
-        """Axes of `mesh` by their own names."""
-        return tuple([a for name in axes for a in self.rows.get(name, (name,))])
+        """Axes of `mesh`, and parts of them, by their own names.
+
+        Raises ValueError for a part of a row that is not made of parts of its axes: the first half
+        of an axis of 3 and one of 2.
+        """
+        out: Row = ()
+        for name in axes:
+            row = self.rows.get(name)
+            if row is None:
+                base, pre, size = parse_axis(name)
+                whole = self.rows.get(base)
+                row = (name,) if whole is None or size is None else self._parts(whole, pre, size)
+            out += row
+        return out
+
+    def _parts(self, row: Row, pre: int, size: int) -> Row:
+        """The parts of a row's axes that its part `:(pre)size` is."""
+        out: Row = ()
+        start = 1                       # into how many the axes before cut the row
+        for axis in row:
+            stop = start * self._sizes[axis]
+            first, last = max(start, pre), min(stop, pre * size)
+            if first < last:
+                if first % start or last % first or stop % last:
+                    raise ValueError(f"no parts of {row} are the part :({pre}){size} of them")
+                whole = (first, last) == (start, stop)
+                out += (axis if whole else format_sub_axis(axis, first // start, last // first),)
+            start = stop
+        return out

@@ -15,6 +15,7 @@ ends wherever such a path exists. After "Memory-efficient array redistribution" 
 """
 from __future__ import annotations
 
+import contextlib
 import functools
 import heapq
 import itertools
@@ -121,7 +122,8 @@ def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
             found = _plan(joint.mesh, shape, *itertools.chain.from_iterable(zip(
                 joint.joined(source, source_pending), joint.joined(target, target_pending),
                 strict=True)))
-            return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
+            with contextlib.suppress(ValueError):       # a part of a row that its axes do not have
+                return replace(found, moves=tuple([_spelled(move, joint) for move in found.moves]))
     shape = _divided(mesh, shape, source, target)
     if moves is not None:
         pass

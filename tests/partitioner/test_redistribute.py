@@ -11,6 +11,7 @@ import pytest
 from shardtrace.ir.axes import axis_factor
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.shardings.tiling import tile_index
+from shardtrace.partitioner.redistribution.joint_axes import Joined
 from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 
 M222 = AbstractMesh((2, 2, 2), ("x", "y", "z"))
@@ -231,6 +232,20 @@ def test_every_pair_with_pending_sums():
                     check(mesh, value, a, b, pa, pb)
 
 
+@pytest.mark.parametrize("mesh, shape", [(M222, (8, 16)), (M222, (16,)), (M423, (24, 48)),
+                                         (AbstractMesh((3, 2, 2), ("x", "y", "z")), (12, 24))])
+def test_pairs_with_pending_sums_over_axes_that_go_together(mesh, shape):
+    """Rows of axes are planned for as one; where a part of such a row is meant, it is named."""
+    rng = random.Random(11)
+    value = np.arange(math.prod(shape)).reshape(shape)
+    axes, every = mesh.axis_names, specs(mesh, len(shape))
+    for _ in range(150):
+        a, b = rng.choice(every), rng.choice(every)
+        pa = {x for x in axes if all(x not in e for e in a) and rng.random() < 0.5}
+        pb = {x for x in axes if all(x not in e for e in b) and rng.random() < 0.5}
+        check(mesh, value, a, b, frozenset(pa), frozenset(pb))
+
+
 @pytest.mark.parametrize("a, b, kinds, received", [
     ("x|", "|", ["all_gather"], 512),
     ("|", "x|", ["all_slice"], 0),
@@ -280,3 +295,13 @@ def test_a_rotation_of_axes_on_many_devices_is_one_exchange():
     (move,) = p.moves
     assert move.kind == "retile" and move.axes == ("a", "b", "c", "d")
     assert p.received == p.bound == 16 ** 4
+
+
+def test_parts_of_joint_axes_are_named_by_their_own_axes():
+    joint = Joined(AbstractMesh((2, 4, 3), ("x", "y", "z")), (("x", "y"),))
+    assert joint.spelled(("(x,y)", "z")) == ("x", "y", "z")
+    assert joint.spelled(("(x,y):(1)2", "(x,y):(2)2", "(x,y):(4)2")) == ("x", "y:(1)2", "y:(2)2")
+    assert joint.spelled(("(x,y):(1)4", "z:(1)3")) == ("x", "y:(1)2", "z:(1)3")
+    odd = Joined(AbstractMesh((3, 2), ("x", "y")), (("x", "y"),))
+    with pytest.raises(ValueError, match="no parts"):
+        odd.spelled(("(x,y):(1)2",))
