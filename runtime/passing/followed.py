@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.collective import ppermute_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..rewrites.equations import makes_zeros
 from ..rewrites.flatten import FlatProgram
+from .places import added, resized, scattered, sliced, updated
+from .travelling import ZEROS, Block, Items, Moved, Sent, Sum, Term, number
 
 # Ops that are evaluated where their operands are known integers.
 COUNTING = frozenset({
@@ -26,71 +27,8 @@ COUNTING = frozenset({
     "min", "mul", "ne", "neg", "not", "or", "rem", "select_n", "sign", "sub"})
 
 
-class Moved(NamedTuple):
-    """Device d has what device `source[d]` has of `root`."""
-    root: Atom
-    source: np.ndarray
-
-
-class Block(NamedTuple):
-    """Device d has, of its own `root`, `size` along a dimension, from `start[d]` on."""
-    root: Atom
-    dim: int
-    start: np.ndarray
-    size: int
-
-
-class Zeros(NamedTuple):
-    """Zeros, on all devices."""
-
-
-class Items(NamedTuple):
-    """What the iterations of a loop give, or what it iterates over."""
-    values: Sequence[Any]
-
-
-class Term(NamedTuple):
-    """What is added up or put together: the product of two operands, or one operand as it is.
-
-    product: an equation that makes such a product; None for no product. order: in which it has the
-    dimensions of the product; None for their own.
-    """
-    product: Equation | None
-    operands: tuple[Any, ...]
-    aval: ArrayType
-    order: tuple[int, ...] | None = None
-
-
-class Sum(NamedTuple):
-    """before + term. before: None for nothing."""
-    before: Any
-    term: Term
-
-
-class Sent(NamedTuple):
-    """Device d has the sum that device `source[d]` has."""
-    before: Any
-    source: np.ndarray
-
-
-class Put(NamedTuple):
-    """before, where device d has written the term along a dimension from `start[d]` on.
-
-    blank: nothing but zeros was there before the first such term. added: the term was added to what
-    was there.
-    """
-    before: Any
-    term: Term
-    dim: int
-    start: np.ndarray
-    blank: bool
-    added: bool = False
-
-
 Values = dict[Var, Any]
 Way = Callable[["Follower", Equation, list[Any]], Any] | None
-ZEROS = Zeros()
-FURTHEST = 64           # parts that are looked through for what has been written last
 
 
 class Follower:
@@ -270,24 +208,6 @@ def _counts(aval: ArrayType) -> bool:
     return aval.size == 1 and aval.dtype.kind in "iub"
 
 
-def number(value: Any) -> np.ndarray | None:
-    """Known integers, one for each device or one for all."""
-    if type(value) is np.ndarray:
-        return value
-    if type(value) is Literal and not value.aval.shape and value.aval.dtype.kind in "iub":
-        return np.array([value.val])
-    return None
-
-
-def term(value: Any, aval: ArrayType) -> Term | None:
-    """The value as something to add up; None if it is not one."""
-    if type(value) is Term:
-        return value
-    if isinstance(value, (Var, Moved, Block, Zeros)):
-        return Term(None, (value,), aval)
-    return None
-
-
 # -- equations by op -------------------------------------------------------------------------------
 
 def _counted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
@@ -315,15 +235,10 @@ def _same(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     return values[0]
 
 
-def _one_number(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    """Integers keep their value in other shapes of one element."""
-    return number(values[0]) if eqn.outvars[0].aval.size == 1 else None
-
-
 def _broadcast(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     if makes_zeros(eqn) and eqn.outvars[0].aval.shape:
         return ZEROS
-    return _one_number(f, eqn, values)
+    return resized(f, eqn, values)
 
 
 def _transposed(f: Follower, eqn: Equation, values: list[Any]) -> Any:
@@ -353,92 +268,34 @@ def _permuted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     return Sent(x, source) if type(x) in (Block, Term, Sum, Sent) else None
 
 
-def _sliced(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    x, *starts = values
-    shape, sizes = eqn.invars[0].aval.shape, eqn.params["slice_sizes"]
-    if x is ZEROS or shape == sizes:
-        return x
-    found = _one_place(f, shape, sizes, starts) if type(x) in (Var, Put) else None
-    if found is None:
-        return None
-    d, start = found
-    for _ in range(FURTHEST):
-        if type(x) is not Put:
-            break
-        size = x.term.aval.shape[d]
-        if x.dim != d or size != sizes[d] or x.added:
-            return None
-        if (x.start == start).all():
-            return x.term if x.term.product is not None else x.term.operands[0]
-        if (abs(x.start - start) < size).any():
-            return None
-        x = x.before
-    return x if x is ZEROS else Block(x, d, start, sizes[d]) if type(x) is Var else None
-
-
-def _updated(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    before, written, *starts = values
-    part = term(written, eqn.invars[1].aval)
-    if part is None or type(before) not in (Var, Put, Zeros):
-        return None
-    found = _one_place(f, eqn.outvars[0].aval.shape, part.aval.shape, starts)
-    if found is None:
-        return None
-    d, start = found
-    return Put(before, part, d, start, before is ZEROS or (
-        type(before) is Put and before.blank))
-
-
-def _one_place(f: Follower, shape: Sequence[int], sizes: Sequence[int], starts: Sequence[Any]
-               ) -> tuple[int, np.ndarray] | None:
-    """The one dimension that a block is a part of, and where in it the block of each device begins.
-    """
-    dims = [d for d, (n, m) in enumerate(zip(shape, sizes, strict=True)) if n != m]
-    if len(dims) != 1:
-        return None
-    (d,) = dims
-    start = number(starts[d])
-    if start is None:
-        return None
-    start = np.minimum(np.maximum(start.astype(np.int64), 0), shape[d] - sizes[d])
-    return d, start if len(start) == f.count else start.repeat(f.count)
-
-
 def _multiplied(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    if all([isinstance(x, (Var, Moved, Block)) for x in values]):
+    if all([_is_operand(x, a.aval) for x, a in zip(values, eqn.invars, strict=True)]):
         return Term(eqn, tuple(values), eqn.outvars[0].aval)
     return None
+
+
+def _is_operand(x: Any, aval: ArrayType) -> bool:
+    """Is the value blocks of a value, in the shape that they have there?"""
+    if type(x) is Block:
+        shape = x.root.aval.shape
+        return aval.shape == (*shape[:x.dim], x.size, *shape[x.dim + 1:])
+    return type(x) is Var or type(x) is Moved and aval.shape == x.root.aval.shape
 
 
 def _added(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     out = eqn.outvars[0].aval
     if not out.shape and out.dtype.kind in "iub":
         return _counted(f, eqn, values)
-    a, b = values
-    if a is None or b is None:
-        return None
-    if a is ZEROS or b is ZEROS:
-        return b if a is ZEROS else a
-    if type(a) is Put and type(b) is Put:
-        if a.before is ZEROS:
-            a, b = b, a
-        return Put(a, b.term, b.dim, b.start, True, True) if (
-            a.blank and b.before is ZEROS) else None
-    if type(b) in (Sum, Sent) or type(a) in (Moved, Block) and type(b) is Var:
-        a, b = b, a
-    if type(a) is Var and type(b) is Var:
-        return None
     if any([x.aval.shape != out.shape for x in eqn.invars]):
         return None
-    more = term(b, out)
-    if more is None or type(a) not in (Var, Term, Moved, Block, Sum, Sent):
-        return None
-    return Sum(a, more)
+    a, b = values
+    return added(a, b, out)
 
 
 _WAYS: dict[str, Any] = {
     "add": _added, "add_any": _added, "axis_index": _place, "broadcast_in_dim": _broadcast,
-    "copy": _same, "dot_general": _multiplied, "dynamic_slice": _sliced,
-    "dynamic_update_slice": _updated, "iota": _iota, "ppermute": _permuted, "pvary": _same,
-    "reshape": _one_number, "squeeze": _one_number, "transpose": _transposed}
-_OF_NUMBERS = frozenset({_added, _broadcast, _counted, _one_number, _same})
+    "copy": _same, "dot_general": _multiplied, "dynamic_slice": sliced,
+    "dynamic_update_slice": updated, "iota": _iota, "ppermute": _permuted, "pvary": _same,
+    "reshape": resized, "scatter": scattered, "scatter-add": scattered,
+    "squeeze": resized, "transpose": _transposed}
+_OF_NUMBERS = frozenset({_added, _broadcast, _counted, _same, resized})

@@ -22,7 +22,9 @@ from ...ir.ops.slicing import slice_p
 from ...ir.program import Atom, Equation, Var
 from ...ir.types import ArrayType
 from ..rewrites.equations import of_shape
-from .followed import Block, Follower, Moved, Put, Sent, Sum, Term
+from .followed import Follower
+from .product_dims import contracted_dim, free_dim, result_dim
+from .travelling import Block, Moved, Put, Sent, Sum, Term
 
 Table = np.ndarray          # [terms, devices]
 
@@ -55,9 +57,10 @@ class Raised:
             found = self._moved(value.root, value.source)
         else:
             found = value
-        if found is not None:
-            self._emit(copy_p, (found,), {}, out)
-        return found is not None
+        if found is None:
+            return False
+        self._emit(copy_p, (self._shaped(found, out.aval.shape),), {}, out)
+        return True
 
     # -- what is written side by side --------------------------------------------------------------
     def _put_together(self, value: Any, aval: ArrayType) -> Atom | None:
@@ -66,24 +69,27 @@ class Raised:
             parts.append(value)
             value = value.before
         dims = {(p.dim, p.term.aval.shape) for p in parts}
-        if len(dims) != 1 or len(parts) != self.count:
+        if len(dims) != 1 or len(parts) < self.count:
             return None
         ((d, shape),) = dims
         place, rest = np.divmod(np.array([p.start for p in parts]), shape[d])
-        if rest.any() or shape[d] * self.count != aval.shape[d] or not _each_once(place):
+        if rest.any() or aval.shape[d] % shape[d]:
             return None
+        if len(parts) != self.count or shape[d] * self.count != aval.shape[d] or (
+                not _each_once(place)) or type(parts[0].term.operands[0]) in (Sum, Sent):
+            return self._sum_of_parts(parts, place, aval)
         operands = self._operands([(p.term, self.here) for p in parts])
         if operands is None:
             return None
         product, order = parts[0].term.product, parts[0].term.order
         if product is None:
-            return self._side_by_side(operands[0], d, place)
+            return self._side_by_side(operands[0], d, place, aval, shape)
         sizes = list(aval.shape)
         if order is not None:
             for size, k in zip(aval.shape, order, strict=True):
                 sizes[k] = size
             d = order[d]
-        k, dim = _free(product, d)
+        k, dim = free_dim(product, d)
         other = operands[1 - k]
         if dim is None or other.dim is not None or not (other.device == self.here).all():
             return None
@@ -93,17 +99,76 @@ class Raised:
         return self._ordered(self._product(
             product, [whole, other.root] if k == 0 else [other.root, whole], tuple(sizes)), order)
 
-    def _side_by_side(self, x: Operand, d: int, place: Table) -> Atom | None:
-        """The whole of what is at `place` along a dimension, in units of its size there."""
+    def _side_by_side(self, x: Operand, d: int, place: Table, aval: ArrayType | None = None,
+                      shape: tuple[int, ...] = ()) -> Atom | None:
+        """The whole of what is at `place` along a dimension, in units of its size there.
+
+        aval, shape: of the whole and of one part, if they may have other dimensions of size 1.
+        """
         if x.dim is None:
-            return self._gathered(x.root, d) if (x.device == place).all() else None
+            if (x.device != place).any():
+                return None
+            return self._gathered(x.root if aval is None else self._shaped(x.root, shape), d)
         assert x.start is not None
-        mine = (x.device == self.here).all() and x.dim == d
+        mine = (x.device == self.here).all() and x.dim == d and (
+            aval is None or x.root.aval.shape == aval.shape)
         return x.root if mine and (x.start == place * x.size).all() else None
 
     # -- sums --------------------------------------------------------------------------------------
+    def _sum_of_parts(self, parts: Sequence[Put], place: Table, aval: ArrayType) -> Atom | None:
+        """The sum over all devices, of which each part was written where it is on all of them: a
+        sum goes round for each part, and then the parts do.
+
+        parts: the last first. place: of each where it was written, in units of its size.
+        """
+        d, size = parts[0].dim, parts[0].term.aval.shape[parts[0].dim]
+        last = np.full((aval.shape[d] // size, self.count), -1)     # written, by place and device
+        for i in range(len(parts) - 1, -1, -1):
+            last[place[i], self.here] = i
+        if last.min() < 0 or not _is_wide(aval):
+            return None
+        used, last = np.unique(last, return_inverse=True)
+        last = last.reshape(-1, self.count)
+        terms: list[tuple[Term, np.ndarray]] = []
+        for i in used:
+            term = parts[i].term
+            base, more = self._terms(term.operands[0] if term.product is None else term)
+            if base is not None or len(more) != self.count:
+                return None
+            terms += more
+        operands = self._operands(terms)
+        cut = [] if operands is None else [k for k, x in enumerate(operands) if x.dim is not None]
+        if operands is None or len(cut) != 1:
+            return None
+        (k,) = cut
+        if operands[k].size != size or not self._are_of_all(operands, k, last):
+            return None
+        (term, _), roots = terms[0], [x.root for x in operands]
+        t, order = aval, term.order or tuple(range(aval.ndim))
+        if term.product is None:
+            if roots[k].aval.shape != aval.shape or operands[k].dim != d:
+                return None
+        else:
+            t = of_shape(aval, tuple([aval.shape[order.index(e)] for e in range(aval.ndim)]))
+            if result_dim(term.product, k, operands[k].dim) != order[d]:    # type: ignore[arg-type]
+                return None
+        return self._ordered(self._all_summed(term.product, roots, t), term.order)
+
+    def _are_of_all(self, operands: Sequence[Operand], k: int, last: Table) -> bool:
+        """Is what was written at each place a term of each device, with its block of the place?
+
+        k: of the operand that is in blocks. last: which sum was written there last, on each device.
+        """
+        device, start = operands[k].device, operands[k].start
+        assert start is not None
+        each = (-1, self.count, self.count)                         # sums, terms, devices
+        where = np.arange(len(last))[:, None, None] * operands[k].size
+        return (all([(x.device == device).all() for x in operands])
+                and bool((np.sort(device.reshape(each)[last, :, self.here]) == self.here).all())
+                and bool((start.reshape(each)[last, :, self.here] == where).all()))
+
     def _summed(self, value: Any, aval: ArrayType) -> Atom | None:
-        if aval.dtype.kind not in "iufc" or aval.dtype.kind in "fc" and aval.dtype.itemsize < 4:
+        if not _is_wide(aval):
             return None
         base, terms = self._terms(value)
         groups: dict[Any, list[tuple[Term, np.ndarray]]] = {}
@@ -116,7 +181,7 @@ class Raised:
                 base = None
         total: Atom | None = None
         if base is not None:
-            total = self._moved(*base)
+            total = self._shaped(self._moved(*base), aval.shape)
         for group in groups.values():
             operands = self._operands(group) if len(group) == self.count else None
             if operands is None:
@@ -126,7 +191,7 @@ class Raised:
                                  aval if product is None else product.outvars[0].aval)
             if part is None:
                 return None
-            part = self._ordered(part, group[0][0].order)
+            part = self._shaped(self._ordered(part, group[0][0].order), aval.shape)
             total = part if total is None else self._emit(add_p, (total, part), {}, aval)
         return total
 
@@ -164,7 +229,7 @@ class Raised:
             if (x.dim is None or y.dim is not None or not (x.device == self.here).all()
                     or not _each_once(y.device)):
                 continue
-            partner = _contracted(product, k, x.dim)
+            partner = contracted_dim(product, k, x.dim)
             if partner is None or y.root.aval.shape[partner] != x.size:
                 continue
             blocks = self._blocks(x, y.device)
@@ -178,10 +243,7 @@ class Raised:
         """The sum of what all devices have, or of the blocks that they have for each."""
         cut = [k for k, x in enumerate(operands) if x.dim is not None]
         if not cut:
-            roots = [x.root for x in operands]
-            whole = roots[0] if product is None else self._product(product, roots, aval.shape)
-            return self._emit(psum_p, (whole,), {"axes": self.axes, "axis_index_groups": None},
-                              aval)
+            return self._all_summed(product, [x.root for x in operands], aval)
         if len(cut) != 1:
             return None
         (k,) = cut
@@ -196,24 +258,34 @@ class Raised:
             return None
         if product is None:
             whole, d = blocks, cut_dim
+            shape = list(blocks.aval.shape)
+            shape[d] //= self.count
+            aval = of_shape(aval, tuple(shape))
         else:
             roots = [x.root for x in operands]
             roots[k] = blocks
-            out = _result_dim(product, k, cut_dim)
+            out = result_dim(product, k, cut_dim)
             if out is None:
                 return None
             d = out
-            shape = list(aval.shape)
-            shape[d] *= self.count
-            whole = self._product(product, roots, tuple(shape))
+            whole_shape = list(aval.shape)
+            whole_shape[d] *= self.count
+            whole = self._product(product, roots, tuple(whole_shape))
         part = self._emit(reduce_scatter_p, (whole,), {
             "axis_name": self.axes, "axis_size": self.count, "scatter_dimension": d, "tiled": True,
             "axis_index_groups": None}, aval)
         return self._moved(part, place)
 
+    def _all_summed(self, product: Equation | None, roots: Sequence[Atom], aval: ArrayType) -> Atom:
+        whole = self._shaped(roots[0], aval.shape) if product is None else (
+            self._product(product, roots, aval.shape))
+        return self._emit(psum_p, (whole,), {"axes": self.axes, "axis_index_groups": None}, aval)
+
     # -- operands ----------------------------------------------------------------------------------
     def _operands(self, terms: Sequence[tuple[Term, np.ndarray]]) -> list[Operand] | None:
         """The operands of terms that are alike; None if they are not."""
+        if any([type(x) in (Sum, Sent) for t, _ in terms for x in t.operands]):
+            return None
         if len({_likeness(t) for t, _ in terms}) != 1:
             return None
         found = []
@@ -266,6 +338,10 @@ class Raised:
         return self._emit(reshape_p, (x,), {"new_sizes": shape, "dimensions": None,
                                             "sharding": None}, of_shape(x.aval, shape))
 
+    def _shaped(self, x: Atom, shape: tuple[int, ...]) -> Atom:
+        """The value with other dimensions of size 1."""
+        return x if x.aval.shape == shape else self._reshaped(x, shape)
+
     def _gathered(self, x: Atom, d: int) -> Atom:
         shape = list(x.aval.shape)
         shape[d] *= self.count
@@ -299,6 +375,12 @@ def _likeness(t: Term) -> tuple:
         for x in t.operands])
 
 
+def _is_wide(aval: ArrayType) -> bool:
+    """May sums of this type be taken in another order?"""
+    kind = aval.dtype.kind
+    return kind in "iufc" and (kind not in "fc" or aval.dtype.itemsize >= 4)
+
+
 def _each_once(devices: Table) -> bool:
     """Is every number in every column, once?"""
     return len(devices) == devices.shape[1] and bool(
@@ -309,35 +391,3 @@ def _place_of(start: Table) -> np.ndarray | None:
     """The numbers, from the least on, of the blocks that begin there; None if two are one."""
     values, place = np.unique(start[0], return_inverse=True)
     return place.reshape(-1) if len(values) == start.shape[1] else None
-
-
-# -- dimensions of products ------------------------------------------------------------------------
-
-def _groups(product: Equation) -> tuple[Any, Any, list[list[int]]]:
-    """Contracting and batch dimensions, and the free ones, of the two operands."""
-    contracting, batch = product.params["dimension_numbers"]
-    free = [[d for d in range(x.aval.ndim) if d not in contracting[k] and d not in batch[k]]
-            for k, x in enumerate(product.invars)]
-    return contracting, batch, free
-
-
-def _free(product: Equation, out: int) -> tuple[int, int | None]:
-    """The operand and its free dimension that a dimension of the result is; None if of both."""
-    _, batch, free = _groups(product)
-    place = out - len(batch[0])
-    if place < 0:
-        return 0, None
-    k = 0 if place < len(free[0]) else 1
-    return k, free[k][place - len(free[0]) * k]
-
-
-def _result_dim(product: Equation, k: int, d: int) -> int | None:
-    """Where in the result a free dimension of an operand is."""
-    _, batch, free = _groups(product)
-    return len(batch[0]) + len(free[0]) * k + free[k].index(d) if d in free[k] else None
-
-
-def _contracted(product: Equation, k: int, d: int) -> int | None:
-    """The other operand's dimension that a dimension of an operand is contracted with."""
-    contracting = product.params["dimension_numbers"][0]
-    return contracting[1 - k][contracting[k].index(d)] if d in contracting[k] else None

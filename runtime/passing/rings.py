@@ -22,8 +22,9 @@ from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..rewrites.flatten import FlatProgram, every_equation, needed
-from .followed import Follower, Moved, Put, Sent, Sum, Values, ways_of
+from .followed import Follower, Values, ways_of
 from .raised import Raised
+from .travelling import Moved, Put, Sent, Sum
 
 # What is replaced of what loops give, and of what other equations give.
 _OF_LOOPS = frozenset({Sum, Sent, Put, Moved, Var})

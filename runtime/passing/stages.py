@@ -21,7 +21,8 @@ from ..rewrites.equations import is_zeros
 from ..rewrites.flatten import FlatProgram, every_equation
 from ..rewrites.lean import lean_program
 from .carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
-from .followed import COUNTING, number
+from .followed import COUNTING
+from .travelling import number
 
 if TYPE_CHECKING:
     from ..simulation.executor import Planner
