@@ -8,6 +8,7 @@ iteration, but for what they count, which is computed for all iterations at once
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...ir.ops.arithmetic import add_p
 from ...ir.ops.collective import ppermute_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
+from ..axes import axis_names
 from ..rewrites.equations import makes_zeros
 from ..rewrites.flatten import FlatProgram
 from .places import added, resized, scattered, sliced, updated
@@ -32,18 +34,40 @@ Way = Callable[["Follower", Equation, list[Any]], Any] | None
 
 
 class Follower:
-    """Follows equations for a group of `count` devices along `axes`.
+    """Follows equations for a group of `count` devices along `axes`, of these sizes.
 
     Values are an Atom (what a device itself has of it), one of the classes above, an array of known
     integers (one for each device, or one for all), or None for all others.
     reads: values that the program reads. program: gives that of a loop without calls.
     """
 
-    def __init__(self, axes: tuple[str, ...], count: int, reads: Set[Any],
+    def __init__(self, axes: tuple[str, ...], sizes: tuple[int, ...], reads: Set[Any],
                  program: Callable[[Program], FlatProgram]) -> None:
-        self.axes, self.count, self.reads, self.program = axes, count, reads, program
-        self.here = np.arange(count)
+        self.axes, self.sizes, self.reads, self.program = axes, sizes, reads, program
+        self.count = prod(sizes)
+        self.here = np.arange(self.count)
         self.literals: dict[Literal, Any] = {}      # what each is: a number, where it is known
+
+    def places(self, axes: tuple[str, ...]) -> np.ndarray | None:
+        """Where each device is along some of the axes; None if others are asked for."""
+        if axes == self.axes:
+            return self.here
+        if not set(axes) <= set(self.axes):
+            return None
+        at = np.unravel_index(self.here, self.sizes)
+        own = [self.axes.index(a) for a in axes]
+        return np.ravel_multi_index([at[k] for k in own], [self.sizes[k] for k in own])
+
+    def devices(self, axes: tuple[str, ...], there: np.ndarray) -> np.ndarray:
+        """The device that each device finds where `there` says along some of the axes."""
+        if axes == self.axes:
+            return there
+        at = list(np.unravel_index(self.here, self.sizes))
+        own = [self.axes.index(a) for a in axes]
+        for k, place in zip(own, np.unravel_index(there, [self.sizes[k] for k in own]),
+                            strict=True):
+            at[k] = place
+        return np.ravel_multi_index(at, self.sizes)
 
     def follow(self, ways: Sequence[tuple[Equation, Way]], at: Values, inside: bool) -> None:
         """Enter what the results of equations are. ways: see `ways_of`. inside: of a loop, whose
@@ -219,9 +243,8 @@ def _counted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
 
 
 def _place(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    name = eqn.params["axis_name"]
-    axes = name if isinstance(name, tuple) else (name,)
-    return f.here.astype(eqn.outvars[0].aval.dtype) if axes == f.axes else None
+    places = f.places(axis_names(eqn.params["axis_name"]))
+    return None if places is None else places.astype(eqn.outvars[0].aval.dtype)
 
 
 def _iota(f: Follower, eqn: Equation, values: list[Any]) -> Any:
@@ -252,12 +275,14 @@ def _transposed(f: Follower, eqn: Equation, values: list[Any]) -> Any:
 
 
 def _permuted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
-    params = eqn.params
-    if params["axis_name"] != f.axes or len(params["perm"]) != f.count:
+    axes, perm = eqn.params["axis_name"], eqn.params["perm"]
+    places = f.places(axes)
+    if places is None or len(perm) != places.max() + 1:
         return None
-    source = np.empty(f.count, np.int64)
-    for s, d in params["perm"]:
+    source = np.empty(len(perm), np.int64)
+    for s, d in perm:
         source[d] = s
+    source = f.devices(axes, source[places])
     (x,) = values
     if type(x) is Var:
         return Moved(x, source)

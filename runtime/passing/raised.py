@@ -44,6 +44,7 @@ class Raised:
 
     def __init__(self, follower: Follower, eqn: Equation) -> None:
         self.axes, self.count, self.here = follower.axes, follower.count, follower.here
+        self.sizes = follower.sizes
         self.eqn = eqn
         self.eqns: list[Equation] = []
 
@@ -183,12 +184,13 @@ class Raised:
         if base is not None:
             total = self._shaped(self._moved(*base), aval.shape)
         for group in groups.values():
-            operands = self._operands(group) if len(group) == self.count else None
+            operands = self._operands(group)
             if operands is None:
                 return None
             product = group[0][0].product
-            part = self._one_sum(product, operands,
-                                 aval if product is None else product.outvars[0].aval)
+            part = self._of_grid(product, operands) if len(group) != self.count else (
+                self._one_sum(product, operands,
+                              aval if product is None else product.outvars[0].aval))
             if part is None:
                 return None
             part = self._shaped(self._ordered(part, group[0][0].order), aval.shape)
@@ -276,6 +278,34 @@ class Raised:
             "axis_index_groups": None}, aval)
         return self._moved(part, place)
 
+    def _of_grid(self, product: Equation | None, operands: Sequence[Operand]) -> Atom | None:
+        """The sum of products of blocks that each device takes from its row and its column of
+        devices, those at one place after the other."""
+        lines = [self._line(x) for x in operands]
+        if product is None or None in lines:
+            return None
+        (a, place), (b, other) = lines                              # type: ignore[misc]
+        contracted = product.params["dimension_numbers"][0]
+        if a == b or not contracted[0] or (place != other).any():
+            return None
+        both = [self._gathered(x.root, dims[0], k)
+                for x, dims, k in zip(operands, contracted, (a, b), strict=True)]
+        return self._product(product, both, product.outvars[0].aval.shape)
+
+    def _line(self, x: Operand) -> tuple[int, Table] | None:
+        """The number of the axis along which each device takes all that others have, once; and
+        where that is in each term."""
+        at = np.unravel_index(x.device, self.sizes)
+        own = np.unravel_index(self.here, self.sizes)
+        along = [k for k, (there, here) in enumerate(zip(at, own, strict=True))
+                 if (there != here).any()]
+        if x.dim is not None or len(along) != 1:
+            return None
+        (k,) = along
+        each = np.arange(self.sizes[k])[:, None]
+        same = len(x.device) == len(each) and bool((np.sort(at[k], axis=0) == each).all())
+        return (k, at[k]) if same else None
+
     def _all_summed(self, product: Equation | None, roots: Sequence[Atom], aval: ArrayType) -> Atom:
         whole = self._shaped(roots[0], aval.shape) if product is None else (
             self._product(product, roots, aval.shape))
@@ -342,11 +372,14 @@ class Raised:
         """The value with other dimensions of size 1."""
         return x if x.aval.shape == shape else self._reshaped(x, shape)
 
-    def _gathered(self, x: Atom, d: int) -> Atom:
+    def _gathered(self, x: Atom, d: int, axis: int | None = None) -> Atom:
+        """The whole along a dimension, of what all devices have or those along one axis."""
+        axes, count = (self.axes, self.count) if axis is None else (
+            (self.axes[axis],), self.sizes[axis])
         shape = list(x.aval.shape)
-        shape[d] *= self.count
+        shape[d] *= count
         return self._emit(all_gather_p, (x,), {
-            "axis_name": self.axes, "axis_size": self.count, "all_gather_dimension": d,
+            "axis_name": axes, "axis_size": count, "all_gather_dimension": d,
             "tiled": True, "axis_index_groups": None}, of_shape(x.aval, tuple(shape)))
 
     def _moved(self, x: Atom, source: np.ndarray) -> Atom:

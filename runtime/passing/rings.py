@@ -14,7 +14,7 @@ to what was written. Results are the same numbers, but that sums are taken in an
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...ir.ops.arithmetic import add_any_p, add_p
 from ...ir.ops.collective import ppermute_p
@@ -38,13 +38,17 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
 
     inside: gives the programs of loops without calls.
     """
-    group = _group(flat)
-    if group is None:
-        return
-    if scan_p not in flat.ops and sum([e.op in _JOIN for e in flat.eqns]) < group[1] - 1:
+    for axes, sizes in _groups(flat):
+        _raise_along(axes, sizes, flat, inside)
+
+
+def _raise_along(axes: tuple[str, ...], sizes: tuple[int, ...], flat: FlatProgram,
+                 inside: Callable[[Program], FlatProgram]) -> None:
+    """The same for rings along these axes."""
+    if scan_p not in flat.ops and sum([e.op in _JOIN for e in flat.eqns]) < max(sizes) - 1:
         return                      # too few for one contribution of each device
     reads = set(flat.outvars).union(*[e.invars for e in flat.eqns])
-    follower = Follower(*group, reads, inside)
+    follower = Follower(axes, sizes, reads, inside)
     at: Values = {}
     follower.follow(ways_of(flat.eqns), at, False)
     raised: dict[Var, list[Equation]] = {}
@@ -69,17 +73,25 @@ def raise_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> 
         flat.rewrite(eqns)
 
 
-def _group(flat: FlatProgram) -> tuple[tuple[str, ...], int] | None:
-    """The axes along which the first ring goes, and the number of devices along them."""
-    axes = next((e.params["axis_name"] for e in every_equation(flat.eqns)
-                 if e.op is ppermute_p), ())
-    sizes = flat.program.mesh.shape
-    if not axes or not all([a in sizes for a in axes]):
-        return None
-    count = 1
-    for a in axes:
-        count *= sizes[a]
-    return (axes, count) if count > 1 else None
+def _groups(flat: FlatProgram) -> Iterator[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """The axes along which rings go, and their sizes: of each while there are any, and then of all
+    together, if they are several."""
+    sizes, eqns = flat.program.mesh.shape, None
+    seen: list[tuple[str, ...]] = []
+    while True:
+        if eqns is not flat.eqns:
+            eqns = flat.eqns
+            found = [a for a in dict.fromkeys([
+                e.params["axis_name"] for e in every_equation(eqns) if e.op is ppermute_p])
+                if all([n in sizes for n in a])]
+        new = next((a for a in found if a not in seen), ())
+        if not new and len(found) > 1:
+            new = tuple(dict.fromkeys([n for a in sorted(found, key=len, reverse=True) for n in a]))
+        if not new or new in seen:
+            return
+        seen.append(new)
+        if any([sizes[n] > 1 for n in new]):
+            yield new, tuple([sizes[n] for n in new])
 
 
 def _ends(flat: FlatProgram, at: Values) -> list[tuple[Equation, Var]]:
