@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from ...ir.ops.arithmetic import add_p
-from ...ir.ops.collective import ppermute_p
+from ...ir.ops.collective import ppermute_p, psum_invariant_p, psum_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..axes import axis_names
 from ..rewrites.equations import makes_zeros
 from ..rewrites.flatten import FlatProgram
 from .places import added, resized, scattered, sliced, updated
-from .travelling import ZEROS, Block, Items, Moved, Sent, Sum, Term, number
+from .travelling import ZEROS, Block, Chosen, Items, Moved, Sent, Sum, Term, number
 
 # Ops that are evaluated where their operands are known integers.
 COUNTING = frozenset({
@@ -31,6 +31,9 @@ COUNTING = frozenset({
 
 Values = dict[Var, Any]
 Way = Callable[["Follower", Equation, list[Any]], Any] | None
+
+SUMS = frozenset({psum_invariant_p, psum_p})
+_PASSING = SUMS | {ppermute_p}
 
 
 class Follower:
@@ -97,7 +100,7 @@ class Follower:
         params = eqn.params
         nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
         flat = self.program(params["jaxpr"])
-        if not 1 < length <= self.count or ppermute_p not in flat.ops:
+        if not 1 < length <= self.count or flat.ops.isdisjoint(_PASSING):
             return
         given = [self.value(a, at, inside) for a in eqn.invars]
         consts, carry, items = given[:nc], given[nc:nc + nk], given[nc + nk:]
@@ -293,6 +296,37 @@ def _permuted(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     return Sent(x, source) if type(x) in (Block, Term, Sum, Sent) else None
 
 
+def _chosen(f: Follower, eqn: Equation, values: list[Any]) -> Any:
+    """A known integer; or a value on some devices and zeros on others."""
+    which, *cases = values
+    if _counts(eqn.outvars[0].aval):
+        return _counted(f, eqn, values)
+    case = number(which)
+    if case is None or eqn.invars[0].aval.shape or len(cases) != 2 or (
+            not any([x is ZEROS for x in cases])):
+        return None
+    k = 0 if cases[1] is ZEROS else 1
+    if type(cases[k]) not in (Var, Moved):
+        return None
+    return Chosen(cases[k], np.broadcast_to(case.astype(np.int64) == k, f.count))
+
+
+def _from_one(f: Follower, eqn: Equation, values: list[Any]) -> Any:
+    """What one device of each group has, the others giving zeros to the sum."""
+    (x,) = values
+    axes = axis_names(eqn.params["axes"])
+    places = f.places(axes) if type(x) is Chosen else None
+    if places is None or eqn.params.get("axis_index_groups") is not None:
+        return None
+    members = np.array([f.devices(axes, np.full(f.count, n)) for n in range(places.max() + 1)])
+    giving = x.where[members]
+    if (giving.sum(0) != 1).any():
+        return None
+    source = members[giving.argmax(0), f.here]
+    return Moved(x.value, source) if type(x.value) is Var else (
+        Moved(x.value.root, x.value.source[source]))
+
+
 def _multiplied(f: Follower, eqn: Equation, values: list[Any]) -> Any:
     if all([_is_operand(x, a.aval) for x, a in zip(values, eqn.invars, strict=True)]):
         return Term(eqn, tuple(values), eqn.outvars[0].aval)
@@ -320,7 +354,8 @@ def _added(f: Follower, eqn: Equation, values: list[Any]) -> Any:
 _WAYS: dict[str, Any] = {
     "add": _added, "add_any": _added, "axis_index": _place, "broadcast_in_dim": _broadcast,
     "copy": _same, "dot_general": _multiplied, "dynamic_slice": sliced,
-    "dynamic_update_slice": updated, "iota": _iota, "ppermute": _permuted, "pvary": _same,
+    "dynamic_update_slice": updated, "iota": _iota, "ppermute": _permuted, "psum": _from_one,
+    "psum_invariant": _from_one, "pvary": _same,
     "reshape": resized, "scatter": scattered, "scatter-add": scattered,
-    "squeeze": resized, "transpose": _transposed}
-_OF_NUMBERS = frozenset({_added, _broadcast, _counted, _same, resized})
+    "select_n": _chosen, "squeeze": resized, "transpose": _transposed}
+_OF_NUMBERS = frozenset({_added, _broadcast, _chosen, _counted, _same, resized})

@@ -182,7 +182,10 @@ class Raised:
                 base = None
         total: Atom | None = None
         if base is not None:
-            total = self._shaped(self._moved(*base), aval.shape)
+            moved = self._moved(*base)
+            if moved is None:
+                return None
+            total = self._shaped(moved, aval.shape)
         for group in groups.values():
             operands = self._operands(group)
             if operands is None:
@@ -382,10 +385,12 @@ class Raised:
             "axis_name": axes, "axis_size": count, "all_gather_dimension": d,
             "tiled": True, "axis_index_groups": None}, of_shape(x.aval, tuple(shape)))
 
-    def _moved(self, x: Atom, source: np.ndarray) -> Atom:
-        """What device `source[d]` has, on device d."""
+    def _moved(self, x: Atom, source: np.ndarray) -> Atom | None:
+        """What device `source[d]` has, on device d; None if one's is on several."""
         if (source == self.here).all():
             return x
+        if len(set(source.tolist())) != self.count:
+            return None
         perm = tuple([(int(s), d) for d, s in enumerate(source)])
         return self._emit(ppermute_p, (x,), {"axis_name": self.axes, "perm": perm}, x.aval)
 

@@ -8,6 +8,9 @@ two to three times one large one. So a program is followed (passing/followed.py)
 which every device of the group contributes once is computed by the collective. What nobody reads
 then is left out.
 
+Where devices are a grid, rings go along its rows and its columns, or one device of each gives its
+block to all of them in turn: what meets then are blocks of two whole arrays.
+
 The executor does this to the programs that it plans; types, costs and the per-device executor keep
 to what was written. Results are the same numbers, but that sums are taken in another order, as a
 `psum` may. Sums of floats of less than four bytes are left as they are: there one would see it.
@@ -20,9 +23,11 @@ from ...ir.ops.arithmetic import add_any_p, add_p
 from ...ir.ops.collective import ppermute_p
 from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
+from ...ir.ops.select import select_n_p
 from ...ir.program import Atom, Equation, Program, Var
+from ..axes import axis_names
 from ..rewrites.flatten import FlatProgram, every_equation, needed
-from .followed import Follower, Values, ways_of
+from .followed import SUMS, Follower, Values, ways_of
 from .raised import Raised
 from .travelling import Moved, Put, Sent, Sum
 
@@ -81,9 +86,7 @@ def _groups(flat: FlatProgram) -> Iterator[tuple[tuple[str, ...], tuple[int, ...
     while True:
         if eqns is not flat.eqns:
             eqns = flat.eqns
-            found = [a for a in dict.fromkeys([
-                e.params["axis_name"] for e in every_equation(eqns) if e.op is ppermute_p])
-                if all([n in sizes for n in a])]
+            found = [a for a in dict.fromkeys(_axes(eqns)) if all([n in sizes for n in a])]
         new = next((a for a in found if a not in seen), ())
         if not new and len(found) > 1:
             new = tuple(dict.fromkeys([n for a in sorted(found, key=len, reverse=True) for n in a]))
@@ -92,6 +95,20 @@ def _groups(flat: FlatProgram) -> Iterator[tuple[tuple[str, ...], tuple[int, ...
         seen.append(new)
         if any([sizes[n] > 1 for n in new]):
             yield new, tuple([sizes[n] for n in new])
+
+
+def _axes(eqns: Sequence[Equation]) -> list[tuple[str, ...]]:
+    """Along which axes values go to neighbours, or from one device to all."""
+    axes: list[tuple[str, ...]] = []
+    chosen = set()
+    for e in every_equation(eqns):
+        if e.op is ppermute_p:
+            axes.append(e.params["axis_name"])
+        elif e.op is select_n_p and not e.invars[0].aval.shape:
+            chosen.add(e.outvars[0])
+        elif e.op in SUMS and e.invars[0] in chosen:
+            axes.append(axis_names(e.params["axes"]))
+    return axes
 
 
 def _ends(flat: FlatProgram, at: Values) -> list[tuple[Equation, Var]]:

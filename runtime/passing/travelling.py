@@ -25,6 +25,12 @@ class Block(NamedTuple):
     size: int
 
 
+class Chosen(NamedTuple):
+    """What a device has of a value where `where` says so, and zeros elsewhere."""
+    value: Any
+    where: np.ndarray
+
+
 class Zeros(NamedTuple):
     """Zeros, on all devices."""
 

@@ -16,6 +16,7 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 # Ops for which programs are looked through before they are planned (runtime/rewrites/lean.py).
 _ARRANGED = frozenset({"ceil", "dynamic_update_slice", "pad", "place", "ppermute", "rem", "scan"})
+_FROM_ONE = frozenset({"axis_index", "dot_general", "psum_invariant", "select_n"})
 
 
 class _Facts(NamedTuple):
@@ -34,7 +35,8 @@ def _facts(ops: frozenset[Op]) -> _Facts:
     return _Facts(not names.isdisjoint(CALLS), combines,
                   frozenset([op for op in ops if op.collective is not None or op.effect
                              or op.subprograms or op.name == "axis_index"]),
-                  not names.isdisjoint(_ARRANGED) or combines and "concatenate" in names)
+                  not names.isdisjoint(_ARRANGED) or combines and (
+                      "concatenate" in names or names >= _FROM_ONE))
 
 
 class FlatProgram:

@@ -13,7 +13,8 @@ from itertools import accumulate
 
 from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import ceil_p, rem_p
-from ...ir.ops.collective import ppermute_p
+from ...ir.ops.collective import axis_index_p, ppermute_p, psum_invariant_p
+from ...ir.ops.contraction import dot_general_p
 from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ...ir.ops.joining import concatenate_p
@@ -25,6 +26,8 @@ from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
 from .late import late, without
 from .lean_scans import lean_scans
+
+_FROM_ONE = frozenset({dot_general_p, psum_invariant_p, select_n_p})
 
 _folds = lazy_import("..passing.folds", __package__)
 _part_updates = lazy_import(".part_updates", __package__)
@@ -47,6 +50,8 @@ def lean_program(program: Program) -> FlatProgram:
 
 def _arrange(flat: FlatProgram) -> None:
     """Let the program have what does the same as some of its equations in less time."""
+    if concatenate_p in flat.ops and flat.combines:
+        _separate.separate(flat)
     if _exchanges_neighbours(flat):
         _rings.raise_rings(flat, lean_program)
         if scan_p in flat.ops:
@@ -55,17 +60,25 @@ def _arrange(flat: FlatProgram) -> None:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:
         _pieces.join_pieces(flat)
-    if concatenate_p in flat.ops and flat.combines:
-        _separate.separate(flat)
     if select_n_p in flat.ops and (ceil_p in flat.ops or rem_p in flat.ops):
         _rounding.round_at_once(flat)
     lean_scans(flat)
 
 
 def _exchanges_neighbours(flat: FlatProgram) -> bool:
-    """Does the program, or a loop in it, have a `ppermute`?"""
-    return ppermute_p in flat.ops or scan_p in flat.ops and any([
-        ppermute_p in lean_program(e.params["jaxpr"]).ops for e in flat.eqns if e.op is scan_p])
+    """Does the program, or a loop in it, have a `ppermute`, or sums of products of what one device
+    has for all?"""
+    if ppermute_p in flat.ops:
+        return True
+    told = axis_index_p in flat.ops
+    if told and flat.ops >= _FROM_ONE:
+        return True
+    for e in flat.eqns if scan_p in flat.ops else ():
+        if e.op is scan_p:
+            ops = lean_program(e.params["jaxpr"]).ops
+            if ppermute_p in ops or told and ops >= _FROM_ONE:
+                return True
+    return False
 
 
 def _lean_peak(flat: FlatProgram) -> None:

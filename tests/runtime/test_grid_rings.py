@@ -121,6 +121,62 @@ def test_rings_along_one_axis_after_the_other():
     assert ops == {"psum", "copy"}
 
 
+def summa(n, looped=False, is_mine=lambda me, k: me == k, names="cr"):
+    """Step by step, one device of each row and one of each column give their blocks to all."""
+    def f(a, b):
+        here, there = (lax.axis_index(name) for name in names)
+
+        def turn(k, out):
+            row = lax.psum(jnp.where(is_mine(here, k), a, 0), names[0])
+            column = lax.psum(jnp.where(is_mine(there, k), b, 0), names[1])
+            return out + row @ column
+        out = lax.pcast(jnp.zeros((a.shape[0], b.shape[1]), a.dtype), ("r", "c"), to="varying")
+        return repeat(looped, n, turn, out)
+    return f
+
+
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("n", [2, 4])
+def test_products_of_blocks_that_are_given_to_rows_and_columns_are_one(n, looped):
+    a, b = normal(8, 12), normal(12, 16)
+    (got,), ops = results(summa(n, looped), (a, b), grid(n))
+    np.testing.assert_allclose(got, a @ b, rtol=2e-5, atol=2e-5)
+    assert ops <= {"all_gather", "dot_general", "copy"}
+
+
+def test_blocks_may_be_given_in_another_order():
+    a, b = normal(8, 12), normal(12, 16)
+    (got,), ops = results(summa(4, False, lambda me, k: (me + 1) % 4 == k), (a, b), grid(4))
+    np.testing.assert_allclose(got, a @ b, rtol=2e-5, atol=2e-5)
+    assert ops <= {"all_gather", "dot_general", "copy"}
+
+
+@pytest.mark.parametrize("is_mine", [
+    lambda me, k: me >= k, lambda me, k: me == 0, lambda me, k: me == k - 1])
+def test_what_several_give_or_none_is_a_sum(is_mine):
+    (_,), ops = results(summa(2, False, is_mine), (normal(8, 8), normal(8, 8)), grid(2))
+    assert "psum_invariant" in ops
+
+
+def test_what_is_given_is_a_number_or_not():
+    a, b = normal(8, 8), normal(8, 8)
+    a[3, 5], b[2, 2] = np.inf, np.nan
+    with np.errstate(invalid="ignore"):
+        (got,), ops = results(summa(2), (a, b), grid(2))
+        np.testing.assert_allclose(got, a @ b, rtol=2e-5, atol=2e-5)
+    assert "all_gather" in ops
+
+
+def test_a_value_that_one_device_gives_to_all_is_no_exchange_of_blocks():
+    """It is on several devices then: no `ppermute` does that."""
+    def f(x, w):
+        me, total = lax.axis_index("c"), 0.
+        for k in range(2):
+            total = total + lax.psum(jnp.where(me == 0, x, 0), "c") * (k + 1) + x @ w
+        return total
+    results(f, (normal(8, 8), normal(8, 8)), grid(2))
+
+
 @given(draw.data())
 @settings(max_examples=30)
 def test_any_rings_on_a_grid_give_what_they_say(data):
@@ -146,4 +202,20 @@ def test_any_rings_on_a_grid_give_what_they_say(data):
             return (out, lax.ppermute(a, axes[0], ring(n, by[0])),
                     lax.ppermute(b, axes[1], ring(n, by[1])))
         return repeat(looped, length, turn, (out, a, b))[0]
+    results(f, (normal(3 * n, 3 * n), normal(3 * n, 3 * n)), grid(n))
+
+
+@given(draw.data())
+@settings(max_examples=30)
+def test_any_steps_on_a_grid_give_what_they_say(data):
+    """Random devices that give, axes, and what is added: both executors agree."""
+    n = data.draw(draw.sampled_from([2, 3]))
+    slope, shift = data.draw(draw.sampled_from([1, 1, -1, 2])), data.draw(draw.integers(0, 2))
+    names = data.draw(draw.sampled_from(["cr", "cr", "rc", "cc"]))
+    length = data.draw(draw.sampled_from([n, n, n - 1, n + 1]))
+    looped, more = (data.draw(draw.booleans()) for _ in range(2))
+    step = summa(length, looped, lambda me, k: me == (slope * k + shift) % n, names)
+
+    def f(a, b):
+        return step(a, b) + (a if more else 0)
     results(f, (normal(3 * n, 3 * n), normal(3 * n, 3 * n)), grid(n))
