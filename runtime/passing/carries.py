@@ -5,7 +5,7 @@ or a sum.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.named_tuple import NamedTuple
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # Ops whose result is their operand, if it is one element.
 SAME = frozenset({"pvary", "broadcast_in_dim", "reshape", "squeeze", "copy"})
+# Ops that make zeros of zeros, and of nothing else.
+_STILL_ZEROS = frozenset({"all_slice", "copy", "pvary", "reshape", "slice", "squeeze"})
 DEEPEST = 10            # equations that are looked through for what a place is computed from
 
 
@@ -37,7 +39,7 @@ class Written(NamedTuple):
 
     starts: where it begins along the dimensions; None for the first place. sizes: of what is
     written. added: dimensions of it, of size 1, that `part` lacks. drops: whether what does not lie
-    inside is left out, rather than moved inside.
+    inside is left out, rather than moved inside. blank: whether it is zeros at first.
     """
     carry: int
     part: Atom
@@ -47,6 +49,7 @@ class Written(NamedTuple):
     sizes: tuple[int, ...]
     added: tuple[int, ...]
     drops: bool
+    blank: bool
 
 
 class Added(NamedTuple):
@@ -71,7 +74,7 @@ def sort_carries(p: Planner, eqn: Equation, s: Stages) -> bool:
     after = set(p.flat.outvars).union(*[e.invars for e in p.flat.eqns])
     for i, (c, o) in enumerate(zip(flat.invars[nc:nc + nk], outs[:nk], strict=True)):
         mine, maker = readers.get(c, []), made.get(o)
-        start = eqn.invars[nc + i]
+        start = s.invars[nc + i]
         read_after = eqn.outvars[i] in after
         alone = o is not c and outs.count(o) == 1 and not readers.get(o)
         if o is c:
@@ -79,19 +82,19 @@ def sort_carries(p: Planner, eqn: Equation, s: Stages) -> bool:
         elif _counts(maker, c) and type(start) is Literal and not read_after:
             s.counters.append(c)
         elif (maker is not None and maker.op is ppermute_p and alone and not read_after
-              and _is_blank(p, start)):
+              and is_blank(start, p.maker)):
             s.passed.append(Passed(maker.invars[0], c))
             permutes.discard(id(maker))
         elif (len(mine) == 1 and mine[0].op is ppermute_p and c not in outs and not read_after
-              and _is_blank(p, start) and type(o) is Var):
+              and is_blank(start, p.maker) and type(o) is Var):
             s.passed.append(Passed(o, mine[0].outvars[0]))
             permutes.discard(id(mine[0]))
         elif maker is not None and alone and c not in outs:
-            written = _written(i, c, maker, mine, made)
+            written = _written(i, c, maker, mine, made, is_blank(start, p.maker))
             if written is not None:
                 s.written.append(written)
             elif maker.op.name in ("add", "add_any") and mine == [maker] and (
-                    maker.invars[0] is not maker.invars[1]) and _is_blank(p, start) and (
+                    maker.invars[0] is not maker.invars[1]) and is_blank(start, p.maker) and (
                     o.aval.dtype.kind in "fc" and o.aval.dtype.itemsize >= 4):
                 a, b = maker.invars
                 s.added.append(Added(i, b if a is c else a))
@@ -109,17 +112,19 @@ def _counts(maker: Equation | None, c: Var) -> bool:
             and type(maker.invars[1]) is Literal)
 
 
-def _is_blank(p: Planner, atom: Atom) -> bool:
+def is_blank(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
     """Is it zeros, whatever is claimed about over which axes they differ?"""
-    made = p.maker(atom)
-    while made is not None and made.op.name in ("pvary", "copy"):
+    made = maker(atom)
+    while made is not None and made.op.name in _STILL_ZEROS:
         atom = made.invars[0]
-        made = p.maker(atom)
-    return is_zeros(atom, p.maker)
+        made = maker(atom)
+    if made is not None and made.op.name == "select_n":
+        return all([is_zeros(a, maker) for a in made.invars[1:]])
+    return is_zeros(atom, maker)
 
 
 def _written(i: int, c: Var, maker: Equation, readers: Sequence[Equation],
-             made: Mapping[Any, Equation]) -> Written | None:
+             made: Mapping[Any, Equation], blank: bool) -> Written | None:
     """How an equation writes into what is carried, if that is all that it does."""
     update: Equation | None = maker
     which, case, used = None, 1, [maker]
@@ -149,7 +154,7 @@ def _written(i: int, c: Var, maker: Equation, readers: Sequence[Equation],
     added = _added_ones(part.aval.shape, sizes)
     if added is None or {id(e) for e in readers} != {id(e) for e in used if c in e.invars}:
         return None
-    return Written(i, part, which, case, starts, sizes, added, drops)
+    return Written(i, part, which, case, starts, sizes, added, drops, blank)
 
 
 def _place(update: Equation) -> tuple[Atom, tuple[Atom | None, ...], tuple[int, ...], bool] | None:

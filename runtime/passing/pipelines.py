@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..axes import MeshAtoms, axis_names, mesh_atoms
 from ..layout import Layout, array_shape
 from ..rewrites.flatten import needed
 from ..simulation.workspace import Value
+from .lifted import Lifted
 from .stage_runs import (
     Body,
     Given,
@@ -96,7 +98,7 @@ class _Pipeline:
         fixed = [*range(nc), *[nc + i for i in s.fixed]]
         params = s.flat.invars
         for i in fixed:
-            x = p.value_of(eqn.invars[i])
+            x = p.value_of(s.invars[i])
             if s.axis in x.layout.atoms:
                 rest = x.layout.without({s.axis})
                 stack = atoms.sort({*rest.stack, s.axis})
@@ -104,7 +106,7 @@ class _Pipeline:
                     p.view(x, stack, rest.split), rest, stack.index(s.axis))))
             else:
                 self.given.append((params[i], Given(x.slot, x.layout)))
-        for var, atom in zip(params[nc + nk:], eqn.invars[nc + nk:], strict=True):
+        for var, atom in zip(params[nc + nk:], s.invars[nc + nk:], strict=True):
             x = p.value_of(atom)
             stack = atoms.sort({*x.layout.stack, *x.layout.split[0]})
             slot = p.view(x, stack, ((), *x.layout.split[1:]))
@@ -260,13 +262,14 @@ class _Pipeline:
                 rest = rest._replace(split=tuple(split))
             form = Layout(atoms.sort({*rest.stack, s.axis}), ((), *rest.split) if rows else
                           rest.split)
-            aval = eqn.outvars[number].aval
-            shape = array_shape(form, aval.shape, atoms.size)
+            aval = s.flat.outvars[number].aval
+            whole = (s.length, *aval.shape) if rows else aval.shape
+            shape = array_shape(form, whole, atoms.size)
             stage, start = form.stack.index(s.axis), -1
             ticks = layout.stack.index(s.axis) if s.axis in layout.stack else 0
             put: Callable[..., None] = put_all
             if written is not None:
-                x = p.value_of(eqn.invars[first + written.carry])
+                x = p.value_of(s.invars[first + written.carry])
                 begun = x.layout.without({s.axis})
                 places = self._places(written, rest)
                 if x.layout.folded or places is None or not begun.atoms <= rest.atoms:
@@ -287,11 +290,23 @@ class _Pipeline:
                            eqn.params["reverse"])
         made = p.plan.call_several(run, slots, len(forms), eqn)
         for (number, form), slot in zip(forms, made, strict=True):
+            if number in s.lifted:
+                form, slot = self._own_parts(s.lifted[number], form, slot,
+                                             number >= eqn.params["num_carry"])
             p.bind(eqn.outvars[number], form, slot)
         for i in s.fixed:
-            (var, x) = eqn.outvars[i], p.value_of(eqn.invars[first + i])
+            (var, x) = eqn.outvars[i], p.value_of(s.invars[first + i])
             p.at[var] = x.again(var.aval)
         return True
+
+    def _own_parts(self, x: Lifted, form: Layout, slot: int, rows: bool) -> tuple[Layout, int]:
+        """What one device has, as parts of which each device has one."""
+        stage, part = form.stack.index(self.s.axis), x.part + rows
+        rest = form.without({self.s.axis})
+        split = [*rest.split]
+        split[part] += (self.s.axis,)
+        return rest._replace(split=tuple(split)), self.p.call(
+            itemgetter((*[slice(None)] * stage, x.device)), slot)
 
     def _places(self, w: Written, rest: Layout) -> list[list[tuple[int, tuple]]] | None:
         """By device: the numbers of the iterations that write, and where they do."""

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.ops.collective import ppermute_p
+from ...ir.op import OPS
+from ...ir.ops.collective import all_to_all_p, ppermute_p
+from ...ir.ops.emitting import literal
 from ...ir.program import Atom, Equation, Literal, Var
 from ..axes import axis_names
 from ..rewrites.equations import is_zeros
 from ..rewrites.flatten import FlatProgram, every_equation
 from ..rewrites.lean import lean_program
-from .carries import DEEPEST, SAME, Added, Passed, Written, sort_carries
+from .carries import DEEPEST, SAME, Added, Passed, Written, is_blank, sort_carries
 from .followed import COUNTING
+from .straight import Straight, straightened
 from .travelling import number
 
 if TYPE_CHECKING:
@@ -38,10 +41,15 @@ class Stages:
     devices, from the first stage to the last. low: for each device its first iteration of use;
     many: how many iterations are computed of each. numbers: known integers; outside: those of the
     program around, if they are known. needs: where values are of use, sent: those that are sent.
+    lifted: results of which a device has all, by number (passing/straight.py). invars: what the
+    loop is given, for them.
     """
 
-    def __init__(self, axis: str, devices: int, length: int, flat: FlatProgram) -> None:
-        self.axis, self.devices, self.length, self.flat = axis, devices, length, flat
+    def __init__(self, axis: str, devices: int, length: int, body: Straight,
+                 invars: Sequence[Atom]) -> None:
+        self.axis, self.devices, self.length = axis, devices, length
+        self.flat, self.lifted = body.flat, body.lifted
+        self.invars = invars
         self.order: list[int] = []
         self.passed: list[Passed] = []
         self.written: list[Written] = []
@@ -69,18 +77,26 @@ class Stages:
 def find_stages(p: Planner, eqn: Equation) -> Stages | None:
     """The stages of a loop; None if it is no such loop, or nothing can be said before it runs."""
     params, flat = eqn.params, lean_program(eqn.params["jaxpr"])
-    if p.mask is not None or ppermute_p not in flat.ops or params["length"] < 2:
+    if p.mask is not None or params["length"] < 2:
         return None
-    first = next(e for e in flat.eqns if e.op is ppermute_p)
+    first = next(e for e in flat.eqns if e.op in (ppermute_p, all_to_all_p))
     names = axis_names(first.params["axis_name"])
     if len(names) != 1 or p.atoms.of_all(names) != names:
         return None
     (axis,) = names
-    found = Stages(axis, p.atoms.size[axis], params["length"], flat)
+    body = straightened(flat, params["num_consts"], params["num_carry"], axis, p.atoms.size[axis])
+    flat = body.flat
+    first = next((e for e in flat.eqns if e.op is ppermute_p), None)
+    invars = _given(p, eqn, body, axis)
+    if first is None or invars is None:
+        return None
+    found = Stages(axis, p.atoms.size[axis], params["length"], body, invars)
     if not (_stays_inside(flat, axis) and sort_carries(p, eqn, found)
             and len({e.params["perm"] for e in flat.eqns if e.op is ppermute_p}) == 1):
         return None
     _know_numbers(p, eqn, found)
+    if not all([_is_shared(found.known(a)) for a in body.everywhere]):
+        return None
     wanted = _wanted(p, eqn, found)
     if wanted is None:
         return None
@@ -92,6 +108,27 @@ def find_stages(p: Planner, eqn: Equation) -> Stages | None:
     found.order = order
     _choose_iterations(found)
     return found
+
+
+def _given(p: Planner, eqn: Equation, body: Straight, axis: str) -> list[Atom] | None:
+    """What the loop is given, with the whole of what it carries as such; None if that is unknown.
+    """
+    invars, nc = [*eqn.invars], eqn.params["num_consts"]
+    for i, x in body.lifted.items():
+        if i >= eqn.params["num_carry"]:
+            continue
+        start, t = invars[nc + i], body.flat.invars[nc + i].aval
+        made = p.maker(start)
+        if made is not None and made.op.name == "all_slice" and (
+                axis_names(made.params["axes"]) == (axis,) and made.params["dimension"] == x.part):
+            invars[nc + i] = made.invars[0]
+        elif is_blank(start, p.maker):
+            invars[nc + i] = new = Var(t)
+            p.equation(Equation(OPS["broadcast_in_dim"], (literal(0, t.dtype),), (new,), {
+                "shape": t.shape, "broadcast_dimensions": (), "sharding": None}))
+        else:
+            return None
+    return invars
 
 
 def _stays_inside(flat: FlatProgram, axis: str) -> bool:
@@ -120,17 +157,17 @@ def _know_numbers(p: Planner, eqn: Equation, s: Stages) -> None:
     params, flat, at = eqn.params, s.flat, s.numbers
     nc, nk = params["num_consts"], params["num_carry"]
     ticks = np.arange(s.length)
-    for var, atom in zip(flat.invars[:nc], eqn.invars, strict=False):
+    for var, atom in zip(flat.invars[:nc], s.invars, strict=False):
         known = _outside(p, atom, s) if var.aval.size == 1 else None
         if known is not None:
             at[var] = known if len(known) == 1 else np.repeat(known, s.length)
     made = {v: e for e in flat.eqns for v in e.outvars}
     for i, (c, o) in enumerate(zip(flat.invars[nc:nc + nk], flat.outvars, strict=False)):
         if c in s.counters:
-            start, step = eqn.invars[nc + i], made[o].invars[1]    # type: ignore[index]
+            start, step = s.invars[nc + i], made[o].invars[1]    # type: ignore[index]
             assert type(start) is Literal and type(step) is Literal
             at[c] = np.tile(start.val + ticks * step.val, s.devices).astype(c.aval.dtype)
-    for var, atom in zip(flat.invars[nc + nk:], eqn.invars[nc + nk:], strict=True):
+    for var, atom in zip(flat.invars[nc + nk:], s.invars[nc + nk:], strict=True):
         source = p.maker(atom)
         if source is not None and source.op.name == "iota" and not var.aval.shape and (
                 var.aval.dtype.kind in "iu"):
@@ -140,6 +177,11 @@ def _know_numbers(p: Planner, eqn: Equation, s: Stages) -> None:
         found = _evaluated(e, at, s, s.length)
         if found is not None:
             at[e.outvars[0]] = found
+
+
+def _is_shared(known: np.ndarray | None) -> bool:
+    """Is it a number that is known, and the same on all devices?"""
+    return known is not None and bool((known == known[0]).all())
 
 
 def _evaluated(e: Equation, at: Numbers, s: Stages, times: int) -> np.ndarray | None:
@@ -202,13 +244,17 @@ def _wanted(p: Planner, eqn: Equation, s: Stages) -> list[np.ndarray] | None:
             i = given.get(a)
             if i is None:
                 needs[a] = part | needs[a] if a in needs else part
-            elif i >= nk and e.op.name == "slice" and e.params["strides"] is None:
+            elif i >= nk and e.op.name == "slice" and set(e.params["strides"] or ()) <= {1}:
                 low, high = e.params["start_indices"][0], e.params["limit_indices"][0]
                 if eqn.params["reverse"]:
                     low, high = s.length - high, s.length - low
                 found[i][:, low:high] |= part[:, None]
             else:
                 found[i] |= part[:, None]
+    for i, x in s.lifted.items():       # on all devices there are parts of what one has
+        everywhere = found[i].any(0)
+        found[i][...] = False
+        found[i][x.device] = everywhere
     return found
 
 
@@ -237,14 +283,17 @@ def _use(s: Stages, wanted: Sequence[np.ndarray], target: Mapping[int, int]) -> 
         if type(atom) is Var:
             into[atom] = into[atom] | need if atom in into else need
 
+    made: dict[Any, Equation] = {v: e for e in flat.eqns for v in e.outvars}
     for w in s.written:
+        zero = _zero(s, w.part, made) if w.blank else None
+        if zero is not None and zero.all(1).any():
+            s.blank.add(w.carry)
+            s.results[w.carry] = s.results[w.carry] & ~zero.all(1)
         need = np.broadcast_to(s.results[w.carry][:, None], (s.devices, s.length))
-        known = None if w.which is None else s.known(w.which)
-        want(w.part, need if known is None else need & (known.astype(int) == w.case), start)
+        want(w.part, need & _lasting(s, w), start)
     for a in s.added:
         want(a.term, np.broadcast_to(s.results[a.carry][:, None], (s.devices, s.length)), start)
     carried = {w.carry for w in s.written} | {a.carry for a in s.added}
-    made: dict[Any, Equation] = {v: e for e in flat.eqns for v in e.outvars}
     for i, (o, need) in enumerate(zip(flat.outvars, wanted, strict=True)):
         if i not in carried and need.any():
             zero = _zero(s, o, made)
@@ -280,6 +329,31 @@ def _use(s: Stages, wanted: Sequence[np.ndarray], target: Mapping[int, int]) -> 
     s.needs = needs
     s.sent = sent
     return needs
+
+
+def _lasting(s: Stages, w: Written) -> np.ndarray:
+    """On which device in which iteration something is written that is not written over later."""
+    which = None if w.which is None else s.known(w.which)
+    writes = np.ones((s.devices, s.length), bool) if which is None else which.astype(int) == w.case
+    starts = [s.known(a) for a in w.starts if a is not None]
+    known = [x for x in starts if x is not None]
+    if len(known) < len(starts) or w.which is not None and which is None:
+        return writes
+    room = [n - m for n, m, a in zip(s.flat.outvars[w.carry].aval.shape, w.sizes, w.starts,
+                                     strict=True) if a is not None]
+    inside = [np.minimum(np.maximum(x, 0), n) for x, n in zip(known, room, strict=True)]
+    if w.drops:
+        writes = np.logical_and.reduce([writes, *[
+            x == y for x, y in zip(known, inside, strict=True)]])
+    for d in range(s.devices):
+        seen: set[tuple] = set()
+        for t in range(s.length - 1, -1, -1):
+            place = tuple([int(x[d, t]) for x in inside])
+            if writes[d, t] and place in seen:
+                writes[d, t] = False
+            elif writes[d, t]:
+                seen.add(place)
+    return writes
 
 
 def _in_order(p: Planner, s: Stages, target: Mapping[int, int], needs: Needs

@@ -15,7 +15,11 @@ import numpy as np
 
 from ...ir.keys import storage_dtype
 from ...ir.lazy import lazy_import
-from ...ir.ops.collective import ppermute_p
+from ...ir.op import Op
+from ...ir.ops.collective import all_to_all_p, ppermute_p
+from ...ir.ops.joining import concatenate_p
+from ...ir.ops.padding import pad_p
+from ...ir.ops.placing import place_p, roll_p
 from ...ir.program import Equation
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
@@ -61,12 +65,22 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
             for a, b in zip(layouts, made, strict=True)]
 
 
+# Ops that shift rows, between an exchange of all with all and one back.
+_SHIFTS = frozenset({concatenate_p, pad_p, place_p, roll_p})
+
+
+def _shifts(ops: frozenset[Op]) -> bool:
+    """May a loop of these pass things on from device to device?"""
+    return ppermute_p in ops or all_to_all_p in ops and (
+        not ops.isdisjoint(_SHIFTS))
+
+
 # -- scan ------------------------------------------------------------------------------------------
 
 def plan_scan(p: Any, eqn: Equation) -> None:
     """Append a scan: one call that runs the body's plan for each item."""
     params, atoms = eqn.params, p.atoms
-    if ppermute_p in lean_program(params["jaxpr"]).ops and _pipelines.plan_stages(p, eqn):
+    if _shifts(lean_program(params["jaxpr"]).ops) and _pipelines.plan_stages(p, eqn):
         return
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]

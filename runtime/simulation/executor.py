@@ -193,6 +193,10 @@ class Planner(Workspace):
             _way(eqn.op)(self, eqn)
         self.eqn = None
 
+    def equation(self, eqn: Equation) -> None:
+        """Append the calls of one more equation."""
+        _way(eqn.op)(self, eqn)
+
     def nested(self, flat: FlatProgram) -> Planner:
         """A planner for the program of a loop or branch."""
         inside = Planner(flat, self.atoms)
