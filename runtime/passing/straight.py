@@ -237,7 +237,7 @@ class _Body:
 def _all_to_all(b: _Body, e: Equation) -> bool:
     """Rows of all devices; or the rows of each again, if they are such."""
     (x,), (out,), p = e.invars, e.outvars, e.params
-    if not b.along(p["axis_name"]) or not p["tiled"]:
+    if not b.along(p["axis_name"]) or not p["tiled"] or p.get("axis_index_groups"):
         return False
     split, concat = p["split_axis"], p["concat_axis"]
     rows = b.exchanged.get(x)
