@@ -29,6 +29,7 @@ from .lean_scans import lean_scans
 
 _FROM_ONE = frozenset({dot_general_p, psum_invariant_p, select_n_p})
 
+_alike = lazy_import("..passing.alike", __package__)
 _folds = lazy_import("..passing.folds", __package__)
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
@@ -56,6 +57,8 @@ def _arrange(flat: FlatProgram) -> None:
         _rings.raise_rings(flat, lean_program)
         if scan_p in flat.ops:
             _folds.fold_rings(flat, lean_program)
+        if ppermute_p in flat.ops:
+            _alike.roll_up(flat)
     if dynamic_update_slice_p in flat.ops:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:
