@@ -64,7 +64,8 @@ def put_all(mine: Any, d: int, piece: Any) -> None:
 
 
 def put_rows(ticks: int, depth: int, rows: Sequence[slice], mine: Any, d: int, piece: Any) -> None:
-    np.moveaxis(mine, depth, 0)[rows[d]] = np.moveaxis(piece, ticks, 0)
+    mine[(*[slice(None)] * depth, rows[d])] = (
+        piece if ticks == depth else np.moveaxis(piece, ticks, depth))
 
 
 def put_parts(ticks: int, depth: int, added: Sequence[int],
@@ -116,6 +117,15 @@ def _itself(array: Any) -> Any:
     return array
 
 
+def _where(x: Given, d: int, ticks: slice) -> tuple | None:
+    """Where the part of a device lies in what a stage takes; None if it takes all."""
+    where: list[Any] = [] if x.iteration is None else [*[slice(None)] * x.iteration, ticks]
+    if x.stage is not None:
+        where += [slice(None)] * (x.stage - len(where))
+        where.insert(x.stage, d)
+    return (*where, ...) if where else None
+
+
 def stage_runner(s: Stages, given: Sequence[Given], bodies: Mapping[int, Body],
                  moves: Sequence[tuple[Callable[[], Any], Callable[[Any], Any]]],
                  kept: Sequence[Kept], reverse: bool) -> Callable[..., Arrays]:
@@ -123,21 +133,18 @@ def stage_runner(s: Stages, given: Sequence[Given], bodies: Mapping[int, Body],
 
     moves: for each thing that is passed on, what `later` gives.
     """
-    order, many, count, passed = s.order, s.many, len(given), len(moves)
-    low = s.low.tolist()
+    order, count, passed = s.order, len(given), len(moves)
+    takes = {d: [_where(x, d, ticks_of(s, d, reverse and not x.counts)) for x in given]
+             for d in order}
+    moved = [None if x.iteration == x.at or x.iteration is None else (x.iteration, x.at)
+             for x in given]
 
     def stage(d: int, arrays: Sequence[Any]) -> Arrays:
         found = []
-        ticks = slice(low[d], low[d] + many)
-        for x, array in zip(given, arrays, strict=True):
-            if x.stage is not None:
-                array = np.moveaxis(array, x.stage, 0)[d, ...]
-            if x.iteration is not None:
-                array = np.moveaxis(array, x.iteration, 0)
-                if reverse and not x.counts:
-                    array = array[::-1]
-                array = np.moveaxis(array[ticks], 0, x.at)
-            found.append(array)
+        for array, where, move in zip(arrays, takes[d], moved, strict=True):
+            if where is not None:
+                array = array[where]
+            found.append(array if move is None else np.moveaxis(array, *move))
         return found
 
     def run(*arrays: Any) -> Arrays:
