@@ -74,6 +74,19 @@ def test_derivatives_where_formulas_break(name, x, slope):
     np.testing.assert_allclose(got, slope, rtol=1e-5)
 
 
+@pytest.mark.parametrize("f", [
+    nn.softplus, lambda x: jnp.logaddexp(0, x), lambda x: jnp.logaddexp(x, 0.0)])
+def test_what_adds_one_to_an_exponential_needs_no_logarithm_for_its_slope(f):
+    slope = st.jit(st.vmap(st.grad(f)))
+    x = np.array([-INF, -120, -50, -3, 0, 3, 50, INF, np.nan], np.float32)
+    want = scipy.special.expit(x.astype(np.float64))
+    np.testing.assert_allclose(slope(x), want, rtol=1e-6, atol=1e-30)
+    assert np.asarray(slope(x))[-2:].tolist()[0] == 1
+    used = [e.primitive.name for e in slope.lower(x).compile().program.eqns]
+    assert "logistic" in used and "log1p" not in used
+    assert st.grad(lambda a, b: jnp.logaddexp(a, b), (0, 1))(INF, INF) == (1, 1)
+
+
 ROWS = np.array([[1, 2, 3, 1000], [-1e4, -1e4, 0, 1], [-INF, 0, 1, 2]], np.float32)
 
 

@@ -13,7 +13,7 @@ from ...ir.ops.comparison import eq_p, lt_p, ne_p
 from ...ir.ops.complex_parts import complex_p, imag_p, real_p
 from ...ir.ops.powers import integer_pow_p, pow_p, sqrt_p, square_p
 from ...ir.ops.select import select_n_p
-from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p
+from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p, logistic_p
 from .. import lax
 from ..autodiff.custom_jvp import custom_jvp
 from ..operands.broadcasting import select_of
@@ -30,6 +30,8 @@ from ..operands.dtype_promotion import (
 from ..operands.scalars import BOOL, LEVEL, int_default
 from ..staging.composed import composed
 from .elementwise import literal_like, real_dtype
+
+_NUMBERS = (int, float)
 
 
 def reciprocal(x, /):
@@ -128,7 +130,13 @@ def float_power(x, y, /):
 
 def logaddexp_function(x1, x2, /):
     """log(exp(x1) + exp(x2)), without overflow."""
-    return _logaddexp(*promote_args_inexact("logaddexp", x1, x2))
+    a, b = promote_args_inexact("logaddexp", x1, x2)
+    if LEVEL[dtype_name(a)] != 3:
+        if type(x2) in _NUMBERS and x2 == 0:
+            return _log_of_one_more(a)
+        if type(x1) in _NUMBERS and x1 == 0:
+            return _log_of_one_more(b)
+    return _logaddexp(a, b)
 
 
 def logaddexp2_function(x1, x2, /):
@@ -146,6 +154,18 @@ def _logaddexp(x1: Any, x2: Any) -> Any:
 def _logaddexp2(x1: Any, x2: Any) -> Any:
     """`logaddexp2_function` of promoted operands."""
     return _add_logs(x1, x2, exp2_p, 1 / np.log(2))
+
+
+@custom_jvp
+def _log_of_one_more(x: Any) -> Any:
+    """log(exp(x) + 1): `_logaddexp` of x and 0, whose share of the sum needs no logarithm."""
+    return _add_logs(x, literal_like(0, x), exp_p, None)
+
+
+@_log_of_one_more.defjvp
+def _log_of_one_more_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return _log_of_one_more(x), mul_p.bind(t, logistic_p.bind(x))
 
 
 def _shares(f: Any, power_op: Op) -> Any:
