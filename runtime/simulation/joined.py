@@ -18,6 +18,7 @@ from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.row_exchange import joined, plain
 from ..axes import MeshAtoms, collective_atoms
 from ..rewrites.equations import is_zeros
+from . import halos
 from .collectives import rows_of_whole
 from .workspace import Workspace
 
@@ -61,10 +62,10 @@ def plan_moved(p: Planner, eqn: Equation) -> bool:
     found = [part for part in parts if part is not None]
     source = found[0].source
     x = p.value_of(source)
-    group = x.layout.split[d]
+    (group, *others) = {part.axes for part in found if part.sender is not None}
     count = p.atoms.count(group)
-    if not group or x.layout.folded or any([part.source is not source or (
-            part.sender is not None and part.axes != group) for part in found]):
+    if others or not group or x.layout.folded or any([
+            part.source is not source for part in found]):
         return False
     moves: list[tuple[int, ...]] = []
     for member in range(count):
@@ -75,7 +76,9 @@ def plan_moved(p: Planner, eqn: Equation) -> bool:
             if owner is not None:
                 moves.append((member, begin, begin + size, owner, part.start))
             begin += size
-    if not rows_of_whole(p, x, eqn.outvars[0], d, moves):
+    if halos.plan_windows(p, eqn, source, group, moves):
+        return True
+    if x.layout.split[d] != group or not rows_of_whole(p, x, eqn.outvars[0], d, moves):
         return False
     p.all_unread(eqn, (source,))
     return True
