@@ -5,6 +5,7 @@ scatter drops. With the axes in place they are indices into the whole array agai
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.indexing import GatherScatterMode
 from ...ir.program import Atom, Equation
+from ...ir.use import Use
 from ..layout import Atoms, Layout
 from ..rewrites.equations import of_shape, repeated
+from .boxes import box
 from .decisions import decide
 from .windows import bound, made, starts_of
 from .workspace import Value
@@ -30,6 +33,10 @@ class Indices(NamedTuple):
     axes: dict[int, Atoms]
 
 
+# How the whole is scattered into: indices and updates, and of what the indices are computed.
+_Given = tuple[Use, Value, Value, Sequence[Atom]]
+
+
 def plan_scatter(p: Planner, eqn: Equation) -> bool:
     """Bind the result, if each device writes the part of the windows that it owns."""
     if p.mask is not None or (p.folds and p.folds.get(eqn.outvars[0])):
@@ -44,11 +51,38 @@ def plan_scatter(p: Planner, eqn: Equation) -> bool:
     layout = base.layout
     if (any([v.layout.atoms or v.layout.folded for v in at]) or layout.folded or rows.layout.folded
             or not group.isdisjoint(rows.layout.atoms)
-            or any([layout.split[d] != axes for d, axes in found.axes.items()])):
+            or any([layout.split[d] != axes and (layout.split[d] or not base.uniform[d])
+                    for d, axes in found.axes.items()])
+            or not group.isdisjoint(layout.stack)):
+        return False
+    held = tuple([found.axes.get(d, axes) for d, axes in enumerate(layout.split)])
+    if len({a for axes in held for a in axes}) < sum(map(len, held)):
         return False
     shape = tuple([n * p.atoms.count(found.axes.get(d, ())) for d, n in enumerate(x.aval.shape)])
     split = tuple([() if d in found.axes else axes for d, axes in enumerate(layout.split)])
-    whole = Value(of_shape(x.aval, shape), Layout(layout.stack, split), base.slot)
+    whole = Value(of_shape(x.aval, shape), Layout(layout.stack, split),
+                  p.view(base, layout.stack, held))
+    use, index, written, read = (_as_box(p, eqn, found, shape, rows)
+                                 or _as_rows(p, eqn, found, rows))
+    operands = [whole, index, written]
+    decision = decide(use, operands, [whole.aval], p.atoms, {}, frozenset())
+    ((result, _, _),) = decision.results
+    if any([result.split[d] for d in found.axes]):
+        p.plan.without(index.slot)
+        return False
+    slots = [v.slot for v in operands]
+    if decision.operands is not None:
+        slots = [p.view(v, f.stack, f.split, f.lead, f.pad)
+                 for v, f in zip(operands, decision.operands, strict=True)]
+    p.all_unread(eqn, (x, updates, *read))
+    split = tuple([found.axes.get(d, axes) for d, axes in enumerate(result.split)])
+    p.bind(eqn.outvars[0], Layout(result.stack, split),
+           p.plan.call(decision.function, slots, eqn, decision.kernel))
+    return True
+
+
+def _as_rows(p: Planner, eqn: Equation, found: Indices, rows: Value) -> _Given:
+    """Indices into the whole, of windows as they are."""
     count = len(found.columns)
 
     def indices(*arrays: Any) -> Any:
@@ -59,22 +93,27 @@ def plan_scatter(p: Planner, eqn: Equation) -> bool:
         return out
 
     own = eqn.invars[1].aval
-    slot = p.plan.call(indices, [v.slot for v in at], eqn)
-    operands = [whole, Value(own, Layout((), ((),) * len(own.shape)), slot), rows]
-    decision = decide(eqn.use, operands, [whole.aval], p.atoms, {}, frozenset())
-    ((result, _, _),) = decision.results
-    if any([result.split[d] for d in found.axes]):
-        p.plan.without(slot)
-        return False
-    slots = [v.slot for v in operands]
-    if decision.operands is not None:
-        slots = [p.view(v, f.stack, f.split, f.lead, f.pad)
-                 for v, f in zip(operands, decision.operands, strict=True)]
-    p.all_unread(eqn, (x, updates, *found.columns, *found.outside))
-    split = tuple([found.axes.get(d, axes) for d, axes in enumerate(result.split)])
-    p.bind(eqn.outvars[0], Layout(result.stack, split),
-           p.plan.call(decision.function, slots, eqn, decision.kernel))
-    return True
+    slot = p.plan.call(indices, [p.value_of(a).slot for a in (*found.columns, *found.outside)],
+                       eqn)
+    return eqn.use, Value(own, Layout((), ((),) * len(own.shape)), slot), rows, (
+        *found.columns, *found.outside)
+
+
+def _as_box(p: Planner, eqn: Equation, found: Indices, shape: tuple[int, ...], rows: Value
+            ) -> _Given | None:
+    """The index of the one window that all windows are together, if that is so."""
+    one = box(p, eqn, shape, found.columns, found.outside)
+    if one is None:
+        return None
+    if one.order != tuple(range(len(one.order))) or one.sizes != rows.aval.shape:
+        if rows.layout.atoms:
+            return None
+        slot = p.plan.call(lambda x: x.transpose(one.order).reshape(one.sizes), (rows.slot,), eqn)
+        rows = Value(of_shape(rows.aval, one.sizes), Layout((), ((),) * len(one.sizes)), slot)
+    at = eqn.invars[1].aval
+    index = p.plan.constant(np.asarray(one.starts, at.dtype))
+    use = Equation(eqn.op, eqn.invars, eqn.outvars, one.params(eqn)).use
+    return use, Value(of_shape(at, (len(shape),)), Layout((), ((),)), index), rows, ()
 
 
 def _whole_indices(p: Planner, eqn: Equation) -> Indices | None:
