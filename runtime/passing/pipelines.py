@@ -20,6 +20,7 @@ from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms, axis_names, mesh_atoms
 from ..layout import Layout, array_shape
 from ..rewrites.flatten import needed
+from ..simulation.folding import combined
 from ..simulation.workspace import Value
 from .lifted import Lifted
 from .stage_runs import (
@@ -45,6 +46,11 @@ def plan_stages(p: Planner, eqn: Equation) -> bool:
     """Append a loop of stages; False if the loop is no such."""
     s = find_stages(p, eqn)
     return s is not None and _Pipeline(p, eqn, s).plan()
+
+
+def _plus_zero(array: Any) -> Any:
+    """The sum with zeros, which has no zero with a sign."""
+    return array + array.dtype.type(0) if array.dtype.kind in "fc" else array
 
 
 class _Pipeline:
@@ -249,6 +255,7 @@ class _Pipeline:
         slots = [x.slot for _, x in self.given]
         forms: list[tuple[int, Layout]] = []
         kept: list[Kept] = []
+        alone: dict[int, int] = {}      # sums of what one device has, and zeros of others
         for i, (number, layout) in enumerate(zip(self.numbers, layouts, strict=True)):
             if layout is None:
                 return False            # of use, and zeros everywhere
@@ -281,8 +288,12 @@ class _Pipeline:
             elif rows:
                 put = functools.partial(put_rows, ticks, len(rest.stack), [
                     ticks_of(s, d, eqn.params["reverse"]) for d in range(s.devices)])
-            kept.append(Kept(shape, storage_dtype(aval.dtype), stage, start,
-                             np.flatnonzero(s.results[number]).tolist(), number in s.blank, put))
+            used = np.flatnonzero(s.results[number]).tolist()
+            if written is not None and len(used) == 1 and number in s.blank and (
+                    self._only_summed(eqn.outvars[number])):
+                alone[number] = used[0]
+            kept.append(Kept(shape, storage_dtype(aval.dtype), stage, start, used,
+                             number in s.blank and number not in alone, put))
             forms.append((number, form))
         moves = [later(self.atoms, layout, v, bool(s.low.any()), s.axis)
                  for layout, v in zip(self.forms, self.received, strict=True)]
@@ -290,7 +301,11 @@ class _Pipeline:
                            eqn.params["reverse"])
         made = p.plan.call_several(run, slots, len(forms), eqn)
         for (number, form), slot in zip(forms, made, strict=True):
-            if number in s.lifted:
+            if number in alone:
+                form, slot = self._of_device(alone[number], form, slot)
+                slot = p.call(_plus_zero, slot)
+                form = form._replace(folded=frozenset((s.axis,)))
+            elif number in s.lifted:
                 form, slot = self._own_parts(s.lifted[number], form, slot,
                                              number >= eqn.params["num_carry"])
             p.bind(eqn.outvars[number], form, slot)
@@ -299,14 +314,26 @@ class _Pipeline:
             p.at[var] = x.again(var.aval)
         return True
 
+    def _only_summed(self, v: Var) -> bool:
+        """Is of the value nothing asked but its sum over the devices?"""
+        p = self.p
+        found = [combined(e, p.atoms) if e.op.collective is not None else None
+                 for e in p.flat.eqns if v in e.invars]
+        return v not in p.flat.outvars and all([
+            x is not None and x[0] == "sum" and self.s.axis in x[1] for x in found])
+
     def _own_parts(self, x: Lifted, form: Layout, slot: int, rows: bool) -> tuple[Layout, int]:
         """What one device has, as parts of which each device has one."""
-        stage, part = form.stack.index(self.s.axis), x.part + rows
-        rest = form.without({self.s.axis})
+        rest, slot = self._of_device(x.device, form, slot)
         split = [*rest.split]
-        split[part] += (self.s.axis,)
-        return rest._replace(split=tuple(split)), self.p.call(
-            itemgetter((*[slice(None)] * stage, x.device)), slot)
+        split[x.part + rows] += (self.s.axis,)
+        return rest._replace(split=tuple(split)), slot
+
+    def _of_device(self, d: int, form: Layout, slot: int) -> tuple[Layout, int]:
+        """What one device has."""
+        stage = form.stack.index(self.s.axis)
+        return form.without({self.s.axis}), self.p.call(
+            itemgetter((*[slice(None)] * stage, d, ...)), slot)
 
     def _places(self, w: Written, rest: Layout) -> list[list[tuple[int, tuple]]] | None:
         """By device: the numbers of the iterations that write, and where they do."""

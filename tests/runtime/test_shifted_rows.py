@@ -49,7 +49,7 @@ def shifted_by_zeros(w, xs):
     return counted(w, xs, lambda x: jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]], 0))
 
 
-def set_around(w, xs):
+def set_around(w, xs, layer=layer):
     """Rows are chosen by their number, and results written where others have been before."""
     m = len(xs)
 
@@ -149,6 +149,14 @@ def test_integers_are_passed_on_exactly(staged):
     for w in ws:
         want = want @ w
     np.testing.assert_array_equal(run(f, ws, xs), want)
+    assert staged == [True]
+
+
+def test_zeros_have_the_sign_that_they_have_as_a_sum(staged):
+    def f(w, x):
+        return set_around(w, x, lambda w, x: -0.0 * jnp.abs(x @ w))
+    found = [run(lambda *a: f(*a), WS, XS, executor=e) for e in ("simulated", "per_device")]
+    np.testing.assert_array_equal(*map(np.signbit, found))
     assert staged == [True]
 
 
