@@ -14,7 +14,8 @@ import numpy as np
 from ...ir.op import OPS
 from ...ir.ops.collective import ppermute_p
 from ...ir.ops.control import scan_p
-from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.ops.select import select_n_p
+from ...ir.program import Atom, Equation, Level, Literal, Program, Var, params_equal
 from ..rewrites.equations import of_shape
 from ..rewrites.flatten import FlatProgram, needed
 from .carries import is_blank
@@ -47,6 +48,8 @@ def _rolled(flat: FlatProgram, permutes: Sequence[Equation]) -> list[Equation] |
     made = {v: e for e in flat.eqns for v in e.outvars}
     sent = [e.invars[0] for e in permutes]
     model = _model(sent[1], permutes[0].outvars[0], made, depth, same)
+    if not any([e.op is select_n_p and permutes[0].outvars[0] in e.invars for e in model]):
+        return None             # no device takes anything else: no stages
     segments: list[dict[Atom, Atom]] = []
     for i, x in enumerate(sent):
         found = _matched(model, sent[1], x, made, depth, i, same)
@@ -54,10 +57,14 @@ def _rolled(flat: FlatProgram, permutes: Sequence[Equation]) -> list[Equation] |
             return None
         segments.append(found)
     last = len(sent)
-    maker = made[sent[1]]               # type: ignore[index]
+    maker = made.get(sent[1])           # type: ignore[call-overload]
+    if maker is None:
+        return None
+    which = maker.outvars.index(sent[1])        # type: ignore[arg-type]
     for e in flat.eqns:                 # what would have been sent next
-        if e.op is maker.op and e.outvars and depth.get(e.outvars[0]) == last:
-            found = _matched(model, sent[1], e.outvars[0], made, depth, last, same)
+        if e.op is maker.op and len(e.outvars) == len(maker.outvars) and (
+                depth[e.outvars[which]] == last):
+            found = _matched(model, sent[1], e.outvars[which], made, depth, last, same)
             if found is not None and permutes[0].outvars[0] in found:
                 segments.append(found)
                 break
@@ -68,7 +75,7 @@ def _rolled(flat: FlatProgram, permutes: Sequence[Equation]) -> list[Equation] |
     start = segments[0][received]
     if not is_blank(start, made.get):   # type: ignore[arg-type]
         return None
-    return _written(flat, model, segments, received, start, permutes[1], depth)
+    return _written(flat, model, segments, received, start, permutes[1])
 
 
 def _depths(flat: FlatProgram, permutes: Sequence[Equation]
@@ -99,6 +106,10 @@ def _use(e: Equation) -> int:
         return id(e)
 
 
+def _same_params(a: Equation, b: Equation) -> bool:
+    return _use(a) == _use(b) or bool(a.op.subprograms) and params_equal(a.params, b.params)
+
+
 def _number(x: Literal) -> tuple:
     return x.aval, np.asarray(x.val).tobytes()
 
@@ -126,12 +137,11 @@ def _matched(model: Sequence[Equation], root: Atom, other: Atom, made: Mapping[A
     is computed otherwise."""
     at: dict[Atom, Atom] = {root: other}
     for e in reversed(model):
-        if any([v not in at for v in e.outvars]):
-            return None
-        mine = made.get(at[e.outvars[0]])
-        if (mine is None or mine.op is not e.op or _use(mine) != _use(e)
+        mine = made.get(at[next(v for v in e.outvars if v in at)])
+        if (mine is None or mine.op is not e.op or not _same_params(e, mine)
                 or len(mine.invars) != len(e.invars)
-                or any([at[v] is not x for v, x in zip(e.outvars, mine.outvars, strict=True)])):
+                or any([at.setdefault(v, x) is not x
+                        for v, x in zip(e.outvars, mine.outvars, strict=True)])):
             return None
         for a, b in zip(e.invars, mine.invars, strict=True):
             if type(a) is Literal or type(b) is Literal:
@@ -150,8 +160,7 @@ def _matched(model: Sequence[Equation], root: Atom, other: Atom, made: Mapping[A
 
 
 def _written(flat: FlatProgram, model: Sequence[Equation], segments: Sequence[Mapping[Atom, Atom]],
-             received: Var, start: Atom, permute: Equation, depth: Mapping[Atom, int]
-             ) -> list[Equation] | None:
+             received: Var, start: Atom, permute: Equation) -> list[Equation] | None:
     """The program with a loop in place of the segments."""
     inner = {v for e in model for v in e.outvars}
     place: dict[Atom, tuple[Atom, int]] = {}        # of a value: that of the model, and the segment
@@ -165,13 +174,20 @@ def _written(flat: FlatProgram, model: Sequence[Equation], segments: Sequence[Ma
     read = set(flat.outvars).union(*[e.invars for e in rest])
     if not read.isdisjoint([e.outvars[0] for e in flat.eqns if e.op is ppermute_p]):
         return None
-    before = [e for e in rest if not e.outvars or not depth[e.outvars[0]]]
-    after = [e for e in rest if e.outvars and depth[e.outvars[0]]]
+    before, after, late = [], [], set(place)
+    for e in rest:
+        if late.isdisjoint(e.invars):
+            before.append(e)
+        else:
+            after.append(e)
+            late.update(e.outvars)
     outer = list(dict.fromkeys([a for e in model for a in e.invars
                                 if type(a) is Var and a not in inner and a is not received]))
     each = {a: [s[a] for s in segments] for a in outer}
     consts = [a for a in outer if len(set(each[a])) == 1]
     items = [a for a in outer if len(set(each[a])) > 1]
+    if not late.isdisjoint([start, *[x for a in outer for x in each[a]]]):
+        return None
     wanted = list(dict.fromkeys([place[a][0] for a in read if a in place]))
     n = len(segments)
     eqns = before

@@ -87,7 +87,13 @@ def run(body, *args, executor="simulated", mesh=MESH, specs=(P("s"), P()), out=P
         return np.asarray(st.jit(mapped)(*args))
 
 
-@pytest.mark.parametrize("body", [stacked, one_by_one, updated, in_line])
+def first_twice(ws, xs):
+    """What the first tick gives is used before the second one, and after all."""
+    outs = written_out(ws, xs)
+    return stacked(ws, xs) + 0 * (outs[0] + jnp.sin(outs[0] + 1)).sum()
+
+
+@pytest.mark.parametrize("body", [stacked, one_by_one, updated, in_line, first_twice])
 @pytest.mark.parametrize("count", [5, 3])
 def test_results_are_those_of_the_stages(body, count, staged):
     xs = XS[:count]
@@ -150,6 +156,37 @@ def test_ticks_may_have_arrays_of_their_own(staged):
     found = [run(body, WS, XS, executor=e) for e in ("simulated", "per_device")]
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
     assert staged == [True]
+
+
+def test_ticks_may_have_loops_of_their_own(staged):
+    def deep(i, w, x):
+        return lax.fori_loop(0, 2, lambda _, x: layer(w, x), x)
+
+    def body(ws, xs):
+        return stacked(ws, xs, stage=deep)
+    np.testing.assert_allclose(run(body, WS, XS), plain(np.repeat(WS, 2, 0), XS), rtol=1e-5,
+                               atol=1e-6)
+    assert True in staged
+
+def test_what_a_tick_has_of_the_one_before_the_last_is_right():
+    def body(ws, xs):
+        w, me = ws[0], lax.axis_index("s")
+        first = layer(w, jnp.where(me == 0, xs[0], jnp.zeros_like(xs[0])))
+        state, outs = send(first), [first]
+        for i in range(1, 7):
+            outs.append(layer(w, jnp.where(me == 0, xs[i % 5], state)) * jnp.cos(first))
+            state = send(outs[-1])
+        return last_of(jnp.stack(outs))
+    found = [run(body, WS, XS, executor=e) for e in ("simulated", "per_device")]
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+
+
+def test_loops_in_ticks_may_differ(staged):
+    def unlike(ws, xs):
+        return stacked(ws, xs, stage=lambda i, w, x: lax.fori_loop(
+            0, 2, lambda _, x: layer(w, x) * (i + 1), x))
+    found = [run(unlike, WS, XS, executor=e) for e in ("simulated", "per_device")]
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
 
 
 def test_what_begins_with_something_else_stays_written_out(staged):
