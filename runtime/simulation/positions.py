@@ -1,13 +1,18 @@
-"""Where along a split dimension the largest or smallest elements are, found on the whole arrays.
+"""Positions along a split dimension, and where the largest or smallest elements are.
 
-Per device that is the best of a block and its position, both gathered, and the position of the
-first of the best: with the axes in place it is one search along the dimension.
+Per device, positions are counted on from where the block begins: with the axes in place they count
+from 0. The position of the best is found per device from the best of a block and its position, both
+gathered, and the position of the first of the best: on the whole it is one search.
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...ir.keys import storage_dtype
+from ...ir.ops.collective import axis_index_p
+from ...ir.ops.creation import iota_p
 from ...ir.ops.reduction import argmax_p, argmin_p
 from ...ir.program import Atom, Equation
 from ..axes import collective_atoms
@@ -86,4 +91,38 @@ def _is_start(p: Planner, atom: Atom, size: int, group: tuple[str, ...]) -> bool
     return source is not None and starts_of(p, source, size) == group
 
 
-STRATEGIES = {"reduce_sum": _sum}
+def _add(p: Planner, eqn: Equation) -> None:
+    ops = p.flat.ops
+    if iota_p not in ops or axis_index_p not in ops or not _count(p, eqn):
+        p.local(eqn)
+
+
+def _count(p: Planner, eqn: Equation) -> bool:
+    """Bind the result, if it counts along a dimension on from where the device's block begins: the
+    whole counts from 0, and the axes are in place."""
+    (out,) = eqn.outvars
+    shape = out.aval.shape
+    for numbers, start in (eqn.invars, eqn.invars[::-1]):
+        counted = made(p, numbers, "iota")
+        if counted is None or numbers.aval.shape != shape:
+            continue
+        d = counted.params["dimension"]
+        begin = start if not start.aval.shape else repeated(start, p.maker, ())
+        group = None if begin is None else starts_of(p, begin, shape[d])
+        if not group:
+            continue
+        count = shape[d] * p.atoms.count(group)
+        dtype = storage_dtype(out.aval.dtype)
+        if dtype.kind not in "iu" or count > np.iinfo(dtype).max:
+            return False
+        whole = np.arange(count, dtype=dtype).reshape(
+            [count if k == d else 1 for k in range(len(shape))])
+        data = np.broadcast_to(whole, [count if k == d else n for k, n in enumerate(shape)])
+        layout = Layout((), tuple([group if k == d else () for k in range(len(shape))]))
+        p.all_unread(eqn, ())
+        p.bind(out, layout, p.plan.constant(data), tuple([k != d for k in range(len(shape))]))
+        return True
+    return False
+
+
+STRATEGIES = {"add": _add, "reduce_sum": _sum}

@@ -1,11 +1,13 @@
-"""The position of the best along a split dimension: one search, and what the devices find."""
+"""Positions along a split dimension, and that of the best: what the devices find."""
 import numpy as np
 import pytest
 
 import shardtrace as st
 import shardtrace.lax as lax
+import shardtrace.nn as nn
 import shardtrace.numpy as jnp
 from shardtrace.runtime.simulation import executor as simulated
+from shardtrace.runtime.simulation import positions
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
@@ -84,3 +86,57 @@ def test_what_only_looks_like_a_search_is_what_it_says(wrong, executor):
                 got.append([str(type(error))])
     for a, b in zip(*got, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+COUNTS = {
+    "one hot": lambda x: nn.one_hot(jnp.arange(64) * 7 % 512, 512) * 0.9 + x,
+    "mask": lambda x: jnp.where(jnp.arange(64)[:, None] * 8 >= jnp.arange(512), x, -1e9),
+    "both": lambda x: x + lax.broadcasted_iota(jnp.int32, (64, 512), 1) * (
+        jnp.arange(64)[:, None] - 3),
+    "summed": lambda x: (x * jnp.arange(512)).sum(1),
+    "cosines": lambda x: x * jnp.cos(jnp.arange(512, dtype=jnp.float32) * 0.1),
+    "loop": lambda x: lax.fori_loop(0, 3, lambda i, x: x + jnp.arange(512) * i, x),
+}
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_counting_along_a_split_dimension(spec, name, executor):
+    f, x = COUNTS[name], np.nan_to_num(DATA)
+    want = st.jit(f)(x)
+    with st.config.override(shardtrace_executor=executor):
+        got = st.jit(f)(st.device_put(x, st.NamedSharding(MESH, spec)))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("begin", [
+    lambda me, n: me * n, lambda me, n: me * (n + 1), lambda me, n: me * n + 1,
+    lambda me, n: me, lambda me, n: -me * n, lambda me, n: (3 - me) * n])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int8])
+def test_counting_on_from_the_block_by_hand(begin, dtype):
+    def body(x):
+        n = x.shape[1]
+        start = jnp.asarray(begin(lax.axis_index("y"), n), dtype)
+        rows = lax.broadcasted_iota(dtype, x.shape, 1)
+        return rows + start, start + rows, (start + jnp.arange(n, dtype=dtype)) * 2
+
+    f = st.shard_map(body, mesh=MESH, in_specs=P("x", "y"),
+                     out_specs=(P("x", "y"), P("x", "y"), P("y")), check_vma=False)
+    got = []
+    for name in ("simulated", "per_device"):
+        with st.config.override(shardtrace_executor=name):
+            got.append(st.jit(f)(DATA))
+    for a, b in zip(*got, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_what_is_compared_with_positions_stays_in_place(monkeypatch):
+    made = []
+    count = positions._count
+    monkeypatch.setattr(positions, "_count", lambda p, eqn: (
+        found := count(p, eqn), made.append(found))[0])
+    st.clear_caches()
+    x = st.device_put(DATA, st.NamedSharding(MESH, P("x", "y")))
+    st.jit(COUNTS["mask"])(x)
+    assert made.count(True) == 2
