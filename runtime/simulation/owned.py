@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.ops.gather import fill_constant
-from ...ir.ops.indexing import GatherScatterMode
-from ...ir.program import Atom, Equation
+from ...ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms
-from ..layout import Atoms, Layout, array_shape
+from ..layout import Atoms, Layout, Shape, array_shape
 from ..rewrites.equations import is_zeros, repeated
+from .own_positions import Own
 from .workspace import Value, Workspace
 
 Maker = Callable[[Atom], Equation | None]
@@ -70,12 +71,7 @@ def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[
             held.difference(axes)):
         return False
     (out,) = eqn.outvars
-    place = [None] * out.aval.ndim
-    along = iter(others)
-    windows = [i for i in range(x.aval.ndim) if i not in numbers.collapsed_slice_dims]
-    ends = tuple([x.layout.split[windows[numbers.offset_dims.index(i)]]
-                  if i in numbers.offset_dims else next(along) for i in range(len(place))])
-    layout = Layout((), ends, done.union(axes))
+    layout = Layout((), _ends(numbers, x, out, iter(others)), done.union(axes))
     tests = p.view(mine, axes, others)
     positions = p.view(indices, tuple([a for a in axes if a in indices.layout.atoms]),
                        (*others, ()), axes)
@@ -83,6 +79,52 @@ def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[
                                                                   p.atoms.size))
     p.bind(out, layout, p.plan.call(function, (x.slot, positions, tests), eqn))
     return True
+
+
+def plan_whole(p: Workspace, eqn: Equation, gather: Equation, x: Value, places: Value,
+               own: Own, sums: frozenset[str]) -> bool:
+    """The same where every device lets through what lies in its block: no owner is looked for.
+
+    places: the value of those of `own`.
+    """
+    numbers = gather.params["dimension_numbers"]
+    done, queries = x.layout.folded, gather.invars[1].aval.ndim - 1
+    if len(numbers.start_index_map) != 1 or x.layout.stack or not done <= sums:
+        return False
+    (d,) = numbers.start_index_map
+    axes = x.layout.split[d]
+    held = places.layout.split
+    if (axes != own.axes or own.block != x.aval.shape[d] or not sums.issuperset(axes)
+            or places.aval.shape[:queries] != gather.invars[1].aval.shape[:-1]
+            or places.layout.stack or places.layout.folded or any(held[queries:])
+            or not places.layout.atoms.isdisjoint(x.layout.atoms)):
+        return False
+    (out,) = eqn.outvars
+    layout = Layout((), _ends(numbers, x, out, iter(held)), done.union(axes))
+    shape = array_shape(layout, out.aval.shape, p.atoms.size)
+    look_up, asked = _look_up(gather, x, p.atoms, shape)
+    size = own.block * p.atoms.count(axes)
+    around = [n if i not in numbers.offset_dims else 1 for i, n in enumerate(shape)]
+
+    def find(array: Any, positions: Any) -> Any:
+        positions = positions.astype(np.int64).reshape(asked)
+        if not positions.size or (positions.min() >= 0 and positions.max() < size):
+            return look_up(array, positions)
+        inside = np.minimum(np.maximum(positions, 0), size - 1)
+        found = look_up(array, inside)
+        np.copyto(found, np.zeros((), found.dtype), where=(inside != positions).reshape(around))
+        return found
+
+    p.bind(out, layout, p.plan.call(find, (x.slot, places.slot), eqn))
+    return True
+
+
+def _ends(numbers: GatherDimensionNumbers, x: Value, out: Var, along: Iterator[Atoms]
+          ) -> tuple[Atoms, ...]:
+    """The axes in place in what is found. along: those of the queries."""
+    windows = [i for i in range(x.aval.ndim) if i not in numbers.collapsed_slice_dims]
+    return tuple([x.layout.split[windows[numbers.offset_dims.index(i)]]
+                  if i in numbers.offset_dims else next(along) for i in range(out.aval.ndim)])
 
 
 def in_place(values: Sequence[Value], queries: int, axes: Atoms
@@ -103,23 +145,14 @@ def in_place(values: Sequence[Value], queries: int, axes: Atoms
 
 def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: MeshAtoms,
               shape: tuple[int, ...]) -> Callable[..., Any]:
-    evaluate: Any = gather.op.evaluate
-    params = dict(gather.params)
-    numbers = params["dimension_numbers"]
+    numbers, params = gather.params["dimension_numbers"], gather.params
     count, block = atoms.count(axes), x.aval.shape[d]
     column = numbers.start_index_map.index(d)
-    whole = array_shape(x.layout, x.aval.shape, atoms.size)
-    params["slice_sizes"] = tuple([1 if m == 1 and i in numbers.collapsed_slice_dims else n
-                                   for i, (m, n) in enumerate(
-                                       zip(params["slice_sizes"], whole, strict=True))])
     queries = tuple([i for i in range(len(shape)) if i not in numbers.offset_dims])
     fill = None
     if params["mode"] is GatherScatterMode.FILL_OR_DROP:
         fill = fill_constant(x.aval.dtype, params["fill_value"])
-    places = (*[shape[i] for i in queries], gather.invars[1].aval.shape[-1])
-    look_up = evaluate.prepared(0, (whole, places), (x.aval.dtype, np.dtype(np.int64)), params)
-    if look_up is None:
-        look_up = functools.partial(evaluate, 0, **params)
+    look_up, places = _look_up(gather, x, atoms, shape)
 
     size = math.prod(places[:-1])
     own = np.arange(size)
@@ -157,3 +190,19 @@ def _function(gather: Equation, x: Value, d: int, axes: tuple[str, ...], atoms: 
             owned = owned.copy()
             owned[owner[has], own[has]] = False
     return find
+
+
+def _look_up(gather: Equation, x: Value, atoms: MeshAtoms, shape: Shape
+             ) -> tuple[Callable[..., Any], Shape]:
+    """The gather of whole arrays that has a result of this shape, and the shape of its indices."""
+    evaluate: Any = gather.op.evaluate
+    params = dict(gather.params)
+    numbers = params["dimension_numbers"]
+    whole = array_shape(x.layout, x.aval.shape, atoms.size)
+    params["slice_sizes"] = tuple([1 if m == 1 and i in numbers.collapsed_slice_dims else n
+                                   for i, (m, n) in enumerate(
+                                       zip(params["slice_sizes"], whole, strict=True))])
+    places = (*[n for i, n in enumerate(shape) if i not in numbers.offset_dims],
+              gather.invars[1].aval.shape[-1])
+    look_up = evaluate.prepared(0, (whole, places), (x.aval.dtype, np.dtype(np.int64)), params)
+    return look_up or functools.partial(evaluate, 0, **params), places

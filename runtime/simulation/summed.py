@@ -19,6 +19,7 @@ from ..layout import Layout, array_shape
 from ..rewrites.alone import axes_of_one
 from ..rewrites.equations import is_zeros
 from . import collectives, joined, owned, windows
+from .own_positions import own_positions
 from .permutes import axes_first
 
 if TYPE_CHECKING:
@@ -97,6 +98,11 @@ def _looked_up(p: Planner, eqn: Equation, sums: frozenset[str]) -> bool:
     if found is None:
         return False
     gather, mine = found
+    own = own_positions(p, mine, gather.invars[1])
+    if own is not None and owned.plan_whole(p, eqn, gather, p.value_of(gather.invars[0]),
+                                            p.value_of(own.places), own, sums):
+        p.all_unread(eqn, (gather.invars[0], own.places))
+        return True
     values = [p.value_of(a) for a in (*gather.invars, mine)]
     if not owned.plan_lookup(p, eqn, gather, values, sums):
         return False
