@@ -19,10 +19,12 @@ from math import gcd, isinf
 
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.collective import ppermute_p
+from ...ir.ops.control import scan_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ..rewrites.equations import is_zeros
 from ..rewrites.flatten import FlatProgram, every_equation, needed
 from .blocks_of_body import BlockBody, Unknown
+from .unrolled import Body, Loop, unrolled_rings
 
 _EXTREMES = frozenset({"max", "min"})
 _ADD = frozenset({"add", "add_any"})
@@ -33,6 +35,7 @@ _FINITE = frozenset({
     "neg", "pvary", "reduce_max", "reduce_min", "reduce_sum", "reshape", "select_n", "square",
     "squeeze", "sub", "transpose"})
 _BOUNDED = frozenset({"dot_general", "logistic", "sign", "tanh"})
+_REPEATING = frozenset({"broadcast_in_dim", "copy", "pvary"})
 _SCALED = frozenset({"mul", "div", "neg", "convert_element_type", "pvary", "copy"})
 
 
@@ -58,8 +61,10 @@ def fold_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> N
     inside: gives the programs of loops without calls.
     """
     eqns: list[Equation] = []
-    gone = []
-    for eqn in flat.eqns:
+    gone: list[Equation] = []
+    if ppermute_p in flat.ops:
+        _fold_unrolled(flat)
+    for eqn in flat.eqns if scan_p in flat.ops else ():
         new = None
         if eqn.op.name == "scan":
             body = inside(eqn.params["jaxpr"])
@@ -75,7 +80,24 @@ def fold_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> N
         flat.rewrite(needed(eqns, flat.outvars))
 
 
-def _folded(flat: FlatProgram, eqn: Equation, body: FlatProgram) -> list[Equation] | None:
+def _fold_unrolled(flat: FlatProgram) -> None:
+    """The same of rings that are written step by step."""
+    gone: set[Equation] = set()
+    instead: dict[Equation, list[Equation]] = {}
+    for ring in unrolled_rings(flat):
+        new = _folded(flat, ring.loop, ring.body)
+        if new is not None:
+            gone |= ring.gone
+            instead[ring.last] = [*ring.before, *new]
+    if gone:
+        if flat.exchanges is None:
+            flat.exchanges = [e for e in every_equation(flat.eqns) if e.op.collective is not None]
+        flat.rewrite(needed([n for e in flat.eqns for n in (
+            instead.get(e, ()) if e in gone else (e,))], flat.outvars))
+
+
+def _folded(flat: FlatProgram, eqn: Equation | Loop, body: FlatProgram | Body
+            ) -> list[Equation] | None:
     try:
         return _Fold(flat, eqn, body).equations()
     except Unknown:
@@ -85,7 +107,7 @@ def _folded(flat: FlatProgram, eqn: Equation, body: FlatProgram) -> list[Equatio
 class _Fold:
     """One loop, and the equations that are executed for it."""
 
-    def __init__(self, flat: FlatProgram, eqn: Equation, body: FlatProgram) -> None:
+    def __init__(self, flat: FlatProgram, eqn: Equation | Loop, body: FlatProgram | Body) -> None:
         params = eqn.params
         self.flat, self.eqn, self.body = flat, eqn, body
         self.nc, self.nk = params["num_consts"], params["num_carry"]
@@ -93,6 +115,7 @@ class _Fold:
         self.made = {v: e for e in body.eqns for v in e.outvars}
         self.place: dict[Atom, int] = {v: k for k, v in enumerate(self.carries)}
         self.tags: dict[Atom, Tag] = {}
+        self.around: dict[Var, Equation] = {}   # what makes the values of the program around
         self.late: set[Equation] = set()        # sums that are folded where they are added
         self.readers: dict[Atom, int] = {}
         for a in (*body.outvars, *[a for e in body.eqns for a in e.invars]):
@@ -240,7 +263,7 @@ class _Fold:
         if name == "select_n" and len(tags) == 3 and not tags[0] and not more and (
                 tag.kind == "part"):                # a mask: zeros, or what is linear
             other = e.invars[1 if tags[2] else 2]
-            return tag if is_zeros(other, self._maker) else None
+            return tag if is_zeros(other, self._known) else None
         if more or tag.kind in ("old", "kept", "done", "drop", "shifted") and not (
                 name in ("exp", "exp2") and tag.kind in ("drop", "shifted")):
             return None
@@ -254,9 +277,9 @@ class _Fold:
 
     def _starts_finite(self, k: int) -> bool:
         """Is a carry a finite number at first?"""
-        made = {v: e for e in self.flat.eqns for v in e.outvars}
+        made = self._made_around()
         atom = self.eqn.invars[self.nc + k]
-        while atom in made and made[atom].op.name in ("broadcast_in_dim", "pvary", "copy"):
+        while atom in made and made[atom].op.name in _REPEATING:
             atom = made[atom].invars[0]                 # type: ignore[index]
         return type(atom) is Literal and not isinf(float(atom.val))
 
@@ -266,12 +289,26 @@ class _Fold:
             return not isinf(float(atom.val))
         if atom is carry or atom.aval.dtype.kind in "iub":
             return True
-        made = self._maker(atom)
+        made = self._known(atom)
         return made is not None and (made.op.name in _BOUNDED or made.op.name in _FINITE and all(
             [self._is_finite(a, carry) for a in made.invars]))
 
     def _maker(self, atom: Atom) -> Equation | None:
         return self.made.get(atom)                              # type: ignore[call-overload]
+
+    def _known(self, atom: Atom) -> Equation | None:
+        """What makes a value, in the body, or around it by repeating another."""
+        made = self._maker(atom)
+        if made is None and type(atom) is Var:
+            made = self._made_around().get(atom)
+            if made is not None and made.op.name not in _REPEATING:
+                return None
+        return made
+
+    def _made_around(self) -> dict[Var, Equation]:
+        if not self.around:
+            self.around = {v: e for e in self.flat.eqns for v in e.outvars}
+        return self.around
 
     def _joined(self, name: str, a: Tag, b: Tag | None, out: Var) -> Tag | None:
         """A carry, scaled or not, and what is folded into it."""

@@ -55,7 +55,7 @@ def _arrange(flat: FlatProgram) -> None:
         _separate.separate(flat)
     if _exchanges_neighbours(flat):
         _rings.raise_rings(flat, lean_program)
-        if scan_p in flat.ops:
+        if scan_p in flat.ops or ppermute_p in flat.ops:
             _folds.fold_rings(flat, lean_program)
         if ppermute_p in flat.ops:
             _alike.roll_up(flat)

@@ -30,6 +30,14 @@ def varying(x):
     return lax.pcast(x, "X", to="varying")
 
 
+def repeat(form, fold, carry):
+    if form == "fori_loop":
+        return lax.fori_loop(0, N, fold, carry)
+    for i in range(N):
+        carry = fold(i, carry)
+    return carry
+
+
 def arrays(count, shape=(HEADS, ROWS, WIDTH)):
     rng = np.random.default_rng(0)
     return [rng.standard_normal(shape).astype(np.float32) for _ in range(count)]
@@ -60,8 +68,8 @@ def attention(form, step=1, causal=False, first=-1e30, masked=-1e30):
                     o * scale + jnp.einsum("hqk,hkd->hqd", p, v), up(k, step), up(v, step))
 
         carry = m, jnp.zeros_like(m), jnp.zeros_like(q), k, v
-        if form == "fori_loop":
-            carry = lax.fori_loop(0, N, fold, carry)
+        if form != "scan":
+            carry = repeat(form, fold, carry)
         else:
             carry, _ = lax.scan(lambda c, i: (fold(i, c), None), carry, jnp.arange(N))
         return carry[2] / carry[1]
@@ -85,7 +93,7 @@ def results(f, args, mesh, specs=SPEC, out=SPEC):
     return found[0], any([e.op is ppermute_p for e in every_equation(flat.eqns)])
 
 
-@pytest.mark.parametrize("form", ["fori_loop", "scan"])
+@pytest.mark.parametrize("form", ["fori_loop", "scan", "unrolled"])
 @pytest.mark.parametrize("step", [1, -1, 3])
 @pytest.mark.parametrize("causal", [False, True])
 def test_attention_to_keys_that_travel_is_one_attention(mesh, form, step, causal):
@@ -98,17 +106,19 @@ def test_attention_to_keys_that_travel_is_one_attention(mesh, form, step, causal
     assert not travels
 
 
-def test_the_first_maximum_may_be_infinite(mesh):
+@pytest.mark.parametrize("form", ["scan", "unrolled"])
+def test_the_first_maximum_may_be_infinite(mesh, form):
     q, k, v = arrays(3)
-    (got,), travels = results(attention("scan", first=-np.inf), (q, k, v), mesh)
+    (got,), travels = results(attention(form, first=-np.inf), (q, k, v), mesh)
     np.testing.assert_allclose(got, softmax(q @ k.swapaxes(1, 2) / 2) @ v, rtol=2e-5, atol=1e-5)
     assert not travels
 
 
+@pytest.mark.parametrize("form", ["fori_loop", "unrolled"])
 @pytest.mark.parametrize(("first", "left"), [(-1e30, False), (-np.inf, True)])
-def test_masks_are_infinite_where_the_first_maximum_is_not(mesh, first, left):
+def test_masks_are_infinite_where_the_first_maximum_is_not(mesh, first, left, form):
     q, k, v = arrays(3)
-    f = attention("fori_loop", causal=True, first=first, masked=-np.inf)
+    f = attention(form, causal=True, first=first, masked=-np.inf)
     (got,), travels = results(f, (q, k, v), mesh)
     s = np.where(np.tril(np.ones((ROWS, ROWS), bool)), q @ k.swapaxes(1, 2) / 2, -np.inf)
     np.testing.assert_allclose(got, softmax(s) @ v, rtol=2e-5, atol=1e-5)
@@ -132,7 +142,8 @@ def test_a_block_that_is_masked_by_data_is_no_number_as_it_is_written(mesh):
     assert travels
 
 
-def test_the_first_values_count(mesh):
+@pytest.mark.parametrize("form", ["fori_loop", "unrolled"])
+def test_the_first_values_count(mesh, form):
     def f(x, y):
         def fold(i, carry):
             m, total, largest, y = carry
@@ -140,7 +151,7 @@ def test_the_first_values_count(mesh):
             new = jnp.maximum(m, s)
             return (new, total * jnp.exp(m - new) + jnp.exp(s - new) * y.sum(),
                     jnp.minimum(largest, y.min() + x), up(y))
-        return lax.fori_loop(0, N, fold, (x, x + 1, x, y))[:3]
+        return repeat(form, fold, (x, x + 1, x, y))[:3]
     x, y = arrays(2, (1, ROWS))
     found, travels = results(f, (x, y), mesh, out=(SPEC,) * 3)
     m, total, least = x, x + 1, x
@@ -176,7 +187,7 @@ def test_sums_over_pairs(mesh):
     assert not travels
 
 
-def changed(kind):
+def changed(kind, form):
     """A loop that is none of these folds, each in its own way."""
     def f(x, y):
         def fold(i, carry):
@@ -202,26 +213,28 @@ def changed(kind):
                 return new, total * scale + p.sum(-1, keepdims=True), y + up(y)
             return new, total * scale + p.sum(-1, keepdims=True), up(y, 2)      # visits few
         start = varying(jnp.full((x.shape[0], 1), -1e30, jnp.float32))
-        m, total, _ = lax.fori_loop(0, N, fold, (start, jnp.zeros_like(start), y))
+        m, total, _ = repeat(form, fold, (start, jnp.zeros_like(start), y))
         return m, total
     return f
 
 
+@pytest.mark.parametrize("form", ["fori_loop", "unrolled"])
 @pytest.mark.parametrize("kind", ["alike", "not scaled", "scaled twice", "squared", "over rows",
                                   "the maximum itself", "what is sent changes",
                                   "not sent in the end", "two further"])
-def test_other_loops_are_left_as_they_are(mesh, kind):
-    _, travels = results(changed(kind), arrays(2, (ROWS, WIDTH)), mesh, P("X"), (P("X"),) * 2)
-    assert travels
+def test_other_loops_are_left_as_they_are(mesh, kind, form):
+    _, travels = results(changed(kind, form), arrays(2, (ROWS, WIDTH)), mesh, P("X"), (P("X"),) * 2)
+    assert travels or (kind, form) == ("alike", "unrolled")     # what is added is no part of steps
 
 
-def test_what_is_added_twice_is_summed_for_each(mesh):
+@pytest.mark.parametrize("form", ["fori_loop", "unrolled"])
+def test_what_is_added_twice_is_summed_for_each(mesh, form):
     def f(x, y):
         def fold(i, carry):
             a, b, y = carry
             s = jnp.tanh(x * y)
             return a + s, b + s * y, up(y)
-        return lax.fori_loop(0, N, fold, (jnp.zeros_like(x), x, y))[:2]
+        return repeat(form, fold, (jnp.zeros_like(x), x, y))[:2]
     x, y = arrays(2, (ROWS, WIDTH))
     (a, b), travels = results(f, (x, y), mesh, P("X"), (P("X"),) * 2)
     blocks = np.stack([np.roll(y, i * ROWS // N, 0) for i in range(N)])
