@@ -62,7 +62,9 @@ SOURCES = """\
 - **Blocks that change places are read where they were.** A `ppermute` whose result elementwise
   work reads copies nothing: that work takes its rows from other places.
 - **Rings are executed as what they amount to.** Products whose operands or sums go from neighbour
-  to neighbour, in a loop or step by step, are one product and one collective.
+  to neighbour, in a loop or step by step, are one product and one collective; so are those on a
+  grid of devices, along whose rows and columns blocks go round or are given to all. A sum that goes
+  round chunk by chunk, and then as what it came to, is one all-reduce.
 - **What a ring folds is folded at once.** Sums and extremes over blocks that travel, and a softmax
   that is computed block by block (attention whose keys and values go around), are those over all
   blocks, where these are not too many to hold.
