@@ -70,7 +70,9 @@ SOURCES = """\
   blocks, where these are not too many to hold.
 - **Pipelines run stage by stage.** Where devices only pass on what they made to the next, all
   iterations of a device are computed together, one device after the other, and what is thrown away
-  in the end, as of devices that wait for their first input, is not computed.
+  in the end, as of devices that wait for their first input, is not computed. Loops by `ppermute`
+  are such, written out or not, and so are loops that shift an array of one row a device by `roll`
+  or `concatenate`.
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.

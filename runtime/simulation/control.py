@@ -15,16 +15,17 @@ import numpy as np
 
 from ...ir.keys import storage_dtype
 from ...ir.lazy import lazy_import
-from ...ir.op import Op
 from ...ir.ops.collective import all_to_all_p, ppermute_p
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p, roll_p
+from ...ir.ops.slicing import slice_p
 from ...ir.program import Equation
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
 from ..masks import Guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
+from ..rewrites.flatten import FlatProgram
 from ..rewrites.lean import lean_program
 from .inner import Inner
 from .scanning import Arrays, Body, scan_runner, while_runner
@@ -69,10 +70,22 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
 _SHIFTS = frozenset({concatenate_p, pad_p, place_p, roll_p})
 
 
-def _shifts(ops: frozenset[Op]) -> bool:
-    """May a loop of these pass things on from device to device?"""
-    return ppermute_p in ops or all_to_all_p in ops and (
-        not ops.isdisjoint(_SHIFTS))
+def _passes_on(flat: FlatProgram) -> bool:
+    """May the body of a loop pass things on from device to device?"""
+    if ppermute_p in flat.ops:
+        return True
+    if all_to_all_p not in flat.ops or flat.ops.isdisjoint(_SHIFTS):
+        return False
+    rows: set[Any] = set()
+    for e in flat.eqns:
+        if e.op is all_to_all_p:
+            rows.update(e.outvars)
+        elif not rows.isdisjoint(e.invars):
+            if e.op in _SHIFTS:
+                return True
+            if e.op is slice_p:
+                rows.update(e.outvars)
+    return False
 
 
 # -- scan ------------------------------------------------------------------------------------------
@@ -80,7 +93,7 @@ def _shifts(ops: frozenset[Op]) -> bool:
 def plan_scan(p: Any, eqn: Equation) -> None:
     """Append a scan: one call that runs the body's plan for each item."""
     params, atoms = eqn.params, p.atoms
-    if _shifts(lean_program(params["jaxpr"]).ops) and _pipelines.plan_stages(p, eqn):
+    if _passes_on(lean_program(params["jaxpr"])) and _pipelines.plan_stages(p, eqn):
         return
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
