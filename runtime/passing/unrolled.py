@@ -210,12 +210,14 @@ class _Steps:
     def _carry(self, j: int, first: Atom) -> Atom:
         if j not in self.carried:
             t, start = self.steps[0][j].outvars[0].aval, first
+            if first.aval.dtype != t.dtype:
+                raise _Other
             if first.aval.shape != t.shape:         # a number to begin with
+                if first.aval.shape:
+                    raise _Other
                 start = Var(of_shape(t, t.shape))
                 self.before.append(Equation(OPS["broadcast_in_dim"], (first,), (start,), {
                     "shape": t.shape, "broadcast_dimensions": (), "sharding": None}))
-                if first.aval.shape:
-                    raise _Other
             self.carried[j] = Var(t), start
             self.known[first, j] = first            # type: ignore[index]
         elif (first, j) not in self.known:
@@ -244,8 +246,9 @@ class _Steps:
         """What each step computes from what counts the steps, or all compute alike."""
         makers = [self.made.get(a) for a in atoms]
         eqns = [e for e in makers if e is not None]
-        if len(eqns) != len(atoms) or not _are_alike(eqns) or len(eqns[0].outvars) != 1 or (
-                eqns[0].op.effect or eqns[0].op.subprograms or eqns[0].op.collective is not None):
+        op = eqns[0].op if len(eqns) == len(atoms) and len(eqns[0].outvars) == 1 else None
+        if op is None or op.effect or op.subprograms or op.collective is not None or (
+                not _are_alike(eqns)):
             raise _Other
         operands = [self._common(x) for x in zip(*[e.invars for e in eqns], strict=True)]
         if self.varying.isdisjoint(operands):
@@ -259,8 +262,9 @@ class _Steps:
         ring, steps, flat = self.ring, self.steps, self.flat
         gone = {e for s in (*steps, *ring.sends) for e in s}
         place = max([n for n, e in enumerate(flat.eqns) if e in gone and e.op is not ppermute_p])
-        given = {a for a in flat.outvars if a in self.step_of}
-        for a in self.step_of.keys() - {s[0] for s in ring.stations}:
+        inside = self.step_of.keys() - {s[0] for s in ring.stations}
+        given = inside.intersection(flat.outvars)
+        for a in inside:
             for n in self.readers.get(a, ()):
                 if flat.eqns[n] not in gone:
                     given.add(a)
@@ -294,6 +298,6 @@ class _Steps:
 def _are_alike(eqns: Sequence[Equation]) -> bool:
     """Have equations one op, params, and shapes?"""
     first = eqns[0]
-    return all([e.use is first.use and len(e.invars) == len(first.invars)
+    return all([e.op is first.op and e.use is first.use and len(e.invars) == len(first.invars)
                 and e.outvars[0].aval.shape == first.outvars[0].aval.shape
                 and e.outvars[0].aval.dtype == first.outvars[0].aval.dtype for e in eqns])

@@ -89,6 +89,14 @@ def test_blocks_that_have_come_round_are_those_of_the_beginning():
     assert not travels
 
 
+def test_the_first_blocks_may_be_given_as_well():
+    args = [normal(ROWS, WIDTH) for _ in range(3)]
+    (got, k), travels = results(lambda q, k, v: (attended(q, k, v), k), args, out=(P("x"),) * 2)
+    np.testing.assert_allclose(got, plain(*args), rtol=2e-5, atol=1e-5)
+    np.testing.assert_array_equal(k, args[1])
+    assert not travels
+
+
 def test_one_layer_after_the_other():
     def f(x, w):
         for i in range(3):
