@@ -76,7 +76,8 @@ def find_stages(p: Planner, eqn: Equation) -> Stages | None:
     params, flat = eqn.params, lean_program(eqn.params["jaxpr"])
     if p.mask is not None or params["length"] < 2:
         return None
-    first = next(e for e in flat.eqns if e.op in (ppermute_p, all_to_all_p))
+    op = ppermute_p if ppermute_p in flat.ops else all_to_all_p
+    first = next(e for e in flat.eqns if e.op is op)
     names = axis_names(first.params["axis_name"])
     if len(names) != 1 or p.atoms.of_all(names) != names:
         return None
@@ -89,7 +90,8 @@ def find_stages(p: Planner, eqn: Equation) -> Stages | None:
         return None
     found = Stages(axis, p.atoms.size[axis], params["length"], body, invars)
     if not (_stays_inside(flat, axis) and sort_carries(p, eqn, found)
-            and len({e.params["perm"] for e in flat.eqns if e.op is ppermute_p}) == 1):
+            and {(axis_names(e.params["axis_name"]), e.params["perm"]) for e in flat.eqns
+                 if e.op is ppermute_p} == {(names, first.params["perm"])}):
         return None
     know_numbers(p, eqn, found)
     if not all([is_shared(found.known(a)) for a in body.everywhere]):

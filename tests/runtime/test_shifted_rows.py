@@ -152,6 +152,34 @@ def test_integers_are_passed_on_exactly(staged):
     assert staged == [True]
 
 
+@pytest.mark.parametrize("first", ["s", "d"])
+def test_exchanges_along_other_axes_stay_in_a_stage(first, staged):
+    """Experts along one axis, stages along the other."""
+    def body(w, xs):
+        me = lax.axis_index("s")
+
+        def shuffled(x):
+            return lax.all_to_all(x, "d", 1, 0, tiled=True)
+
+        def tick(state, x):
+            x = jnp.where(me == 0, shuffled(x) if first == "d" else x, state)
+            y = jnp.tanh(shuffled(x).reshape(x.shape) @ w[0])
+            return lax.ppermute(y, "s", [(i, i + 1) for i in range(N - 1)]), y
+        ticks = jnp.concatenate([xs, jnp.zeros((N - 1, *xs.shape[1:]), xs.dtype)])
+        if first == "d":
+            ticks = ticks.reshape(len(ticks), 2, 12)
+            ys = lax.scan(tick, jnp.zeros((4, 6), xs.dtype), ticks)[1][N - 1:]
+        else:
+            ys = lax.scan(tick, jnp.zeros_like(xs[0]), ticks)[1][N - 1:]
+        return lax.psum(jnp.where(me == N - 1, ys, 0), "s")
+    f = st.shard_map(body, mesh=MESH_2D, in_specs=(P("s"), P(None, "d")),
+                     out_specs=P(None, "d"), check_vma=False)
+    found = [run(lambda *a: f(*a), WS, XS, mesh=MESH_2D, specs=(P("s"), P(None, "d")), executor=e)
+             for e in ("simulated", "per_device")]
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
+    assert staged == [True]
+
+
 def test_zeros_have_the_sign_that_they_have_as_a_sum(staged):
     def f(w, x):
         return set_around(w, x, lambda w, x: -0.0 * jnp.abs(x @ w))
