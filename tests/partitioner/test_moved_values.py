@@ -244,11 +244,12 @@ def test_layers_from_any_layout_to_any(out):
 
 
 def test_a_weight_that_a_loop_does_not_change_is_gathered_once():
-    for loop in (lambda x, w: lax.scan(lambda c, _: (jnp.tanh(c @ w.T), None), x, None, 9)[0],
-                 lambda x, w: lax.fori_loop(0, 9, lambda i, c: jnp.tanh(c @ w.T), x),
+    # Steps that make differences smaller: blocks may be rounded otherwise than the whole.
+    for loop in (lambda x, w: lax.scan(lambda c, _: (jnp.tanh(c @ w.T / 64), None), x, None, 9)[0],
+                 lambda x, w: lax.fori_loop(0, 9, lambda i, c: jnp.tanh(c @ w.T / 64), x),
                  lambda x, w: lax.scan(lambda c, _: (lax.scan(
-                     lambda c, _: (jnp.sin(c @ w), None), c, None, length=3)[0], None), x, None,
-                     length=3)[0]):
+                     lambda c, _: (jnp.sin(c @ w / 64), None), c, None, length=3)[0], None), x,
+                     None, length=3)[0]):
         compiled = both(loop, [((32, 8), P("x")), ((8, 8), P("x"))], P("x"))
         assert [(r.op, r.count) for r in collectives(compiled.program)] == [
             ("all_gather_invariant", 1)]
