@@ -15,7 +15,9 @@ import numpy as np
 
 from ...ir.keys import storage_dtype
 from ...ir.mesh import AbstractMesh
+from ...ir.op import OPS
 from ...ir.ops.collective import ppermute_p
+from ...ir.ops.emitting import literal
 from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms, axis_names, mesh_atoms
 from ..layout import Layout, array_shape
@@ -45,7 +47,13 @@ Arrays = list[Any]
 def plan_stages(p: Planner, eqn: Equation) -> bool:
     """Append a loop of stages; False if the loop is no such."""
     s = find_stages(p, eqn)
-    return s is not None and _Pipeline(p, eqn, s).plan()
+    if s is None or not _Pipeline(p, eqn, s).plan():
+        return False
+    for v in eqn.outvars:
+        if v not in p.at and p.users_of(v):         # of use nowhere, and yet read: any numbers do
+            p.equation(Equation(OPS["broadcast_in_dim"], (literal(0, v.aval.dtype),), (v,), {
+                "shape": v.aval.shape, "broadcast_dimensions": (), "sharding": None}))
+    return True
 
 
 def _plus_zero(array: Any) -> Any:

@@ -220,3 +220,15 @@ def test_gradients_agree_between_executors():
             return st.jit(st.grad(lambda w, x: (mapped(w, x) ** 2).sum(), (0, 1)))(WS, XS)
     for a, b in zip(gradient("simulated"), gradient("per_device"), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_asked_of_a_device_that_does_not_keep_it_is_zeros(staged):
+    def body(ws, xs):
+        me, out = lax.axis_index("s"), jnp.zeros_like(xs)
+        for i, y in enumerate(written_out(ws, xs)[N - 1:]):
+            out = jnp.where(me == 1, out.at[i].set(y), out)
+        return last_of(out)
+    found = [run(body, WS, XS, executor=e) for e in ("simulated", "per_device")]
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], np.zeros_like(XS))
+    assert staged == [True]
