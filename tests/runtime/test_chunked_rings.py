@@ -1,8 +1,10 @@
 """Collectives that are written by hand, chunk by chunk, are executed as what they amount to."""
 from __future__ import annotations
 
+import executed
 import numpy as np
 import pytest
+from executed import RNG, normal
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -10,12 +12,10 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.runtime.rewrites.flatten import every_equation
-from shardtrace.runtime.rewrites.lean import lean_program
 from shardtrace.sharding import PartitionSpec as P
 
 N = 4
 MESH = st.make_mesh((N, 2), ("x", "y"))
-RNG = np.random.default_rng(0)
 TRAVELLING = {"ppermute", "scan", "scatter", "scatter-add", "dynamic_update_slice"}
 
 
@@ -23,27 +23,10 @@ def sent(x, by=1):
     return lax.ppermute(x, "x", [(i, (i + by) % N) for i in range(N)])
 
 
-def normal(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
-
-
 def results(f, args, specs=P("x"), out=P("x")):
-    """What the simulated executor gives, which the other one gives too; and the ops it executes."""
-    mapped = st.shard_map(f, mesh=MESH, in_specs=specs, out_specs=out)
-    jitted = st.jit(lambda *xs: mapped(*xs))
-    flat = lean_program(jitted.lower(*args).compile().program)
-    found = []
-    for executor in "simulated", "per_device":
-        st.config.update("shardtrace_executor", executor)
-        try:
-            found.append(np.asarray(jitted(*args)))
-        finally:
-            st.config.update("shardtrace_executor", "simulated")
-    if found[0].dtype.kind == "f" and found[0].dtype.itemsize >= 4:
-        np.testing.assert_allclose(*found, rtol=2e-5, atol=2e-5)
-    else:
-        np.testing.assert_array_equal(*found)
-    return found[0], {e.op.name for e in every_equation(flat.eqns)}
+    """What both executors give, and the ops that the simulated one executes."""
+    (found,), flat = executed.results(f, args, MESH, specs, out)
+    return found, {e.op.name for e in every_equation(flat.eqns)}
 
 
 def repeat(looped, length, turn, carry):

@@ -1,8 +1,10 @@
 """Rings along several axes: products of blocks on a grid of devices are products of the wholes."""
 from __future__ import annotations
 
+import executed
 import numpy as np
 import pytest
+from executed import normal
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -11,15 +13,9 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.context import config
 from shardtrace.runtime.rewrites.flatten import every_equation
-from shardtrace.runtime.rewrites.lean import lean_program
 from shardtrace.sharding import PartitionSpec as P
 
-RNG = np.random.default_rng(0)
 BLOCKS = P("r", "c")
-
-
-def normal(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -33,20 +29,9 @@ def grid(n):
 
 
 def results(f, args, mesh, specs=BLOCKS, out=BLOCKS):
-    """What the simulated executor gives, which the other one gives too; and the ops it executes."""
-    mapped = st.shard_map(f, mesh=mesh, in_specs=specs, out_specs=out)
-    jitted = st.jit(lambda *xs: mapped(*xs))
-    flat = lean_program(jitted.lower(*args).compile().program)
-    found = []
-    for executor in "simulated", "per_device":
-        st.config.update("shardtrace_executor", executor)
-        try:
-            found.append([np.asarray(x) for x in st.tree.leaves(jitted(*args))])
-        finally:
-            st.config.update("shardtrace_executor", "simulated")
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
-    return found[0], {e.op.name for e in every_equation(flat.eqns)}
+    """What both executors give, and the ops that the simulated one executes."""
+    found, flat = executed.results(f, args, mesh, specs, out)
+    return found, {e.op.name for e in every_equation(flat.eqns)}
 
 
 def ring(n, by=-1):

@@ -5,7 +5,6 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.passing import pipelines
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
@@ -155,16 +154,6 @@ PROGRAMS = {
     "loops in stages": (lambda w, x: stacked(w, x, stage=deep),
                         lambda w, x: plain(w, x, plain_deep)),
 }
-
-
-@pytest.fixture
-def staged(monkeypatch):
-    """For each loop that was asked, whether it is executed device by device."""
-    found = []
-    plan = pipelines.plan_stages
-    monkeypatch.setattr(pipelines, "plan_stages", lambda p, eqn: (
-        found.append(plan(p, eqn)), found[-1])[1])
-    return found
 
 
 def mapped(body, mesh=MESH, specs=(P("s"), P()), out=P()):

@@ -5,7 +5,6 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.passing import pipelines
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
@@ -68,16 +67,6 @@ def plain(ws, xs):
     for w in ws:
         out = np.tanh(out @ w)
     return out
-
-
-@pytest.fixture
-def staged(monkeypatch):
-    """For each loop that was asked, whether it is executed device by device."""
-    found = []
-    plan = pipelines.plan_stages
-    monkeypatch.setattr(pipelines, "plan_stages", lambda p, eqn: (
-        found.append(plan(p, eqn)), found[-1])[1])
-    return found
 
 
 def run(body, *args, executor="simulated", mesh=MESH, specs=(P("s"), P()), out=P()):

@@ -5,7 +5,6 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.runtime.passing import pipelines
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
@@ -84,16 +83,6 @@ def plain(ws, xs):
 
 FORMS = {"counted": counted, "shifted by zeros": shifted_by_zeros, "set around": set_around,
          "scanned": scanned, "rolled": lambda w, x: scanned(w, x, rolls=True)}
-
-
-@pytest.fixture
-def staged(monkeypatch):
-    """For each loop that was asked, whether it is executed device by device."""
-    found = []
-    plan = pipelines.plan_stages
-    monkeypatch.setattr(pipelines, "plan_stages", lambda p, eqn: (
-        found.append(plan(p, eqn)), found[-1])[1])
-    return found
 
 
 def run(f, *args, mesh=MESH, specs=(P("s"), P()), executor="simulated"):

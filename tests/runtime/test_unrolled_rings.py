@@ -1,8 +1,10 @@
 """Rings whose steps are written by a loop of Python are folded as loops of the program are."""
 from __future__ import annotations
 
+import executed
 import numpy as np
 import pytest
+from executed import normal
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
@@ -14,11 +16,6 @@ from shardtrace.sharding import PartitionSpec as P
 
 N, ROWS, WIDTH = 4, 16, 6
 MESH = st.make_mesh((N, 2), ("x", "y"))
-RNG = np.random.default_rng(0)
-
-
-def normal(*shape):
-    return RNG.normal(size=shape).astype(np.float32)
 
 
 def up(x, step=1):
@@ -31,20 +28,9 @@ def sends(flat):
 
 
 def results(f, args, specs=P("x"), out=P("x")):
-    """What the simulated executor gives, which the other one gives too; and whether it sends."""
-    mapped = st.shard_map(f, mesh=MESH, in_specs=specs, out_specs=out)
-    jitted = st.jit(lambda *xs: mapped(*xs))
-    flat = lean_program(jitted.lower(*args).compile().program)
-    found = []
-    for executor in "simulated", "per_device":
-        st.config.update("shardtrace_executor", executor)
-        try:
-            found.append([np.asarray(x) for x in st.tree.leaves(jitted(*args))])
-        finally:
-            st.config.update("shardtrace_executor", "simulated")
-    for a, b in zip(*found, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-    return found[0], sends(flat)
+    """What both executors give, and whether the simulated one sends."""
+    found, flat = executed.results(f, args, MESH, specs, out, 1e-4)
+    return found, sends(flat)
 
 
 def attended(q, k, v, sent_in_the_end=False, causal=False):
