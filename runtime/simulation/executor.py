@@ -289,6 +289,7 @@ class Planner(Workspace):
                     gone.add(atom)
                     left.append(made)
         others = {x.slot for v, x in self.at.items() if v not in gone}
+        others.update([x.slot for x in self.literals.values()])     # `pvary` of one has its slot
         self.plan.without_all({self.at[v].slot for v in gone} - others)  # type: ignore[index]
 
     def _reads(self) -> Counter[Var]:
