@@ -25,7 +25,7 @@ _BETWEEN = frozenset({PACKAGE, "contextlib", "functools", "optree", "opt_einsum"
 
 
 class Scopes(threading.local):
-    """The names of the scopes that this thread is in, joined by `/` (name_scopes.py)."""
+    """The names of this thread's scopes, joined by `/` (tracer/staging/name_scopes.py)."""
 
     path: str = ""
 

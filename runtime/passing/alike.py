@@ -16,9 +16,8 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.control import scan_p
 from ...ir.ops.select import select_n_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var, params_equal
-from ..rewrites.equations import of_shape
+from ..rewrites.equations import is_blank, of_shape
 from ..rewrites.flatten import FlatProgram, needed
-from .carries import is_blank
 
 FEWEST = 4              # exchanges that are worth a loop
 
@@ -36,8 +35,7 @@ def roll_up(flat: FlatProgram) -> None:
         return
     eqns = _rolled(flat, permutes)
     if eqns is not None:
-        if flat.exchanges is None:
-            flat.exchanges = [e for e in flat.eqns if e.op.collective is not None]
+        flat.keep_exchanges()
         flat.rewrite(needed(eqns, flat.outvars))
 
 
@@ -47,7 +45,7 @@ def _rolled(flat: FlatProgram, permutes: Sequence[Equation]) -> list[Equation] |
         return None
     made = {v: e for e in flat.eqns for v in e.outvars}
     sent = [e.invars[0] for e in permutes]
-    model = _model(sent[1], permutes[0].outvars[0], made, depth, same)
+    model = _model(sent[1], permutes[0].outvars[0], made, depth)
     if not any([e.op is select_n_p and permutes[0].outvars[0] in e.invars for e in model]):
         return None             # no device takes anything else: no stages
     segments: list[dict[Atom, Atom]] = []
@@ -114,8 +112,8 @@ def _number(x: Literal) -> tuple:
     return x.aval, np.asarray(x.val).tobytes()
 
 
-def _model(root: Atom, received: Atom, made: Mapping[Any, Equation], depth: Mapping[Atom, int],
-           same: Mapping[Atom, Atom]) -> list[Equation]:
+def _model(root: Atom, received: Atom, made: Mapping[Any, Equation], depth: Mapping[Atom, int]
+           ) -> list[Equation]:
     """The equations by which the first value received becomes what is sent next, in order."""
     found: dict[int, Equation] = {}
     left = [root]

@@ -5,7 +5,7 @@ or a sum.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...ir.named_tuple import NamedTuple
@@ -13,7 +13,7 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.indexing import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal, Var
-from ..rewrites.equations import is_zeros
+from ..rewrites.equations import is_blank
 from .followed import COUNTING
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Ops whose result is their operand, if it is one element.
 SAME = frozenset({"pvary", "broadcast_in_dim", "reshape", "squeeze", "copy"})
-# Ops that make zeros of zeros, and of nothing else.
-_STILL_ZEROS = frozenset({"all_slice", "copy", "pvary", "reshape", "slice", "squeeze"})
 DEEPEST = 10            # equations that are looked through for what a place is computed from
 
 
@@ -110,17 +108,6 @@ def _counts(maker: Equation | None, c: Var) -> bool:
     return (maker is not None and maker.op.name == "add" and not c.aval.shape
             and c.aval.dtype.kind == "i" and maker.invars[0] is c
             and type(maker.invars[1]) is Literal)
-
-
-def is_blank(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
-    """Is it zeros, whatever is claimed about over which axes they differ?"""
-    made = maker(atom)
-    while made is not None and made.op.name in _STILL_ZEROS:
-        atom = made.invars[0]
-        made = maker(atom)
-    if made is not None and made.op.name == "select_n":
-        return all([is_zeros(a, maker) for a in made.invars[1:]])
-    return is_zeros(atom, maker)
 
 
 def _written(i: int, c: Var, maker: Equation, readers: Sequence[Equation],

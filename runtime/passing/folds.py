@@ -22,7 +22,7 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.control import scan_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ..rewrites.equations import is_zeros
-from ..rewrites.flatten import FlatProgram, every_equation, needed
+from ..rewrites.flatten import FlatProgram, needed
 from .blocks_of_body import BlockBody, Unknown
 from .unrolled import Body, Loop, unrolled_rings
 
@@ -74,9 +74,7 @@ def fold_rings(flat: FlatProgram, inside: Callable[[Program], FlatProgram]) -> N
         if new is not None:
             gone.append(eqn)
     if gone:
-        before = flat.eqns if flat.exchanges is None else flat.exchanges
-        flat.exchanges = [e for e in (*before, *every_equation(gone))
-                          if e.op.collective is not None]
+        flat.keep_exchanges(gone)
         flat.rewrite(needed(eqns, flat.outvars))
 
 
@@ -90,8 +88,7 @@ def _fold_unrolled(flat: FlatProgram) -> None:
             gone |= ring.gone
             instead[ring.last] = [*ring.before, *new]
     if gone:
-        if flat.exchanges is None:
-            flat.exchanges = [e for e in every_equation(flat.eqns) if e.op.collective is not None]
+        flat.keep_exchanges()
         flat.rewrite(needed([n for e in flat.eqns for n in (
             instead.get(e, ()) if e in gone else (e,))], flat.outvars))
 

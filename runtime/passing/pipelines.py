@@ -15,12 +15,12 @@ import numpy as np
 
 from ...ir.keys import storage_dtype
 from ...ir.mesh import AbstractMesh
-from ...ir.op import OPS
 from ...ir.ops.collective import ppermute_p
 from ...ir.ops.emitting import literal
 from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms, axis_names, mesh_atoms
 from ..layout import Layout, array_shape
+from ..rewrites.equations import repeating
 from ..rewrites.flatten import needed
 from ..simulation.folding import combined
 from ..simulation.workspace import Value
@@ -51,8 +51,7 @@ def plan_stages(p: Planner, eqn: Equation) -> bool:
         return False
     for v in eqn.outvars:
         if v not in p.at and p.users_of(v):         # of use nowhere, and yet read: any numbers do
-            p.equation(Equation(OPS["broadcast_in_dim"], (literal(0, v.aval.dtype),), (v,), {
-                "shape": v.aval.shape, "broadcast_dimensions": (), "sharding": None}))
+            p.equation(repeating(literal(0, v.aval.dtype), v))
     return True
 
 

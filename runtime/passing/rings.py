@@ -72,9 +72,7 @@ def _raise_along(axes: tuple[str, ...], sizes: tuple[int, ...], flat: FlatProgra
             if part is raised:
                 break
     if eqns is not flat.eqns:
-        gone = [e for e in set(flat.eqns).difference(eqns) if e.op.subprograms]
-        flat.exchanges = [e for e in (*flat.eqns, *every_equation(gone))
-                          if e.op.collective is not None]
+        flat.keep_exchanges([e for e in set(flat.eqns).difference(eqns) if e.op.subprograms])
         flat.rewrite(eqns)
 
 

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.op import OPS
 from ...ir.ops.collective import all_to_all_p, ppermute_p
 from ...ir.ops.emitting import literal
 from ...ir.program import Atom, Equation, Literal, Var
 from ..axes import axis_names
+from ..rewrites.equations import is_blank, repeating
 from ..rewrites.flatten import FlatProgram, every_equation
 from ..rewrites.lean import lean_program
-from .carries import Added, Passed, Written, is_blank, sort_carries
+from .carries import Added, Passed, Written, sort_carries
 from .numbers import Numbers, is_shared, know_numbers
 from .straight import Straight, straightened
 from .travelling import number
@@ -123,8 +123,7 @@ def _given(p: Planner, eqn: Equation, body: Straight, axis: str) -> list[Atom] |
             invars[nc + i] = made.invars[0]
         elif is_blank(start, p.maker):
             invars[nc + i] = new = Var(t)
-            p.equation(Equation(OPS["broadcast_in_dim"], (literal(0, t.dtype),), (new,), {
-                "shape": t.shape, "broadcast_dimensions": (), "sharding": None}))
+            p.equation(repeating(literal(0, t.dtype), new))
         else:
             return None
     return invars

@@ -21,14 +21,15 @@ from ...ir.ops.collective import ppermute_p
 from ...ir.ops.emitting import literal
 from ...ir.ops.indexing import GatherScatterMode
 from ...ir.program import Atom, Equation, Var
+from ...ir.types import ArrayType
 from ..axes import axis_names
-from ..rewrites.equations import of_shape
+from ..rewrites.equations import is_blank, of_shape, repeating
 from ..rewrites.flatten import FlatProgram, needed
-from .carries import is_blank
+from .carries import SAME
 from .followed import COUNTING
 from .lifted import LIFTS, Lifted, dim_of_operand, taking
 
-_SHAPES = frozenset({"broadcast_in_dim", "copy", "pvary", "reshape", "slice", "squeeze"})
+_SHAPES = SAME | {"slice"}
 _CLIPPED = (GatherScatterMode.CLIP, GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
@@ -135,6 +136,12 @@ class _Body:
         self._append(Equation(OPS[op], invars, (var,), dict(params)))
         return var
 
+    def filled(self, value: int, t: ArrayType) -> Var:
+        """An array of one number."""
+        var = Var(t)
+        self._append(repeating(literal(value, t.dtype), var))
+        return var
+
     def zeros(self, atom: Atom) -> bool:
         return is_blank(atom, self.made.get)
 
@@ -198,8 +205,7 @@ class _Body:
                 d = dim_of_operand(e, i, part)
                 t = self._wide(a.aval, d)
                 if self.zeros(a) and a.aval.shape:
-                    whole[i] = self.emit("broadcast_in_dim", (literal(0, t.dtype),), {
-                        "shape": t.shape, "broadcast_dimensions": (), "sharding": None}, Var(t))
+                    whole[i] = self.filled(0, t)
                 else:
                     self._ask(a, first.device, d)
                     return
@@ -333,8 +339,7 @@ def _own_rows(b: _Body, e: Equation) -> bool:
     here = of_shape(literal(0, i32).aval, ())
     me = b.emit("axis_index", (), {"axis_name": (b.axis,), "varying": True}, Var(here))
     mine = b.emit("eq", (me, literal(low // n, i32)), {}, Var(literal(False, boolean).aval))
-    zeros = b.emit("broadcast_in_dim", (literal(0, t.dtype),), {
-        "shape": t.shape, "broadcast_dimensions": (), "sharding": None}, Var(of_shape(t, t.shape)))
+    zeros = b.filled(0, of_shape(t, t.shape))
     b._append(Equation(OPS["select_n"], (mine, zeros, part), (out,), {}, e.location, e.reason))
     return True
 

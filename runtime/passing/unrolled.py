@@ -11,12 +11,11 @@ from math import prod
 from typing import Any
 
 from ...ir.named_tuple import NamedTuple
-from ...ir.op import OPS
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.collective import ppermute_p
 from ...ir.ops.emitting import literal
 from ...ir.program import Atom, Equation, Literal, Var
-from ..rewrites.equations import of_shape
+from ..rewrites.equations import of_shape, repeating
 from ..rewrites.flatten import FlatProgram
 
 Stations = Sequence[Atom]       # where a block comes by: what it is called in each step
@@ -216,8 +215,7 @@ class _Steps:
                 if first.aval.shape:
                     raise _Other
                 start = Var(of_shape(t, t.shape))
-                self.before.append(Equation(OPS["broadcast_in_dim"], (first,), (start,), {
-                    "shape": t.shape, "broadcast_dimensions": (), "sharding": None}))
+                self.before.append(repeating(first, start))
             self.carried[j] = Var(t), start
             self.known[first, j] = first            # type: ignore[index]
         elif (first, j) not in self.known:

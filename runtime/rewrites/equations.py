@@ -3,8 +3,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...ir.program import Atom, Equation, Literal
+from ...ir.location import UNKNOWN, Location
+from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.types import ArrayType, array_type, unsharded
+
+# Ops that make zeros of zeros, and of nothing else.
+_STILL_ZEROS = frozenset({"all_slice", "copy", "pvary", "reshape", "slice", "squeeze"})
 
 
 def makes_zeros(eqn: Equation) -> bool:
@@ -16,6 +21,23 @@ def is_zeros(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
     """Is the value a zero, or many? maker: what computes a value, if that is known."""
     made = maker(atom)
     return _is_zero(atom) if made is None else makes_zeros(made)
+
+
+def is_blank(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
+    """The same, whatever is claimed about over which axes they differ."""
+    made = maker(atom)
+    while made is not None and made.op.name in _STILL_ZEROS:
+        atom = made.invars[0]
+        made = maker(atom)
+    if made is not None and made.op.name == "select_n":
+        return all([is_zeros(a, maker) for a in made.invars[1:]])
+    return is_zeros(atom, maker)
+
+
+def repeating(number: Atom, out: Var, location: Location = UNKNOWN) -> Equation:
+    """The equation that gives an array of one number."""
+    return Equation(broadcast_in_dim_p, (number,), (out,), {
+        "shape": out.aval.shape, "broadcast_dimensions": (), "sharding": None}, location)
 
 
 def repeated(atom: Atom, maker: Callable[[Atom], Equation | None], dims: Sequence[int]

@@ -13,8 +13,7 @@ from itertools import accumulate
 
 from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import ceil_p, rem_p
-from ...ir.ops.collective import axis_index_p, ppermute_p, psum_invariant_p
-from ...ir.ops.contraction import dot_general_p
+from ...ir.ops.collective import axis_index_p, ppermute_p
 from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ...ir.ops.joining import concatenate_p
@@ -26,8 +25,6 @@ from .flatten import FlatProgram
 from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
 from .late import late, without
 from .lean_scans import lean_scans
-
-_FROM_ONE = frozenset({dot_general_p, psum_invariant_p, select_n_p})
 
 _alike = lazy_import("..passing.alike", __package__)
 _folds = lazy_import("..passing.folds", __package__)
@@ -74,12 +71,12 @@ def _exchanges_neighbours(flat: FlatProgram) -> bool:
     if ppermute_p in flat.ops:
         return True
     told = axis_index_p in flat.ops
-    if told and flat.ops >= _FROM_ONE:
+    if told and flat.from_one:
         return True
     for e in flat.eqns if scan_p in flat.ops else ():
         if e.op is scan_p:
-            ops = lean_program(e.params["jaxpr"]).ops
-            if ppermute_p in ops or told and ops >= _FROM_ONE:
+            body = lean_program(e.params["jaxpr"])
+            if ppermute_p in body.ops or told and body.from_one:
                 return True
     return False
 

@@ -13,10 +13,9 @@ from ...ir.named_tuple import NamedTuple
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p
-from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.ops.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Var
-from .equations import makes_zeros, of_shape
+from .equations import makes_zeros, of_shape, repeating
 from .flatten import FlatProgram, needed
 
 MOST = 1024             # pieces of one array
@@ -139,9 +138,8 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
             part = Var(of_shape(out.aval, shape))
-            eqns.append(Equation(broadcast_in_dim_p, (Literal(
-                out.aval.dtype.type(0), of_shape(out.aval, ())),), (part,),
-                {"shape": shape, "broadcast_dimensions": (), "sharding": None}, eqn.location))
+            zero = Literal(out.aval.dtype.type(0), of_shape(out.aval, ()))
+            eqns.append(repeating(zero, part, eqn.location))
             parts.append(part)
         elif p.source.aval.shape[d] == p.high - p.low:
             parts.append(p.source)

@@ -21,7 +21,7 @@ from ...ir.program import Atom, Equation, Var
 from ..calls.recording import Kernel
 from ..layout import Atoms, Layout, array_shape
 from ..numerics import evaluator
-from ..rewrites.equations import is_zeros
+from ..rewrites.equations import is_blank
 from .workspace import Value
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _readers(p: Planner, out: Var, d: int, block: int) -> tuple[_Around, list[_W
         (pad,) = readers
         config = pad.params["padding_config"]
         if config[d] != (0, 0, 0) or any([a < 0 or b < 0 or c for a, b, c in config]) or (
-                not _is_zero(p, pad.invars[1])):
+                not is_blank(pad.invars[1], p.maker)):
             return around, []
         around = _Around(tuple([c[0] for c in config]),
                          tuple([c[1] for c in config]))
@@ -104,14 +104,6 @@ def _readers(p: Planner, out: Var, d: int, block: int) -> tuple[_Around, list[_W
             return around, []
         found.append(_Window(e, e.params["start_indices"]))
     return around, found
-
-
-def _is_zero(p: Planner, atom: Atom) -> bool:
-    made = p.maker(atom)
-    while made is not None and made.op.name == "pvary":
-        (atom,) = made.invars
-        made = p.maker(atom)
-    return is_zeros(atom, p.maker)
 
 
 class _Ends(NamedTuple):

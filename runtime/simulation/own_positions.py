@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...ir.named_tuple import NamedTuple
-from ...ir.program import Atom, Equation, Literal
-from ..axes import collective_atoms
+from ...ir.program import Atom
 from ..layout import Atoms
-from ..rewrites.equations import repeated
-from .windows import bound, made
+from .windows import bound, made, scalar, starts_of
 
 if TYPE_CHECKING:
     from .executor import Planner
@@ -36,8 +34,8 @@ def own_positions(p: Planner, mask: Atom, indices: Atom) -> Own | None:
         return None
     mask, local, block = inside
     moved = made(p, local, "sub")
-    begin = None if moved is None else _one(p, moved.invars[1])
-    axes = None if begin is None else _starts(p, begin, block)
+    begin = None if moved is None else scalar(p, moved.invars[1])
+    axes = None if begin is None else starts_of(p, begin, block)
     if moved is None or not axes or not _are(p, indices, local, mask, block):
         return None
     return Own(moved.invars[0], axes, block)
@@ -52,8 +50,8 @@ def _inside(p: Planner, mask: Atom) -> tuple[Atom, Atom, int] | None:
     low, high = made(p, both.invars[0], "ge"), made(p, both.invars[1], "lt")
     if low is None or high is None or low.invars[0] is not high.invars[0]:
         return None
-    size = _number(p, high.invars[1])
-    return None if size is None or _number(p, low.invars[1]) != 0 else (
+    size = bound(p, high.invars[1])
+    return None if size is None or bound(p, low.invars[1]) != 0 else (
         mask, low.invars[0], size)
 
 
@@ -72,17 +70,17 @@ def _are(p: Planner, atom: Atom, local: Atom, mask: Atom, block: int) -> bool:
                 atom = chosen
                 continue
             less = made(p, _bare(p, which), "lt")
-            if less is None or _number(p, less.invars[1]) != 0 or less.invars[0] is not other:
+            if less is None or bound(p, less.invars[1]) != 0 or less.invars[0] is not other:
                 return False
             atom = other                    # it is not negative there
         elif eqn.op.name == "clamp":
             low, atom, high = eqn.invars
-            last = _number(p, high)
-            if _number(p, low) != 0 or last is None or last < block - 1:
+            last = bound(p, high)
+            if bound(p, low) != 0 or last is None or last < block - 1:
                 return False
         elif eqn.op.name in ("max", "min"):
             a, b = eqn.invars
-            limit, atom = (_number(p, a), b) if _number(p, a) is not None else (_number(p, b), a)
+            limit, atom = (bound(p, a), b) if bound(p, a) is not None else (bound(p, b), a)
             if limit is None or (limit > 0 if eqn.op.name == "max" else limit < block - 1):
                 return False
         else:
@@ -90,14 +88,14 @@ def _are(p: Planner, atom: Atom, local: Atom, mask: Atom, block: int) -> bool:
     return False
 
 
-_SHAPES = frozenset({"broadcast_in_dim", "reshape", "squeeze"})
+_SHAPES = frozenset({"broadcast_in_dim", "pvary", "reshape", "slice", "squeeze"})
 
 
 def _bare(p: Planner, atom: Atom) -> Atom:
     """What has the same elements in the same order, but for dimensions of size 1."""
     while True:
         eqn = p.maker(atom)
-        if eqn is None or eqn.op.name not in (*_SHAPES, "pvary", "slice") or (
+        if eqn is None or eqn.op.name not in _SHAPES or (
                 eqn.invars[0].aval.size != atom.aval.size) or [
                 n for n in eqn.invars[0].aval.shape if n != 1] != [
                 n for n in atom.aval.shape if n != 1]:
@@ -106,36 +104,3 @@ def _bare(p: Planner, atom: Atom) -> Atom:
                 eqn.params["broadcast_dimensions"]):
             return atom
         atom = eqn.invars[0]
-
-
-def _one(p: Planner, atom: Atom) -> Atom | None:
-    """The scalar that a value is, or that it repeats."""
-    if atom.aval.shape:
-        source = repeated(atom, p.maker, ())
-        if source is None:
-            return None
-        atom = source
-    eqn: Equation | None = p.maker(atom)
-    while eqn is not None and eqn.op.name == "pvary":
-        (atom,) = eqn.invars
-        eqn = p.maker(atom)
-    return atom
-
-
-def _number(p: Planner, atom: Atom) -> int | None:
-    """The integer that a value is, or that it repeats."""
-    found = bound(p, atom)
-    if found is None:
-        one = _one(p, atom)
-        found = int(one.val) if isinstance(one, Literal) and one.aval.dtype.kind in "iu" else None
-    return found
-
-
-def _starts(p: Planner, atom: Atom, size: int) -> Atoms | None:
-    """The axes along which the value is where the device's block of this size begins."""
-    offset = made(p, atom, "mul")
-    if offset is None or _number(p, offset.invars[1]) != size:
-        return None
-    one = _one(p, offset.invars[0])
-    index = None if one is None else made(p, one, "axis_index")
-    return None if index is None else collective_atoms(index, p.atoms)

@@ -177,8 +177,10 @@ def _counts(p: Planner, atom: Atom) -> bool:
 def starts_of(p: Planner, atom: Atom, size: int) -> Atoms | None:
     """The axes along which the value is where the device's block of this size begins."""
     offset = made(p, atom, "mul")
-    index = None if offset is None or _number(offset.invars[1]) != size else made(
-        p, offset.invars[0], "axis_index")
+    if offset is None or bound(p, offset.invars[1]) != size:
+        return None
+    one = scalar(p, offset.invars[0])
+    index = None if one is None else made(p, one, "axis_index")
     return None if index is None else collective_atoms(index, p.atoms)
 
 
@@ -214,8 +216,16 @@ def _rows(p: Planner, atom: Atom) -> Rows | None:
 
 
 def bound(p: Planner, atom: Atom) -> int | None:
-    """The number that a value is, or that it repeats."""
-    return _number(atom if not atom.aval.shape else repeated(atom, p.maker, ()))
+    """The integer that a value is, or that it repeats."""
+    return _number(scalar(p, atom))
+
+
+def scalar(p: Planner, atom: Atom) -> Atom | None:
+    """The scalar that a value is, or that it repeats."""
+    one = repeated(atom, p.maker, ()) if atom.aval.shape else atom
+    while one is not None and (same := made(p, one, "pvary")) is not None:
+        (one,) = same.invars
+    return one
 
 
 def _are_inside(p: Planner, mask: Atom, rows: Rows, count: int) -> bool:
