@@ -4,6 +4,9 @@ JAX's are in tests/golden/signatures.txt, written by `tests/record_signatures.py
 """
 from __future__ import annotations
 
+import inspect
+import pydoc
+
 import pytest
 import signatures
 
@@ -19,6 +22,8 @@ MORE_EXACT = {
     "jax.ShapeDtypeStruct", "jax.Shard", "jax.checkpoint", "jax.default_device", "jax.enable_x64",
     "jax.remat", "jax.transfer_guard", "jax.vmap",
 }
+# JAX's say (*args, out=None, where=None) of all of them; here each says what it takes.
+MORE_EXACT |= {f"jnp.{name}" for name in jnp.__all__ if isinstance(getattr(jnp, name), jnp.ufunc)}
 
 
 @pytest.mark.parametrize("holder", sorted({name.rpartition(".")[0] for name in RECORDED}))
@@ -34,3 +39,18 @@ def test_every_public_name_is_exported_and_documented(module):
         value = getattr(module, name)
         if callable(value) and value.__module__.startswith("shardtrace"):
             assert value.__doc__, name
+
+
+def test_help_of_a_ufunc_begins_with_its_signature():
+    for name in ("add", "negative", "logaddexp", "bitwise_and", "maximum"):
+        f = getattr(jnp, name)
+        told = pydoc.plain(pydoc.render_doc(f)).splitlines()
+        assert f"{name}{inspect.signature(f)}" in told, told[:4]
+    assert str(inspect.signature(jnp.add)) == "(x, y, /)"
+
+
+def test_a_ufunc_in_a_class_is_not_bound_to_the_instance():
+    class Layer:
+        combine = jnp.add
+
+    assert Layer().combine(1, 2) == 3

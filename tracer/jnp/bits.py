@@ -46,19 +46,25 @@ from .elementwise import literal_like, named
 from .logic import isinf, isnan
 
 
-def _bitwise(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _bitwise(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     bind = op.bind
 
     def f(x, y, /):
         x, y = promote_pair(name, x, y)
         return bind(x, y)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-bitwise_and_function = _bitwise("bitwise_and", and_p, "Bitwise and; logical for bool.")
-bitwise_or_function = _bitwise("bitwise_or", or_p, "Bitwise or; logical for bool.")
-bitwise_xor_function = _bitwise("bitwise_xor", xor_p, "Bitwise exclusive or.")
+bitwise_and_function = _bitwise(
+    "bitwise_and", and_p,
+    "The bits set in both x and y, elementwise; `and` for bool.")
+bitwise_or_function = _bitwise(
+    "bitwise_or", or_p,
+    "The bits set in x or y, elementwise; `or` for bool.")
+bitwise_xor_function = _bitwise(
+    "bitwise_xor", xor_p,
+    "The bits set in exactly one of x and y, elementwise; `xor` for bool.")
 
 
 def bitwise_not(x, /):

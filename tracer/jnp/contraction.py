@@ -16,7 +16,7 @@ from ...ir.ops.arithmetic import mul_p
 from ...ir.ops.contraction import dot_general_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.contraction import canonicalize_precision, element_type
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -54,9 +54,19 @@ def contract(a: Any, b: Any, numbers: Any, precision: Any, preferred: Any,
     return convert(out, dtype, weak)
 
 
+@sharding_notes.product
 @composed
 def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
-    """Sum of products over the last dimension of a and the last but one of b (or its only one)."""
+    """The product over the last dimension of `a` and the last but one of `b`.
+
+    With vectors that is the inner product, with matrices the matrix product; a scalar operand
+    multiplies. [..., k] and [..., k, n] give [a's others, b's others, n]: unlike `matmul`, leading
+    dimensions are not paired. precision, preferred_element_type, out_sharding: as in `matmul`.
+    Raises TypeError where the contracted sizes differ.
+
+    >>> jnp.dot(jnp.array([1, 2, 3]), jnp.array([4, 5, 6]))
+    Array(32, dtype=int32)
+    """
     check_arraylike("dot", a, b)
     a, b = unwrapped(a), unwrapped(b)
     m, n = len(shape_of(a)), len(shape_of(b))
@@ -69,9 +79,24 @@ def dot(a, b, *, precision=None, preferred_element_type=None, out_sharding=None)
                     output_sharding(out_sharding, "dot_general", ndim))
 
 
+@sharding_notes.product
 def matmul(a, b, *, precision=None, preferred_element_type=None, out_sharding=None):
-    """Matrix product over the last two dimensions; leading dimensions broadcast, vectors are rows
-    or columns."""
+    """The matrix product; also written `a @ b`.
+
+    [..., m, k] and [..., k, n] give [..., m, n], where leading dimensions broadcast. A vector as
+    `a` is a row, as `b` a column, and its dimension is dropped from the result.
+    precision: passes of a float32 product, see `lax.Precision`. preferred_element_type: the dtype
+    in which to add and return. out_sharding: a PartitionSpec of the result, over Explicit axes.
+    Raises TypeError where the sizes to contract differ, ValueError for scalars and for leading
+    dimensions that do not broadcast.
+
+    >>> mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+    >>> with st.set_mesh(mesh):
+    ...     a = st.device_put(np.ones((8, 16), np.float32), P("x", "y"))
+    ...     w = st.device_put(np.ones((16, 4), np.float32), P("y", None))
+    ...     st.typeof(jnp.matmul(a, w, out_sharding=P("x", None)))       # an all-reduce over y
+    ShapedArray(float32[8@x,4])
+    """
     if (isinstance(a, Array) and isinstance(b, Array) and precision is None
             and preferred_element_type is None and out_sharding is None):
         ta, tb = a.aval, b.aval
@@ -167,8 +192,13 @@ def reordered(sharding: NamedSharding, places: Sequence[int]) -> NamedSharding:
         sharding.mesh.abstract_mesh, spec_from_entries(entries, spec.unreduced, spec.reduced))
 
 
+@sharding_notes.closed_product
 def vdot(a, b, *, precision=None, preferred_element_type=None):
-    """Sum of the products of all elements, the first operand conjugated."""
+    """The sum of the products of all elements, with `a` conjugated if complex; both are flattened.
+
+    >>> jnp.vdot(jnp.array([[1, 2], [3, 4]]), jnp.array([[1, 1], [1, 1]]))
+    Array(10, dtype=int32)
+    """
     check_arraylike("vdot", a, b)
     if np.issubdtype(np.zeros(0, dtype_name(a)).dtype, np.complexfloating):
         a = lax.conj(a)
@@ -176,9 +206,14 @@ def vdot(a, b, *, precision=None, preferred_element_type=None):
                preferred_element_type=preferred_element_type)
 
 
+@sharding_notes.closed_product
 @composed
 def inner(a, b, *, precision=None, preferred_element_type=None):
-    """Sum of products over the last dimensions of both."""
+    """The sums of products over the last dimensions of both: [..., k] and [..., k] give [..., ...].
+
+    >>> jnp.inner(jnp.array([[1, 2], [3, 4]]), jnp.array([1, 10]))
+    Array([21, 43], dtype=int32)
+    """
     check_arraylike("inner", a, b)
     m, n = len(shape_of(a)), len(shape_of(b))
     if not m or not n:
@@ -189,9 +224,19 @@ def inner(a, b, *, precision=None, preferred_element_type=None):
                      preferred_element_type=preferred_element_type)
 
 
+@sharding_notes.elementwise
 @composed
 def outer(a, b, out=None):
-    """All products of an element of a and one of b, both flattened."""
+    """The products of each element of `a` with each of `b`: [m] and [n] give [m, n].
+
+    Both are flattened first.
+
+    One mesh axis cannot split both dimensions of the result (ShardingTypeError over Explicit axes).
+
+    >>> jnp.outer(jnp.array([1, 2]), jnp.array([1, 10, 100]))
+    Array([[  1,  10, 100],
+           [  2,  20, 200]], dtype=int32)
+    """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.outer is not supported.")
     check_arraylike("outer", a, b)
@@ -199,11 +244,22 @@ def outer(a, b, out=None):
     return multiply_function(lax.expand_dims(ravel(a), (1,)), lax.expand_dims(ravel(b), (0,)))
 
 
+@sharding_notes.product
 @composed
 def tensordot(a, b, axes: Any = 2, *, precision=None, preferred_element_type=None,
               out_sharding=None):
-    """Sum of products over pairs of dimensions: the last `axes` of a and the first of b, or those
-    listed for each."""
+    """The sum of products over pairs of dimensions.
+
+    axes: a number k, for the last k dimensions of `a` with the first k of `b`; or a pair of lists,
+    the dimensions of `a` and those of `b` that go with them. The result has the other dimensions of
+    `a`, then those of `b`. precision, preferred_element_type, out_sharding: as in `matmul`.
+    Raises TypeError where sizes or numbers of dimensions do not go together.
+
+    >>> jnp.tensordot(jnp.ones((2, 3, 4)), jnp.ones((3, 4, 5)), axes=2).shape
+    (2, 5)
+    >>> jnp.tensordot(jnp.ones((2, 3)), jnp.ones((4, 3)), axes=((1,), (1,))).shape
+    (2, 4)
+    """
     check_arraylike("tensordot", a, b)
     m, n = len(shape_of(a)), len(shape_of(b))
     if isinstance(axes, (int, np.integer)):
@@ -266,7 +322,8 @@ def _paired_dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
 
 
 def matvec(x1, x2, /):
-    """Matrices times vectors; leading dimensions broadcast."""
+    """Matrices times vectors: [..., m, k] and [..., k] give [..., m]; leading dimensions broadcast.
+    """
     check_arraylike("matvec", x1, x2)
     if len(shape_of(x1)) < 2 or not shape_of(x2):
         return vectorize(matmul, signature="(n,m),(m)->(n)")(x1, x2)     # says what is missing

@@ -15,7 +15,7 @@ from ...ir.ops.comparison import eq_p, ge_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.powers import pow_p
 from ...ir.ops.select import select_n_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import element, filled, filled_as, like
 from ..operands.broadcasting import to_type
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
@@ -34,20 +34,39 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return static_shape(shape)
 
 
+@sharding_notes.created
 @composed
 def zeros(shape, dtype=None, *, device=None, out_sharding=None):
-    """An array of zeros, float32 by default."""
+    """An array of zeros of this shape.
+
+    shape: an int or a sequence of ints. dtype: float32 by default. device: a Device or a Sharding
+    on which the array is made. out_sharding: a PartitionSpec over Explicit axes, or a
+    NamedSharding.
+    Raises TypeError for a traced shape: shapes are known while tracing.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     st.typeof(jnp.zeros((16, 4), jnp.bfloat16, out_sharding=P("x")))
+    ShapedArray(bfloat16[16@x,4])
+    """
     return _constant("jnp.zeros", 0, shape, dtype, device, out_sharding)
 
 
+@sharding_notes.created
 @composed
 def ones(shape, dtype=None, *, device=None, out_sharding=None):
-    """An array of ones, float32 by default."""
+    """An array of ones of this shape; the arguments are those of `zeros`.
+
+    >>> jnp.ones((2, 3))
+    Array([[1., 1., 1.],
+           [1., 1., 1.]], dtype=float32)
+    """
     return _constant("jnp.ones", 1, shape, dtype, device, out_sharding)
 
 
 def empty(shape, dtype=None, *, device=None, out_sharding=None):
-    """An array whose values mean nothing (here: zeros)."""
+    """An array whose values must not be relied on (here they are zeros); arguments as of `zeros`.
+    """
     return _constant("jnp.empty", 0, shape, dtype, device, out_sharding)
 
 
@@ -61,9 +80,18 @@ def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sh
     return put_on_device(filled_as(shape, element(value, dtype), sharding), device)
 
 
+@sharding_notes.created
 @composed
 def full(shape, fill_value, dtype=None, *, device=None, out_sharding=None):
-    """An array filled with a value, which may be an array that is broadcast."""
+    """An array of this shape in which every element is `fill_value`.
+
+    fill_value: a scalar, or an array that broadcasts to the shape; its dtype is the result's unless
+    `dtype` is given. device, out_sharding: as in `zeros`.
+
+    >>> jnp.full((2, 2), 7.0, jnp.bfloat16)
+    Array([[7, 7],
+           [7, 7]], dtype=bfloat16)
+    """
     check_arraylike("full", fill_value)
     shape = _shape(shape)
     device, sharding = placement(device, out_sharding, "jnp.full", len(shape))
@@ -94,15 +122,29 @@ def _like(name: str, a: Any, value: Any, dtype: Any, shape: Any, device: Any, ou
     return put_on_device(result, device)
 
 
+@sharding_notes.alike
 @composed
 def zeros_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Zeros of the shape, dtype and sharding of another array."""
+    """Zeros of the shape and dtype of `a`, an array or anything with `.shape` and `.dtype`.
+
+    dtype, shape: others than those of `a`. device, out_sharding: as in `zeros`.
+
+    >>> jnp.zeros_like(jnp.array([1, 2, 3]))
+    Array([0, 0, 0], dtype=int32)
+    """
     return _like("zeros_like", a, 0, dtype, shape, device, out_sharding)
 
 
+@sharding_notes.alike
 @composed
 def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """Ones of the shape, dtype and sharding of another array."""
+    """Ones of the shape and dtype of `a`, an array or anything with `.shape` and `.dtype`.
+
+    dtype, shape: others than those of `a`. device, out_sharding: as in `zeros`.
+
+    >>> jnp.ones_like(jnp.array([1, 2, 3]), dtype=jnp.float32)
+    Array([1., 1., 1.], dtype=float32)
+    """
     return _like("ones_like", a, 1, dtype, shape, device, out_sharding)
 
 
@@ -111,9 +153,17 @@ def empty_like(prototype, dtype=None, shape=None, *, device=None):
     return _like("empty_like", prototype, 0, dtype, shape, device, None)
 
 
+@sharding_notes.alike
 @composed
 def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_sharding=None):
-    """An array like another, filled with a value, which may be an array that is broadcast."""
+    """An array of the shape and dtype of `a` in which every element is `fill_value`.
+
+    fill_value: a scalar, or an array that broadcasts. dtype, shape: others than those of `a`.
+
+    >>> jnp.full_like(jnp.ones((2, 2)), 7)
+    Array([[7., 7.],
+           [7., 7.]], dtype=float32)
+    """
     if not _is_like(a):
         check_arraylike("full_like", a, fill_value)
     if not shape_of(fill_value):
@@ -147,13 +197,13 @@ def _diagonal_mask(n: int, m: int, k: Any) -> Array:
 
 
 def identity(n, dtype=None):
-    """The n by n identity matrix."""
+    """The n by n identity matrix: ones on the diagonal, zeros elsewhere; float32 by default."""
     return eye(n, dtype=dtype)
 
 
 @composed
 def tri(N, M=None, k=0, dtype=None):
-    """Ones at and below the k-th diagonal of an N by M matrix."""
+    """An N by M matrix (M = N by default) with ones at and below its k-th diagonal, zeros above."""
     n = N.__index__()
     m = n if M is None else M.__index__()
     dtype = float_default() if dtype is None else user_dtype(dtype, "tri")

@@ -51,6 +51,7 @@ from ...ir.ops.transcendental import (
     tan_p,
     tanh_p,
 )
+from .. import sharding_notes
 from ..autodiff.custom_jvp import custom_jvp
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
@@ -69,15 +70,19 @@ from ..staging.constants import as_array
 from ..staging.tracer import Tracer
 
 
-def named(f: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
+def named(f: Callable[..., Any], name: str, doc: str, *example: str) -> Callable[..., Any]:
+    """An elementwise function, its name and docstring; example: a call and the lines it prints."""
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = doc + " Source: numpy's function of the same name."
-    return f
+    if f.__code__.co_argcount == 2:
+        indent = sharding_notes.INDENT
+        doc += f"\n\n{indent}Raises TypeError where the shapes do not broadcast to one."
+    f.__doc__ = sharding_notes.with_example(doc, *example)
+    return sharding_notes.elementwise(f)
 
 
 # -- one operand -----------------------------------------------------------------------------------
 
-def _inexact(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """A function whose result is a float or complex; integers and bool become floats."""
     bind = op.bind
 
@@ -86,10 +91,10 @@ def _inexact(name: str, op: Op, doc: str) -> Callable[..., Any]:
             (x,) = promote_args_inexact(name, x)
         return bind(x)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-def _same(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _same(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """A function whose result has the operand's dtype."""
     bind = op.bind
 
@@ -98,34 +103,98 @@ def _same(name: str, op: Op, doc: str) -> Callable[..., Any]:
             (x,) = promote_args(name, x)
         return bind(x)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-acos = _inexact("acos", acos_p, "Inverse cosine.")
-asin = _inexact("asin", asin_p, "Inverse sine.")
-asinh = _inexact("asinh", asinh_p, "Inverse hyperbolic sine.")
-atan = _inexact("atan", atan_p, "Inverse tangent.")
-atanh = _inexact("atanh", atanh_p, "Inverse hyperbolic tangent.")
-cbrt = _inexact("cbrt", cbrt_p, "Cube root.")
-cos = _inexact("cos", cos_p, "Cosine.")
-cosh = _inexact("cosh", cosh_p, "Hyperbolic cosine.")
-exp = _inexact("exp", exp_p, "Exponential.")
-exp2 = _inexact("exp2", exp2_p, "Power of 2.")
-expm1 = _inexact("expm1", expm1_p, "exp(x) - 1, accurate near 0.")
-log = _inexact("log", log_p, "Natural logarithm.")
-log1p = _inexact("log1p", log1p_p, "log(1 + x), accurate near 0.")
-sin = _inexact("sin", sin_p, "Sine.")
-sinh = _inexact("sinh", sinh_p, "Hyperbolic sine.")
-sqrt = _inexact("sqrt", sqrt_p, "Square root.")
-tan = _inexact("tan", tan_p, "Tangent.")
-tanh = _inexact("tanh", tanh_p, "Hyperbolic tangent.")
-arccos = _inexact("arccos", acos_p, "Inverse cosine.")
-arcsin = _inexact("arcsin", asin_p, "Inverse sine.")
-arcsinh = _inexact("arcsinh", asinh_p, "Inverse hyperbolic sine.")
-arctan = _inexact("arctan", atan_p, "Inverse tangent.")
-arctanh = _inexact("arctanh", atanh_p, "Inverse hyperbolic tangent.")
-negative_function = _same("negative", neg_p, "-x.")
-sign = _same("sign", sign_p, "-1, 0 or 1; x / abs(x) for complex x.")
+acos = _inexact(
+    "acos", acos_p,
+    "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
+asin = _inexact(
+    "asin", asin_p,
+    "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
+asinh = _inexact(
+    "asinh", asinh_p,
+    "The inverse hyperbolic sine of x, elementwise; integers give floats.")
+atan = _inexact("atan", atan_p, "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
+atanh = _inexact(
+    "atanh", atanh_p,
+    "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
+cbrt = _inexact(
+    "cbrt", cbrt_p,
+    "The cube root of x, elementwise; that of a negative number is negative.")
+cos = _inexact(
+    "cos", cos_p,
+    "The cosine of x, in radians, elementwise; integers give floats.",
+    "jnp.cos(jnp.array([0.0, 3.0])).round(3)",
+    "Array([ 1.  , -0.99], dtype=float32)")
+cosh = _inexact("cosh", cosh_p, "The hyperbolic cosine of x, elementwise; integers give floats.")
+exp = _inexact(
+    "exp", exp_p,
+    "e to the power of x, elementwise; integers give floats.",
+    "jnp.exp(jnp.array([0, 1])).round(3)",
+    "Array([1.   , 2.718], dtype=float32)")
+exp2 = _inexact("exp2", exp2_p, "2 to the power of x, elementwise; integers give floats.")
+expm1 = _inexact(
+    "expm1", expm1_p,
+    "exp(x) - 1, elementwise, accurate also where x is near 0.",
+    "jnp.expm1(jnp.array([0.0, 1e-10]))",
+    "Array([0.e+00, 1.e-10], dtype=float32)")
+log = _inexact(
+    "log", log_p,
+    "The natural logarithm of x, elementwise; -inf at 0, NaN below.",
+    "jnp.log(jnp.array([1.0, 0.0, -1.0]))",
+    "Array([  0., -inf,  nan], dtype=float32)")
+log1p = _inexact(
+    "log1p", log1p_p,
+    "log(1 + x), elementwise, accurate also where x is near 0.",
+    "jnp.log1p(jnp.array([0.0, 1e-10]))",
+    "Array([0.e+00, 1.e-10], dtype=float32)")
+sin = _inexact(
+    "sin", sin_p,
+    "The sine of x, in radians, elementwise; integers give floats.",
+    "jnp.sin(jnp.array([0, 1])).round(3)",
+    "Array([0.   , 0.841], dtype=float32)")
+sinh = _inexact("sinh", sinh_p, "The hyperbolic sine of x, elementwise; integers give floats.")
+sqrt = _inexact(
+    "sqrt", sqrt_p,
+    "The square root of x, elementwise; NaN where a real x is negative.",
+    "jnp.sqrt(jnp.array([4, 2]))",
+    "Array([2.       , 1.4142135], dtype=float32)")
+tan = _inexact(
+    "tan", tan_p,
+    "The tangent of x, in radians, elementwise; integers give floats.",
+    "jnp.tan(jnp.array([0, 1])).round(3)",
+    "Array([0.   , 1.557], dtype=float32)")
+tanh = _inexact(
+    "tanh", tanh_p,
+    "The hyperbolic tangent of x, elementwise: between -1 and 1.",
+    "jnp.tanh(jnp.array([-20.0, 0.0, 1.0])).round(3)",
+    "Array([-1.   ,  0.   ,  0.762], dtype=float32)")
+arccos = _inexact(
+    "arccos", acos_p,
+    "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
+arcsin = _inexact(
+    "arcsin", asin_p,
+    "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
+arcsinh = _inexact(
+    "arcsinh", asinh_p,
+    "The inverse hyperbolic sine of x, elementwise; integers give floats.")
+arctan = _inexact(
+    "arctan", atan_p,
+    "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
+arctanh = _inexact(
+    "arctanh", atanh_p,
+    "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
+negative_function = _same(
+    "negative", neg_p,
+    "-x, elementwise; also written `-x`. Raises TypeError for bool.",
+    "jnp.negative(jnp.array([1, -2]))",
+    "Array([-1,  2], dtype=int32)")
+sign = _same(
+    "sign", sign_p,
+    "-1, 0 or 1 by the sign of x, elementwise; x / abs(x) for complex x.",
+    "jnp.sign(jnp.array([-2.5, 0.0, 3.0]))",
+    "Array([-1.,  0.,  1.], dtype=float32)")
 
 
 def acosh(x, /):
@@ -193,18 +262,26 @@ def square(x, /):
     return square_p.bind(x)
 
 
-def _scaled(name: str, factor: float, doc: str) -> Callable[..., Any]:
+def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         (x,) = promote_args_inexact(name, x)
         return mul_p.bind(x, literal_like(factor, x))
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-degrees = _scaled("degrees", 180 / np.pi, "Radians as degrees.")
-rad2deg = _scaled("rad2deg", 180 / np.pi, "Radians as degrees.")
-deg2rad = _scaled("deg2rad", np.pi / 180, "Degrees as radians.")
-radians = _scaled("radians", np.pi / 180, "Degrees as radians.")
+degrees = _scaled(
+    "degrees", 180 / np.pi,
+    "Angles in radians, converted to degrees: x times 180 / pi.")
+rad2deg = _scaled(
+    "rad2deg", 180 / np.pi,
+    "Angles in radians, converted to degrees: x times 180 / pi.")
+deg2rad = _scaled(
+    "deg2rad", np.pi / 180,
+    "Angles in degrees, converted to radians: x times pi / 180.")
+radians = _scaled(
+    "radians", np.pi / 180,
+    "Angles in degrees, converted to radians: x times pi / 180.")
 
 
 def sinc(x, /):
@@ -241,7 +318,8 @@ def i0(x):
 
 # -- two operands ----------------------------------------------------------------------------------
 
-def _binary(name: str, op: Op, doc: str, bool_op: Op | None = None) -> Callable[..., Any]:
+def _binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
+            ) -> Callable[..., Any]:
     """A function of two operands of one dtype; bool_op takes its place for bool."""
     bind = op.bind
     bool_bind = None if bool_op is None else bool_op.bind
@@ -254,28 +332,59 @@ def _binary(name: str, op: Op, doc: str, bool_op: Op | None = None) -> Callable[
             return bool_bind(x, y)
         return bind(x, y)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-def _binary_inexact(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _binary_inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     bind = op.bind
 
     def f(x1, x2, /):
         x1, x2 = promote_pair_inexact(name, x1, x2)
         return bind(x1, x2)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-add_function = _binary("add", add_p, "x + y; `or` for bool.", or_p)
-subtract_function = _binary("subtract", sub_p, "x - y.")
-multiply_function = _binary("multiply", mul_p, "x * y; `and` for bool.", and_p)
-maximum_function = _binary("maximum", max_p, "The greater of x and y; NaN where one is.")
-minimum_function = _binary("minimum", min_p, "The lesser of x and y; NaN where one is.")
-divide = _binary_inexact("divide", div_p, "x1 / x2, a float.")
-true_divide = _binary_inexact("true_divide", div_p, "x1 / x2, a float.")
-arctan2 = _binary_inexact("arctan2", atan2_p, "Angle of the point (x2, x1).")
-atan2 = _binary_inexact("atan2", atan2_p, "Angle of the point (x2, x1).")
+add_function = _binary(
+    "add", add_p,
+    "x + y, elementwise, broadcast to one shape; bool operands give `or`.",
+    "jnp.add(jnp.array([1, 2]), 0.5)",
+    "Array([1.5, 2.5], dtype=float32, weak_type=True)", bool_op=or_p)
+subtract_function = _binary(
+    "subtract", sub_p,
+    "x - y, elementwise, broadcast to one shape. Raises TypeError for bool.",
+    "jnp.subtract(jnp.array([1, 2]), 0.5)",
+    "Array([0.5, 1.5], dtype=float32, weak_type=True)")
+multiply_function = _binary(
+    "multiply", mul_p,
+    "x * y, elementwise, broadcast to one shape; bool operands give `and`.",
+    "jnp.multiply(jnp.array([1, 2]), jnp.array([[3], [4]]))",
+    "Array([[3, 6],",
+    "       [4, 8]], dtype=int32)", bool_op=and_p)
+maximum_function = _binary(
+    "maximum", max_p,
+    "The greater of x and y, elementwise; NaN where one of them is.",
+    "jnp.maximum(jnp.array([1.0, -2.0]), 0)",
+    "Array([1., 0.], dtype=float32)")
+minimum_function = _binary(
+    "minimum", min_p,
+    "The lesser of x and y, elementwise; NaN where one of them is.",
+    "jnp.minimum(jnp.array([1.0, -2.0]), 0)",
+    "Array([ 0., -2.], dtype=float32)")
+divide = _binary_inexact(
+    "divide", div_p,
+    "x1 / x2, elementwise; the quotient of integers is a float.",
+    "jnp.divide(jnp.array([1, 2]), 4)",
+    "Array([0.25, 0.5 ], dtype=float32)")
+true_divide = _binary_inexact(
+    "true_divide", div_p,
+    "x1 / x2, elementwise; the quotient of integers is a float.")
+arctan2 = _binary_inexact(
+    "arctan2", atan2_p,
+    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
+atan2 = _binary_inexact(
+    "atan2", atan2_p,
+    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
 
 
 def nextafter(x, y, /):

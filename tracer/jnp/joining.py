@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -33,11 +33,17 @@ def _is_array(x: Any) -> bool:
     return isinstance(x, (Array, np.ndarray))
 
 
+@sharding_notes.joined
 @composed
 def concatenate(arrays, axis=0, dtype=None):
-    """Arrays joined along a dimension, flattened first for axis=None.
+    """The arrays joined along the dimension `axis`; their other dimensions must be equal.
 
-    All must have one sharding; the joined dimension may be sharded.
+    arrays: a sequence of arrays, or an array whose rows are joined. axis: None flattens them first.
+    dtype: of the result; by default the one to which the arrays promote.
+    Raises ValueError for no arrays and TypeError for shapes that do not fit.
+
+    >>> jnp.concatenate([jnp.ones((2, 3)), jnp.zeros((1, 3))]).shape
+    (3, 3)
     """
     if _is_array(arrays):
         return _concatenate_rows(arrays, axis, dtype)
@@ -71,13 +77,21 @@ def _concatenate_rows(arrays: Any, axis: Any, dtype: Any) -> Array:
 
 
 def concat(arrays, /, *, axis=0):
-    """Arrays joined along a dimension, flattened first for axis=None."""
+    """`concatenate` under the array API's name: the arrays joined along the dimension `axis`."""
     return concatenate(arrays, axis=axis)
 
 
+@sharding_notes.joined
 @composed
 def stack(arrays, axis=0, out=None, dtype=None):
-    """Arrays of one shape joined along a new dimension."""
+    """The arrays, all of one shape, joined along a new dimension at `axis`.
+
+    The new dimension is whole. Raises ValueError for no arrays or arrays of different shapes.
+
+    >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
+    Array([[1, 3],
+           [2, 4]], dtype=int32)
+    """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.stack is not supported.")
     if _is_array(arrays):
@@ -96,7 +110,7 @@ def stack(arrays, axis=0, out=None, dtype=None):
 
 
 def unstack(x, /, *, axis=0):
-    """The slices of x along a dimension, as a tuple."""
+    """The slices of `x` along the dimension `axis`, as a tuple; they lack that dimension."""
     check_arraylike("unstack", x)
     if not shape_of(x):
         raise ValueError("Unstack requires arrays with rank > 0, however a scalar array was "
@@ -109,17 +123,28 @@ def _each(tup: Any, f: Any) -> list[Any]:
     return out if isinstance(out, list) else [out]
 
 
+@sharding_notes.joined
 @composed
 def vstack(tup, dtype=None):
-    """Arrays joined along the first dimension, vectors as rows."""
+    """The arrays joined along the first dimension; vectors count as rows.
+
+    >>> jnp.vstack([jnp.array([1, 2]), jnp.array([3, 4])])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
     if not _is_array(tup):
         check_arraylike("vstack", *tup)
     return concatenate(_each(tup, atleast_2d), axis=0, dtype=dtype)
 
 
+@sharding_notes.joined
 @composed
 def hstack(tup, dtype=None):
-    """Arrays joined along the second dimension, vectors along the first."""
+    """The arrays joined along the second dimension; vectors are joined end to end.
+
+    >>> jnp.hstack([jnp.array([1, 2]), jnp.array([3])])
+    Array([1, 2, 3], dtype=int32)
+    """
     if not _is_array(tup):
         check_arraylike("hstack", *tup)
     arrays = _each(tup, atleast_1d)
@@ -128,7 +153,7 @@ def hstack(tup, dtype=None):
 
 @composed
 def dstack(tup, dtype=None):
-    """Arrays joined along the third dimension."""
+    """The arrays joined along the third dimension; vectors and matrices get it, with size 1."""
     if not _is_array(tup):
         check_arraylike("dstack", *tup)
     return concatenate(_each(tup, atleast_3d), axis=2, dtype=dtype)
@@ -136,7 +161,7 @@ def dstack(tup, dtype=None):
 
 @composed
 def column_stack(tup):
-    """Vectors as the columns of a matrix, matrices side by side."""
+    """The vectors as the columns of a matrix; matrices among them are set side by side."""
     if not _is_array(tup):
         check_arraylike("column_stack", *tup)
     arrays = [lax.transpose(atleast_2d(a), (1, 0)) if len(shape_of(a)) < 2 else as_array(a)
@@ -145,7 +170,7 @@ def column_stack(tup):
 
 
 def append(arr, values, axis=None):
-    """arr with values behind, both flattened for axis=None."""
+    """`arr` with `values` behind it along `axis`; both are flattened where `axis` is None."""
     check_arraylike("append", arr, values)
     if axis is None:
         return concatenate([ravel(arr), ravel(values)], 0)
@@ -223,8 +248,18 @@ def _split(name: str, ary: Any, sections: Any, axis: int, uneven: bool = False) 
     return lax.split(ary, sizes, axis)
 
 
+@sharding_notes.cut
 def split(ary, indices_or_sections, axis=0):
-    """ary cut along a dimension, into equal parts or at these positions."""
+    """`ary` cut along the dimension `axis`, as a list of arrays.
+
+    indices_or_sections: a number of equal parts, or the positions at which to cut.
+    Raises ValueError where the size is not divisible by the number (`array_split` allows that).
+
+    >>> jnp.split(jnp.arange(6), 3)
+    [Array([0, 1], dtype=int32), Array([2, 3], dtype=int32), Array([4, 5], dtype=int32)]
+    >>> [part.shape for part in jnp.split(jnp.ones((2, 6)), [1, 4], axis=1)]
+    [(2, 1), (2, 3), (2, 2)]
+    """
     return _split("split", ary, indices_or_sections, axis)
 
 
@@ -234,7 +269,7 @@ def array_split(ary, indices_or_sections, axis=0):
 
 
 def vsplit(ary, indices_or_sections):
-    """ary cut along the first dimension."""
+    """`ary` cut along its first dimension into equal parts, or at positions; see `split`."""
     return _split("vsplit", ary, indices_or_sections, 0)
 
 
@@ -245,6 +280,6 @@ def hsplit(ary, indices_or_sections):
 
 
 def dsplit(ary, indices_or_sections):
-    """ary cut along the third dimension."""
+    """`ary` cut along its third dimension into equal parts, or at positions; see `split`."""
     return _split("dsplit", ary, indices_or_sections, 2)
 

@@ -31,17 +31,17 @@ from .reductions import all as all_of
 
 # -- comparisons -----------------------------------------------------------------------------------
 
-def _equality(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _equality(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     bind = op.bind
 
     def f(x, y, /):
         x, y = promote_pair(name, x, y)
         return bind(x, y)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-def _order(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _order(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """An order comparison; complex numbers by real part, then by imaginary part."""
     bind = op.bind
 
@@ -53,15 +53,39 @@ def _order(name: str, op: Op, doc: str) -> Callable[..., Any]:
             return select_n_p.bind(same, bind(real_p.bind(x), real_p.bind(y)), by_imag)
         return bind(x, y)
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-equal = _equality("equal", eq_p, "Whether x == y, elementwise.")
-not_equal = _equality("not_equal", ne_p, "Whether x != y, elementwise.")
-greater = _order("greater", gt_p, "Whether x > y, elementwise.")
-greater_equal = _order("greater_equal", ge_p, "Whether x >= y, elementwise.")
-less = _order("less", lt_p, "Whether x < y, elementwise.")
-less_equal = _order("less_equal", le_p, "Whether x <= y, elementwise.")
+equal = _equality(
+    "equal", eq_p,
+    "Whether x == y, elementwise: an array of bool.",
+    "jnp.equal(jnp.array([1, 2]), 2)",
+    "Array([False,  True], dtype=bool)")
+not_equal = _equality(
+    "not_equal", ne_p,
+    "Whether x != y, elementwise: an array of bool.",
+    "jnp.not_equal(jnp.array([1, 2]), 2)",
+    "Array([ True, False], dtype=bool)")
+greater = _order(
+    "greater", gt_p,
+    "Whether x > y, elementwise; complex numbers by real part, then imaginary part.",
+    "jnp.greater(jnp.array([1, 3]), 2)",
+    "Array([False,  True], dtype=bool)")
+greater_equal = _order(
+    "greater_equal", ge_p,
+    "Whether x >= y, elementwise; complex numbers by real part, then imaginary part.",
+    "jnp.greater_equal(jnp.array([1, 3]), 2)",
+    "Array([False,  True], dtype=bool)")
+less = _order(
+    "less", lt_p,
+    "Whether x < y, elementwise; complex numbers by real part, then imaginary part.",
+    "jnp.less(jnp.array([1, 3]), 2)",
+    "Array([ True, False], dtype=bool)")
+less_equal = _order(
+    "less_equal", le_p,
+    "Whether x <= y, elementwise; complex numbers by real part, then imaginary part.",
+    "jnp.less_equal(jnp.array([1, 3]), 2)",
+    "Array([ True, False], dtype=bool)")
 
 
 # -- truth -----------------------------------------------------------------------------------------
@@ -73,17 +97,27 @@ def truth(x: Any) -> Any:
     return ne_p.bind(x, literal_like(0, x) if isinstance(x, Array) else convert(0, dtype_name(x)))
 
 
-def _logical(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _logical(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, y, /):
         x, y = promote_args(name, x, y)
         return op.bind(truth(x), truth(y))
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-logical_and_function = _logical("logical_and", and_p, "Whether both are different from zero.")
-logical_or_function = _logical("logical_or", or_p, "Whether one is different from zero.")
-logical_xor_function = _logical("logical_xor", xor_p, "Whether exactly one differs from zero.")
+logical_and_function = _logical(
+    "logical_and", and_p,
+    "Whether both x and y are true (not zero), elementwise.",
+    "jnp.logical_and(jnp.array([0, 3]), jnp.array([1, 4]))",
+    "Array([False,  True], dtype=bool)")
+logical_or_function = _logical(
+    "logical_or", or_p,
+    "Whether x or y is true (not zero), elementwise.",
+    "jnp.logical_or(jnp.array([0, 3]), jnp.array([0, 4]))",
+    "Array([False,  True], dtype=bool)")
+logical_xor_function = _logical(
+    "logical_xor", xor_p,
+    "Whether exactly one of x and y is true (not zero), elementwise.")
 
 
 def logical_not(x, /):

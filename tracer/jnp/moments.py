@@ -12,7 +12,7 @@ from ...ir.ops.comparison import gt_p
 from ...ir.ops.complex_parts import real_p
 from ...ir.ops.powers import sqrt_p, square_p
 from ...ir.ops.reshape import reshape_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -53,9 +53,17 @@ def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> An
     return sum(convert(full, dtype), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
+@sharding_notes.reduction
 @composed
 def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
-    """Mean over dimensions; integers give floats."""
+    """The mean of the elements, over all dimensions or over those in `axis`.
+
+    Integers give floats; 16-bit floats are added in float32. axis, dtype, keepdims, where: as in
+    `sum`. The mean of no elements is NaN.
+
+    >>> jnp.mean(jnp.array([[1, 2], [3, 6]]), axis=0)
+    Array([2., 4.], dtype=float32)
+    """
     if not isinstance(a, Array):
         check_arraylike("mean", a)
     no_out("mean", out)

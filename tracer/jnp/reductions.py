@@ -28,7 +28,7 @@ from ...ir.ops.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.reduction import extreme
 from ..operands.broadcasting import select_of, to_type
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
@@ -132,28 +132,64 @@ def promoted_integer(dtype: Any) -> Any:
     return dtype
 
 
+@sharding_notes.reduction
 def sum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
         promote_integers=True):
-    """Sum over dimensions (all of them for axis=None)."""
+    """The sum of the elements, over all dimensions or over those in `axis`.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    dtype: of the result; by default bool and narrow integers give 32-bit integers. initial: a
+    scalar to begin from. where: a mask; elements where it is false are left out.
+    Raises ValueError for an axis that there is not, and NotImplementedError for `out`.
+
+    >>> x = jnp.arange(6.0).reshape(2, 3)
+    >>> jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1, keepdims=True).shape
+    (Array(15., dtype=float32), Array([3., 5., 7.], dtype=float32), (2, 1))
+    """
     return _reduce("sum", reduce_sum_p, a, axis, dtype, out, keepdims, initial, where,
                    lambda d: 0, promote=promote_integers, upcast=True, combine=add_p)
 
 
+@sharding_notes.reduction
 def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
          promote_integers=True):
-    """Product over dimensions."""
+    """The product of the elements, over all dimensions or over those in `axis`.
+
+    The arguments are those of `sum`; bool and narrow integers give 32-bit integers.
+
+    >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
     return _reduce("prod", reduce_prod_p, a, axis, dtype, out, keepdims, initial, where,
                    lambda d: 1, promote=promote_integers, upcast=True, combine=mul_p)
 
 
+@sharding_notes.reduction
 def max(a, axis=None, out=None, keepdims=False, initial=None, where=None):
-    """Maximum over dimensions; NaN if there is one."""
+    """The greatest element, over all dimensions or over those in `axis`; NaN if there is one.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    where: a mask, which needs `initial`. Raises ValueError where there are no elements and no
+    `initial`.
+
+    >>> jnp.max(jnp.array([[1, 5], [7, 2]]), axis=0)
+    Array([7, 5], dtype=int32)
+    """
     return _reduce("max", reduce_max_p, a, axis, None, out, keepdims, initial, where,
                    _lowest, combine=max_p, has_identity=False)
 
 
+@sharding_notes.reduction
 def min(a, axis=None, out=None, keepdims=False, initial=None, where=None):
-    """Minimum over dimensions; NaN if there is one."""
+    """The least element, over all dimensions or over those in `axis`; NaN if there is one.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    where: a mask, which needs `initial`. Raises ValueError where there are no elements and no
+    `initial`.
+
+    >>> jnp.min(jnp.array([[1, 5], [7, 2]]), axis=0)
+    Array([1, 2], dtype=int32)
+    """
     return _reduce("min", reduce_min_p, a, axis, None, out, keepdims, initial, where,
                    lambda d: extreme(d, True), combine=min_p, has_identity=False)
 
@@ -163,23 +199,37 @@ def _lowest(dtype: Any) -> Any:
 
 
 def amax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
-    """Maximum over dimensions."""
+    """Another name of `max`: the greatest element over all dimensions or those in `axis`."""
     return max(a, axis, out, keepdims, initial, where)
 
 
 def amin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
-    """Minimum over dimensions."""
+    """Another name of `min`: the least element over all dimensions or those in `axis`."""
     return min(a, axis, out, keepdims, initial, where)
 
 
+@sharding_notes.reduction
 def all(a, axis=None, out=None, keepdims=False, *, where=None):
-    """Whether all elements differ from zero."""
+    """Whether all elements are true (not zero), over all dimensions or over those in `axis`.
+
+    where: a mask; elements where it is false are left out. Without elements the result is True.
+
+    >>> jnp.all(jnp.array([[1, 0], [2, 3]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
     return _reduce("all", reduce_and_p, a, axis, None, out, keepdims, None, where,
                    lambda d: True, as_bool=True)
 
 
+@sharding_notes.reduction
 def any(a, axis=None, out=None, keepdims=False, *, where=None):
-    """Whether an element differs from zero."""
+    """Whether any element is true (not zero), over all dimensions or over those in `axis`.
+
+    where: a mask; elements where it is false are left out. Without elements the result is False.
+
+    >>> jnp.any(jnp.array([[1, 0], [0, 0]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
     return _reduce("any", reduce_or_p, a, axis, None, out, keepdims, None, where,
                    lambda d: False, as_bool=True)
 
@@ -226,21 +276,42 @@ def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool |
     return with_kept(result, len(shape), dims, bool(keepdims))
 
 
+@sharding_notes.reduction
 @composed
 def argmax(a, axis=None, out=None, keepdims=None):
-    """Position of the first maximum, in the flattened array or along a dimension."""
+    """The position of the greatest element along `axis`; the first, if there are several.
+
+    axis: an int; None means the position in the flattened array. keepdims: keep the dimension,
+    with size 1. Raises ValueError for a dimension of size 0.
+
+    >>> jnp.argmax(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([1, 0], dtype=int32)
+    """
     return _arg_reduce("argmax", argmax_p, a, axis, out, keepdims)
 
 
+@sharding_notes.reduction
 @composed
 def argmin(a, axis=None, out=None, keepdims=None):
-    """Position of the first minimum, in the flattened array or along a dimension."""
+    """The position of the least element along `axis`; the first, if there are several.
+
+    axis: an int; None means the position in the flattened array. keepdims: keep the dimension,
+    with size 1. Raises ValueError for a dimension of size 0.
+
+    >>> jnp.argmin(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([0, 1], dtype=int32)
+    """
     return _arg_reduce("argmin", argmin_p, a, axis, out, keepdims)
 
 
+@sharding_notes.reduction
 @composed
 def count_nonzero(a, axis=None, keepdims=False):
-    """Number of elements that differ from zero."""
+    """The number of elements that are not zero, over all dimensions or those in `axis`, as int32.
+
+    >>> jnp.count_nonzero(jnp.array([[1, 0], [2, 3]]), axis=0)
+    Array([2, 1], dtype=int32)
+    """
     check_arraylike("count_nonzero", a)
     x = as_array(a)
     return sum(ne_p.bind(x, literal_like(0, x)), axis=axis, dtype=int_default(), keepdims=keepdims)
@@ -249,8 +320,13 @@ def count_nonzero(a, axis=None, keepdims=False):
 # -- moments ---------------------------------------------------------------------------------------
 
 
+@sharding_notes.reduction
 def ptp(a, axis=None, out=None, keepdims=False):
-    """Maximum less minimum."""
+    """The greatest element less the least, over all dimensions or over those in `axis`.
+
+    >>> jnp.ptp(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([4, 5], dtype=int32)
+    """
     check_arraylike("ptp", a)
     no_out("ptp", out)
     return sub_p.bind(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))

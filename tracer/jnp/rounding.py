@@ -24,20 +24,28 @@ from ..staging.constants import as_array
 from .elementwise import literal_like, named
 
 
-def _rounding(name: str, op: Op, doc: str) -> Callable[..., Any]:
+def _rounding(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         check_arraylike(name, x)
         if LEVEL[dtype_name(x)] < 2:
             return as_array(x)
         return op.bind(*promote_args_inexact(name, x))
 
-    return named(f, name, doc)
+    return named(f, name, doc, *example)
 
 
-ceil = _rounding("ceil", ceil_p, "Least integer that is not less, as a float.")
+ceil = _rounding(
+    "ceil", ceil_p,
+    "The least integer not below x, elementwise, in the dtype of x.",
+    "jnp.ceil(jnp.array([-1.5, 1.5]))",
+    "Array([-1.,  2.], dtype=float32)")
 
 
-floor = _rounding("floor", floor_p, "Greatest integer that is not greater, as a float.")
+floor = _rounding(
+    "floor", floor_p,
+    "The greatest integer not above x, elementwise, in the dtype of x.",
+    "jnp.floor(jnp.array([-1.5, 1.5]))",
+    "Array([-2.,  1.], dtype=float32)")
 
 
 def trunc(x):

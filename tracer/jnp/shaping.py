@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import broadcast_together, to_type
 from ..operands.dtype_promotion import (
     broadcast_shapes as _broadcast_shapes,
@@ -22,12 +22,12 @@ from ..staging.constants import as_array
 
 
 def ndim(a):
-    """Number of dimensions."""
+    """The number of dimensions of an array, of a number (0) or of a nested sequence."""
     return len(a.shape) if hasattr(a, "shape") else np.ndim(a)
 
 
 def shape(a):
-    """Sizes of the dimensions."""
+    """The sizes of the dimensions of an array, of a number (none) or of a nested sequence."""
     return tuple(a.shape) if hasattr(a, "shape") else np.shape(a)
 
 
@@ -72,12 +72,26 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
     return tuple(sizes)
 
 
+@sharding_notes.reshaped
 @composed
 def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
-    """a with another shape of as many elements; one size may be -1.
+    """The elements of `a` in another shape.
 
-    order: "C" for row-major, "F" for column-major. out_sharding: the spec of the result, needed
-    where its sharding cannot be derived.
+    shape: an int or a sequence of ints with as many elements; one of them may be -1 and is
+    computed.
+    order: "C" reads and writes row by row, "F" column by column. copy: True for a copy in any
+    case.
+    out_sharding: the PartitionSpec of the result, needed over Explicit axes where the sharding
+    cannot be derived. Raises TypeError for a shape with another number of elements.
+
+    >>> jnp.arange(6).reshape(2, -1)
+    Array([[0, 1, 2],
+           [3, 4, 5]], dtype=int32)
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     a = st.device_put(np.ones((8, 6)), P("x"))
+    ...     st.typeof(jnp.reshape(a, (6, 8), out_sharding=P(None, "x")))
+    ShapedArray(float32[6,8@x])
     """
     check_arraylike("reshape", a)
     sizes = resolved_shape(a, shape)
@@ -96,9 +110,14 @@ def reshape(a, shape, order="C", *, copy=None, out_sharding=None):
     raise ValueError(f"Unexpected value for 'order' argument: {order}.")
 
 
+@sharding_notes.reshaped
 @composed
 def ravel(a, order="C", *, out_sharding=None):
-    """a with all dimensions merged into one."""
+    """The elements of `a` as a vector, read row by row (order "C") or column by column ("F").
+
+    >>> jnp.ravel(jnp.array([[1, 2], [3, 4]]))
+    Array([1, 2, 3, 4], dtype=int32)
+    """
     check_arraylike("ravel", a)
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
@@ -107,8 +126,16 @@ def ravel(a, order="C", *, out_sharding=None):
 
 # -- order of dimensions ---------------------------------------------------------------------------
 
+@sharding_notes.rearranged
 def transpose(a, axes=None):
-    """a with its dimensions in the order `axes`, by default reversed."""
+    """`a` with its dimensions in another order; also written `a.T`.
+
+    axes: dimension i of the result is dimension axes[i] of `a`; None reverses them.
+    Raises TypeError unless `axes` is a permutation of the dimensions.
+
+    >>> jnp.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     check_arraylike("transpose", a)
     n = len(shape_of(a))
     order = tuple(range(n))[::-1] if axes is None else tuple(
@@ -117,12 +144,12 @@ def transpose(a, axes=None):
 
 
 def permute_dims(a, /, axes):
-    """a with its dimensions in the order `axes`."""
+    """`a` with its dimensions in the order `axes`; `transpose` under the array API's name."""
     return transpose(a, axes)
 
 
 def matrix_transpose(x, /):
-    """x with its last two dimensions swapped."""
+    """`x` with its last two dimensions swapped: [..., m, n] gives [..., n, m]. See `transpose`."""
     check_arraylike("matrix_transpose", x)
     n = len(shape_of(x))
     if n < 2:
@@ -130,9 +157,14 @@ def matrix_transpose(x, /):
     return lax.transpose(x, (*range(n - 2), n - 1, n - 2))
 
 
+@sharding_notes.rearranged
 @composed
 def swapaxes(a, axis1, axis2):
-    """a with two dimensions swapped."""
+    """`a` with the dimensions `axis1` and `axis2` swapped.
+
+    >>> jnp.swapaxes(jnp.ones((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     check_arraylike("swapaxes", a)
     n = len(shape_of(a))
     order = list(range(n))
@@ -141,9 +173,16 @@ def swapaxes(a, axis1, axis2):
     return lax.transpose(a, order)
 
 
+@sharding_notes.rearranged
 @composed
 def moveaxis(a, source, destination):
-    """a with some dimensions moved to other places, the others keeping their order."""
+    """`a` with the dimensions `source` moved to the places `destination`.
+
+    source, destination: ints, or sequences of equal length. The other dimensions keep their order.
+
+    >>> jnp.moveaxis(jnp.ones((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     check_arraylike("moveaxis", a)
     n = len(shape_of(a))
     src, dst = canonical_axes(source, n), canonical_axes(destination, n)
@@ -171,9 +210,16 @@ def rollaxis(a, axis, start=0):
 
 # -- dimensions of size 1 --------------------------------------------------------------------------
 
+@sharding_notes.rearranged
 @composed
 def squeeze(a, axis=None):
-    """a without dimensions of size 1, all of them or those named."""
+    """`a` without its dimensions of size 1: all of them, or those in `axis`.
+
+    Raises ValueError for a dimension in `axis` whose size is not 1.
+
+    >>> jnp.squeeze(jnp.ones((1, 3, 1))).shape, jnp.squeeze(jnp.ones((1, 3, 1)), axis=0).shape
+    ((3,), (3, 1))
+    """
     check_arraylike("squeeze", a)
     sizes = shape_of(a)
     if axis is None:
@@ -181,8 +227,15 @@ def squeeze(a, axis=None):
     return lax.squeeze(as_array(a), canonical_axes(axis, len(sizes)))
 
 
+@sharding_notes.rearranged
 def expand_dims(a, axis):
-    """a with dimensions of size 1 inserted at these positions of the result."""
+    """`a` with dimensions of size 1 inserted; `axis` says where they are in the result.
+
+    axis: an int or a sequence of ints. Raises ValueError for a place that there is not.
+
+    >>> jnp.expand_dims(jnp.ones((3, 4)), (0, -1)).shape
+    (1, 3, 4, 1)
+    """
     check_arraylike("expand_dims", a)
     axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
     return lax.expand_dims(a, axes)
@@ -201,7 +254,7 @@ def atleast_1d(*arys):
 
 
 def atleast_2d(*arys):
-    """Arrays with at least two dimensions, added in front."""
+    """The arrays with at least two dimensions: new ones, of size 1, come first."""
     def f(x: Array) -> Array:
         return x if x.ndim >= 2 else lax.expand_dims(x, tuple(range(2 - x.ndim)))
 
@@ -220,14 +273,25 @@ def atleast_3d(*arys):
 # -- broadcasting ----------------------------------------------------------------------------------
 
 def broadcast_shapes(*shapes):
-    """The shape that shapes (tuples or ints) broadcast to."""
+    """The shape to which shapes (tuples of ints, or ints) broadcast.
+
+    Raises ValueError if there is none.
+    """
     return _broadcast_shapes(*((s,) if isinstance(s, int) else tuple(s) for s in shapes))
 
 
+@sharding_notes.rearranged
 def broadcast_to(array, shape, *, out_sharding=None):
-    """array repeated to a shape; its dimensions are aligned at the end.
+    """`array` repeated along new dimensions and along those of size 1, to this shape.
 
-    Raises ValueError where it does not fit, or where its own sharding differs from out_sharding.
+    Dimensions are aligned at the end. out_sharding: the spec of the result over Explicit axes.
+    Raises ValueError where the shape does not fit, or where the array's own sharding differs from
+    `out_sharding`.
+
+    >>> jnp.broadcast_to(jnp.array([1, 2]), (3, 2))
+    Array([[1, 2],
+           [1, 2],
+           [1, 2]], dtype=int32)
     """
     check_arraylike("broadcast_to", array)
     target = static_shape(shape)
@@ -240,6 +304,6 @@ def broadcast_to(array, shape, *, out_sharding=None):
 
 
 def broadcast_arrays(*args):
-    """Arrays broadcast to one shape, as a list."""
+    """The arrays broadcast to one common shape, as a list. Raises ValueError if there is none."""
     check_arraylike("broadcast_arrays", *args)
     return [as_array(x) for x in broadcast_together(*args)]

@@ -38,7 +38,7 @@ class ufunc:
         self._reduce, self._accumulate, self._at = reduce, accumulate, at
         self.__name__ = self.__qualname__ = name or func.__name__
         self.__doc__ = func.__doc__
-        self.__wrapped_function__ = func
+        self.__wrapped__ = self.__wrapped_function__ = func      # whose signature is shown
 
     def __call__(self, *args, out=None, where=None):
         if out is not None or where is not None:
@@ -47,6 +47,10 @@ class ufunc:
             raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
                             f"{len(args)} were given")
         return self._func(*args)
+
+    def __get__(self, instance: Any, owner: Any = None) -> ufunc:
+        """Itself, also as an attribute of a class; what has this is shown as a function by help."""
+        return self
 
     def __repr__(self) -> str:
         return f"<jnp.ufunc '{self.__name__}'>"
