@@ -31,7 +31,7 @@ def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation 
     if not mask or predicate is None:
         return None
     found: list[tuple[Equation, np.ndarray]] = []
-    for eqn in flat.exchanges or flat.eqns:
+    for eqn in flat.eqns:
         if eqn.op.collective is not None and eqn.op.name not in _OWN:
             group = collective_atoms(eqn, atoms)
             if not set(group).isdisjoint(mask):

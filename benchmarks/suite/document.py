@@ -61,18 +61,10 @@ SOURCES = """\
   lines do, which alone makes them up to twice as fast to write.
 - **Blocks that change places are read where they were.** A `ppermute` whose result elementwise
   work reads copies nothing: that work takes its rows from other places.
-- **Rings are executed as what they amount to.** Products whose operands or sums go from neighbour
-  to neighbour, in a loop or step by step, are one product and one collective; so are those on a
-  grid of devices, along whose rows and columns blocks go round or are given to all. A sum that goes
-  round chunk by chunk, and then as what it came to, is one all-reduce.
-- **What a ring folds is folded at once.** Sums and extremes over blocks that travel, and a softmax
-  that is computed block by block (attention whose keys and values go around), are those over all
-  blocks, where these are not too many to hold.
-- **Pipelines run stage by stage.** Where devices only pass on what they made to the next, all
-  iterations of a device are computed together, one device after the other, and what is thrown away
-  in the end, as of devices that wait for their first input, is not computed. Loops by `ppermute`
-  are such, written out or not, and so are loops that shift an array of one row a device by `roll`
-  or `concatenate`.
+- **Exchanges that are written by hand run as they are written.** A ring all-reduce, attention
+  whose keys go around or a pipeline is what a user wants to see run, with its order of additions;
+  its measure is numpy doing the same exchanges block by block. The blocks of all devices are one
+  array, so that a step is one call for all of them.
 - **Results are written where they belong.** What a loop stacks goes into its row of the whole, what
   a loop adds to or changes in part is changed in place, and a product is computed in the order of
   dimensions in which it is read.

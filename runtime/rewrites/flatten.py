@@ -15,8 +15,7 @@ CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "rem
 
 
 # Ops for which programs are looked through before they are planned (runtime/rewrites/lean.py).
-_ARRANGED = frozenset({"ceil", "dynamic_update_slice", "pad", "place", "ppermute", "rem", "scan"})
-_FROM_ONE = frozenset({"dot_general", "psum_invariant", "select_n"})
+_ARRANGED = frozenset({"ceil", "dynamic_update_slice", "pad", "place", "rem", "scan"})
 
 
 class _Facts(NamedTuple):
@@ -25,7 +24,6 @@ class _Facts(NamedTuple):
     calls: bool
     combines: bool
     telling: frozenset[Op]
-    from_one: bool
     arranged: bool
 
 
@@ -33,33 +31,29 @@ class _Facts(NamedTuple):
 def _facts(ops: frozenset[Op]) -> _Facts:
     names = {op.name for op in ops}
     combines = any([op.collective is not None for op in ops])
-    from_one = names >= _FROM_ONE
     return _Facts(not names.isdisjoint(CALLS), combines,
                   frozenset([op for op in ops if op.collective is not None or op.effect
                              or op.subprograms or op.name == "axis_index"]),
-                  from_one, not names.isdisjoint(_ARRANGED) or combines and (
-                      "concatenate" in names or from_one and "axis_index" in names))
+                  not names.isdisjoint(_ARRANGED) or combines and "concatenate" in names)
 
 
 class FlatProgram:
     """invars and results of the program, all its equations in order, and all its constants.
 
     ops: of its equations. combines: whether any is a collective. telling: the ops whose equations
-    may tell devices apart, or bring together what they have. from_one: whether products may be of
-    what a sum gives to all, of one device. arranged: whether there are ops for whose sake equations
-    may be arranged in another way. (Programs that equations hold are not looked into.) exchanges:
-    the collectives that the program was written with, if others are executed for them.
+    may tell devices apart, or bring together what they have. arranged: whether
+    there are ops for whose sake equations may be arranged in another way. (Programs that equations
+    hold are not looked into.)
     """
 
-    __slots__ = ("arranged", "combines", "consts", "eqns", "exchanges", "from_one", "invars", "ops",
-                 "outvars", "program", "telling")
+    __slots__ = ("arranged", "combines", "consts", "eqns", "invars", "ops", "outvars", "program",
+                 "telling")
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.invars = program.invars
         self.consts: list[tuple[Var, Any]] = []
         self.eqns: list[Equation] = []
-        self.exchanges: list[Equation] | None = None
         ops = program.ops
         if _facts(ops).calls:
             self.outvars: Sequence[Atom] = self._inline(program, program.invars)
@@ -70,13 +64,6 @@ class FlatProgram:
             self.outvars = program.outvars
         self._of(ops)
 
-    def keep_exchanges(self, loops: Iterable[Equation] = ()) -> None:
-        """Remember the collectives that the program has, before others are executed for them; also
-        those in loops that will be gone."""
-        before = self.eqns if self.exchanges is None else self.exchanges
-        self.exchanges = [e for e in (*before, *every_equation(loops))
-                          if e.op.collective is not None]
-
     def rewrite(self, eqns: list[Equation]) -> None:
         """Replace the equations by others that give the same results."""
         self.eqns = eqns
@@ -84,7 +71,7 @@ class FlatProgram:
 
     def _of(self, ops: frozenset[Op]) -> None:
         self.ops = ops
-        _, self.combines, self.telling, self.from_one, self.arranged = _facts(ops)
+        _, self.combines, self.telling, self.arranged = _facts(ops)
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` on these arguments; its results."""

@@ -13,8 +13,6 @@ from itertools import accumulate
 
 from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import ceil_p, rem_p
-from ...ir.ops.collective import axis_index_p, ppermute_p
-from ...ir.ops.control import scan_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
@@ -26,11 +24,8 @@ from .keeping import LEAST, MUCH, SMALL, VIEWS, choose, held_bytes, is_cheap
 from .late import late, without
 from .lean_scans import lean_scans
 
-_alike = lazy_import("..passing.alike", __package__)
-_folds = lazy_import("..passing.folds", __package__)
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
-_rings = lazy_import("..passing.rings", __package__)
 _rounding = lazy_import(".rounding", __package__)
 _separate = lazy_import(".separate", __package__)
 
@@ -50,12 +45,6 @@ def _arrange(flat: FlatProgram) -> None:
     """Let the program have what does the same as some of its equations in less time."""
     if concatenate_p in flat.ops and flat.combines:
         _separate.separate(flat)
-    if _exchanges_neighbours(flat):
-        _rings.raise_rings(flat, lean_program)
-        if scan_p in flat.ops or ppermute_p in flat.ops:
-            _folds.fold_rings(flat, lean_program)
-        if ppermute_p in flat.ops:
-            _alike.roll_up(flat)
     if dynamic_update_slice_p in flat.ops:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:
@@ -63,22 +52,6 @@ def _arrange(flat: FlatProgram) -> None:
     if select_n_p in flat.ops and (ceil_p in flat.ops or rem_p in flat.ops):
         _rounding.round_at_once(flat)
     lean_scans(flat)
-
-
-def _exchanges_neighbours(flat: FlatProgram) -> bool:
-    """Does the program, or a loop in it, have a `ppermute`, or sums of products of what one device
-    has for all?"""
-    if ppermute_p in flat.ops:
-        return True
-    told = axis_index_p in flat.ops
-    if told and flat.from_one:
-        return True
-    for e in flat.eqns if scan_p in flat.ops else ():
-        if e.op is scan_p:
-            body = lean_program(e.params["jaxpr"])
-            if ppermute_p in body.ops or told and body.from_one:
-                return True
-    return False
 
 
 def _lean_peak(flat: FlatProgram) -> None:

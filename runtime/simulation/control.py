@@ -14,23 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.keys import storage_dtype
-from ...ir.lazy import lazy_import
-from ...ir.ops.collective import all_to_all_p, ppermute_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.padding import pad_p
-from ...ir.ops.placing import place_p, roll_p
-from ...ir.ops.slicing import slice_p
 from ...ir.program import Equation
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
 from ..masks import Guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
-from ..rewrites.flatten import FlatProgram
-from ..rewrites.lean import lean_program
 from .inner import Inner
 from .scanning import Arrays, Body, scan_runner, while_runner
-
-_pipelines = lazy_import("..passing.pipelines", __package__)
 
 
 def plain(layout: Layout) -> Layout:
@@ -66,35 +56,11 @@ def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, fi
             for a, b in zip(layouts, made, strict=True)]
 
 
-# Ops that shift rows, between an exchange of all with all and one back.
-_SHIFTS = frozenset({concatenate_p, pad_p, place_p, roll_p})
-
-
-def _passes_on(flat: FlatProgram) -> bool:
-    """May the body of a loop pass things on from device to device?"""
-    if ppermute_p in flat.ops:
-        return True
-    if all_to_all_p not in flat.ops or flat.ops.isdisjoint(_SHIFTS):
-        return False
-    rows: set[Any] = set()
-    for e in flat.eqns:
-        if e.op is all_to_all_p:
-            rows.update(e.outvars)
-        elif not rows.isdisjoint(e.invars):
-            if e.op in _SHIFTS:
-                return True
-            if e.op is slice_p:
-                rows.update(e.outvars)
-    return False
-
-
 # -- scan ------------------------------------------------------------------------------------------
 
 def plan_scan(p: Any, eqn: Equation) -> None:
     """Append a scan: one call that runs the body's plan for each item."""
     params, atoms = eqn.params, p.atoms
-    if _passes_on(lean_program(params["jaxpr"])) and _pipelines.plan_stages(p, eqn):
-        return
     nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
     mask, predicate, mask_slot = outer_mask(p)

@@ -19,7 +19,6 @@ from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
 from shardtrace.ir.types import array_type, unsharded
-from shardtrace.runtime.passing import pipelines
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
@@ -176,13 +175,3 @@ def local():
 @pytest.fixture(scope="session")
 def run_both():
     return both
-
-
-@pytest.fixture
-def staged(monkeypatch):
-    """For each loop that was asked, whether it is executed device by device."""
-    found = []
-    plan = pipelines.plan_stages
-    monkeypatch.setattr(pipelines, "plan_stages", lambda p, eqn: (
-        found.append(plan(p, eqn)), found[-1])[1])
-    return found

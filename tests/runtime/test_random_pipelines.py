@@ -1,4 +1,4 @@
-"""Random loops that pass on what devices made: both executors agree, whatever is staged of them."""
+"""Random loops whose devices pass on what they made: both executors agree."""
 from __future__ import annotations
 
 import numpy as np
