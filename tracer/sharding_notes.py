@@ -120,8 +120,8 @@ cut = _Note(
 
 moved = _Note(
     "nothing is communicated unless the dimension is split; then devices exchange rows.",
-    "the result is split as the operand is. Cutting a split dimension to a size that its axes\n"
-    "do not divide raises ShardingTypeError.",
+    "the result is split as the operand is; a split dimension must be cut or padded to sizes\n"
+    "that its axes divide, else ShardingTypeError.",
     "works within each device's block; nothing crosses to a neighbour.")
 
 indexed = _Note(

@@ -16,7 +16,7 @@ from ...ir.ops.comparison import ne_p
 from ...ir.ops.identity import copy_p
 from ...ir.ops.sharding import reshard_p
 from ...ir.shardings.sharding import Sharding
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.conversion import convert_quietly
 from ..operands.dtype_promotion import convert, dtype_and_weak, user_dtype
 from ..operands.scalars import LEVEL
@@ -29,10 +29,23 @@ _PYTHON = (bool, int, float, complex)
 
 def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
           out_sharding=None):
-    """An array of a value: scalar, array, or nested lists of these.
+    """An array made of a number, an array, or nested sequences of these.
 
-    Python scalars stay weakly typed unless dtype is given. ndmin: leading dimensions of size 1 are
-    added up to this rank. copy: an array is copied, or given back as it is.
+    dtype: by default what the elements promote to, in 32 bits unless x64 is enabled; a Python
+    number stays weakly typed. copy: True copies an array, False gives it back as it is. ndmin:
+    dimensions of size 1 are put in front up to this rank. device, out_sharding: where it shall lie.
+    Raises TypeError for what is no number or array, ValueError for sequences of unequal lengths.
+
+    Sharding
+      Auto: an array keeps its layout; values of the host lie on the default device, uncommitted.
+      Explicit: an array keeps its sharding unless `out_sharding` is given; other values are whole.
+      Manual: values of the host are the same on every device; they vary over no axis.
+
+    >>> jnp.array([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    >>> jnp.array([1, 2.5]), jnp.array(3).weak_type
+    (Array([1. , 2.5], dtype=float32), True)
     """
     if args:
         raise TypeError(f"jax.numpy.array() takes from 1 to 2 positional arguments but "
@@ -133,9 +146,18 @@ def _joined(values: Any, dtype: Any) -> Array:
 
 
 def asarray(a, dtype=None, order=None, *, copy=None, device=None, out_sharding=None):
-    """As `array`, without a copy where none is needed.
+    """An array made of a number, an array or nested sequences, without a needless copy.
 
-    copy=False raises ValueError where one is needed, as for numpy arrays.
+    copy: False raises ValueError where a copy is needed, as it is for numpy arrays.
+
+    Sharding
+      Auto: an array keeps its layout; values of the host lie on the default device, uncommitted.
+      Explicit: an array keeps its sharding unless `out_sharding` is given; other values are whole.
+      Manual: values of the host are the same on every device; they vary over no axis.
+
+    >>> x = jnp.ones(3)
+    >>> jnp.asarray(x) is x, jnp.asarray([1, 2])
+    (True, Array([1, 2], dtype=int32))
     """
     a = unwrapped(a)
     if copy is False and not isinstance(a, Array):
@@ -146,8 +168,15 @@ def asarray(a, dtype=None, order=None, *, copy=None, device=None, out_sharding=N
     return array(a, dtype, copy=bool(copy), order=order, device=device, out_sharding=out_sharding)
 
 
+@sharding_notes.elementwise
 def astype(x, dtype, /, *, copy=False, device=None):
-    """x with another dtype; None means the default float. Complex to bool compares with zero."""
+    """The elements of `x` as another dtype; also written `x.astype(dtype)`.
+
+    dtype: None means float32. Floats are cut to integers towards zero; bool means "not zero".
+
+    >>> jnp.astype(jnp.array([1.7, -1.7]), jnp.int32)
+    Array([ 1, -1], dtype=int32)
+    """
     x = as_array(x)
     if dtype is None:
         dtype = np.dtype("float64" if x64_enabled() else "float32")
@@ -168,19 +197,19 @@ def astype(x, dtype, /, *, copy=False, device=None):
 
 
 def copy(a, order=None):
-    """A copy of an array."""
+    """A copy of an array, laid out as the array is; numbers and sequences become arrays."""
     return array(a, copy=True, order="K" if order is None else order)
 
 
 # -- bytes, files and text -------------------------------------------------------------------------
 
 def frombuffer(buffer, dtype=float, count=-1, offset=0):
-    """An array of the bytes of a buffer."""
+    """A vector of the bytes of a buffer, read as numbers of `dtype`."""
     return as_array(np.frombuffer(buffer, user_dtype(dtype, "frombuffer"), count, offset).copy())
 
 
 def fromstring(string, dtype=float, count=-1, *, sep):
-    """An array of the numbers in a text."""
+    """A vector of the numbers that a text holds, separated by `sep`."""
     return as_array(np.fromstring(string, user_dtype(dtype, "fromstring"), count, sep=sep))
 
 
@@ -191,25 +220,25 @@ def load(file: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(file, arr, allow_pickle=True):
-    """Write an array to an `.npy` file."""
+    """Write an array to a `.npy` file, as numpy does; `load` reads it again."""
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
 def savez(file, *args, allow_pickle=True, **kwds):
-    """Write arrays to an `.npz` file."""
+    """Write several arrays to one `.npz` file, as numpy does; `load` reads it again."""
     np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle,
              **{k: np.asarray(v) for k, v in kwds.items()})
 
 
 def array_repr(arr, max_line_width=None, precision=None, suppress_small=None):
-    """The text of `repr`, with numpy's options."""
+    """The text of `repr(arr)`, with numpy's options for width, digits and small numbers."""
     if isinstance(arr, Tracer):
         return repr(arr)
     return np.array_repr(np.asarray(arr), max_line_width, precision, suppress_small)
 
 
 def array_str(a, max_line_width=None, precision=None, suppress_small=None):
-    """The text of `str`, with numpy's options."""
+    """The text of `str(a)`, with numpy's options for width, digits and small numbers."""
     if isinstance(a, Tracer):
         return str(a)
     return np.array_str(np.asarray(a), max_line_width, precision, suppress_small)

@@ -68,28 +68,28 @@ bitwise_xor_function = _bitwise(
 
 
 def bitwise_not(x, /):
-    """Bitwise complement; logical for bool."""
+    """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     (x,) = promote_args("bitwise_not", x)
     return not_p.bind(x)
 
 
 def bitwise_invert(x, /):
-    """Bitwise complement; logical for bool."""
+    """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     return bitwise_not(x)
 
 
 def invert(x, /):
-    """Bitwise complement; logical for bool."""
+    """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     return bitwise_not(x)
 
 
 def left_shift(x, y, /):
-    """Bits of x shifted to the left by y places."""
+    """The bits of x moved y places to the left, elementwise (`x << y`); zeros come in."""
     return shift_left_p.bind(*promote_args_numeric("left_shift", x, y))
 
 
 def bitwise_left_shift(x, y, /):
-    """Bits of x shifted to the left by y places."""
+    """The bits of x moved y places to the left, elementwise (`x << y`); zeros come in."""
     return left_shift(x, y)
 
 
@@ -107,7 +107,7 @@ def bitwise_right_shift(x1, x2, /):
 
 
 def bitwise_count(x, /):
-    """Number of bits set in the absolute value, as uint8."""
+    """The number of bits set in the absolute value of x, elementwise, as uint8."""
     (x,) = promote_args_numeric("bitwise_count", x)
     if not issubdtype(dtype_name(x), np.unsignedinteger):
         x = abs_p.bind(x)
@@ -147,7 +147,7 @@ def packbits(a, axis=None, bitorder="big"):
 
 
 def unpackbits(a, axis=None, count=None, bitorder="big"):
-    """The bits of uint8 elements as elements, along a dimension."""
+    """The bits of uint8 elements as elements of their own, 0 or 1, along a dimension."""
     check_arraylike("unpackbits", a)
     if dtype_name(a) != np.dtype("uint8"):
         raise TypeError("Expected an input array of unsigned byte data type")
@@ -204,7 +204,7 @@ def signbit(x, /):
 
 
 def copysign(x1, x2, /):
-    """The absolute value of x1 with the sign of x2."""
+    """The absolute value of x1 with the sign of x2, elementwise; also of zeros and NaN."""
     x1, x2 = promote_args_inexact("copysign", x1, x2)
     if LEVEL[dtype_name(x1)] == 3:
         raise TypeError("copysign does not support complex-valued inputs")
@@ -251,7 +251,7 @@ def frexp(x, /):
 
 
 def ldexp(x1, x2, /):
-    """x1 * 2 ** x2, for integer x2."""
+    """x1 times 2 to the power of the integer x2, elementwise: the inverse of `frexp`."""
     check_arraylike("ldexp", x1, x2)
     d1, d2 = dtype_name(x1), dtype_name(x2)
     if LEVEL[d1] == 3 or not (issubdtype(d2, np.integer) or d2 == np.dtype(bool)):

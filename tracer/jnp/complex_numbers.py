@@ -20,30 +20,30 @@ def _is_complex(x: Any) -> bool:
 
 
 def real(val, /):
-    """Real part; real arrays as they are."""
+    """The real part of complex numbers, elementwise; real ones stay as they are."""
     check_arraylike("real", val)
     return real_p.bind(val) if _is_complex(val) else as_array(val)
 
 
 def imag(val, /):
-    """Imaginary part; zeros for real arrays."""
+    """The imaginary part of complex numbers, elementwise; zeros for real ones."""
     check_arraylike("imag", val)
     return imag_p.bind(val) if _is_complex(val) else lax.full_like(val, 0)
 
 
 def conjugate(x, /):
-    """Complex conjugate; real arrays as they are."""
+    """The complex conjugate of x, elementwise; real numbers stay as they are."""
     check_arraylike("conjugate", x)
     return lax.conj(x) if _is_complex(x) else as_array(x)
 
 
 def conj(x, /):
-    """Complex conjugate; real arrays as they are."""
+    """The complex conjugate of x, elementwise; real numbers stay as they are."""
     return conjugate(x)
 
 
 def angle(z, deg=False):
-    """Angle of a complex number, in radians or degrees."""
+    """The angle of complex numbers, elementwise, in radians, or in degrees if `deg`."""
     check_arraylike("angle", z)
     re, im = real(z), imag(z)
     re, im = promote_dtypes_inexact(re, im)

@@ -179,9 +179,17 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
 
 # -- matrices --------------------------------------------------------------------------------------
 
+@sharding_notes.made
 @composed
 def eye(N, M=None, k=0, dtype=None, *, device=None):
-    """Ones on the k-th diagonal of an N by M matrix, zeros elsewhere."""
+    """An N by M matrix (M = N by default) with ones on its k-th diagonal, zeros elsewhere.
+
+    k: above the main diagonal if positive, below if negative. dtype: float32 by default.
+
+    >>> jnp.eye(2, 3, k=1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
     n = N.__index__()
     m = n if M is None else M.__index__()
     if n < 0 or m < 0:
@@ -230,15 +238,27 @@ def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
     return select_n_p.bind(mask, zeros, m) if lower else select_n_p.bind(mask, m, zeros)
 
 
+@sharding_notes.rearranged
 @composed
 def tril(m, k=0):
-    """The lower triangles of matrices, zeros above the k-th diagonal."""
+    """The lower triangles of the matrices in the last two dimensions; zeros above diagonal k.
+
+    >>> jnp.tril(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 0],
+           [3, 4]], dtype=int32)
+    """
     return _triangle("tril", m, k, True)
 
 
+@sharding_notes.rearranged
 @composed
 def triu(m, k=0):
-    """The upper triangles of matrices, zeros below the k-th diagonal."""
+    """The upper triangles of the matrices in the last two dimensions; zeros below diagonal k.
+
+    >>> jnp.triu(jnp.array([[1, 2], [3, 4]]))
+    Array([[1, 2],
+           [0, 4]], dtype=int32)
+    """
     return _triangle("triu", m, k, False)
 
 

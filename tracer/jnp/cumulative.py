@@ -13,7 +13,7 @@ from ...ir.op import Op
 from ...ir.ops.arithmetic import add_p, mul_p, sub_p
 from ...ir.ops.cumulative import cumprod_p, cumsum_p
 from ...ir.ops.slicing import slice_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
@@ -63,25 +63,40 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
     return op.bind(convert(x, dtype), axis=axis, reverse=False)
 
 
+@sharding_notes.ordered
 @composed
 def cumsum(a, axis=None, dtype=None, out=None):
-    """Sums of all elements up to each."""
+    """The sums of all elements up to each, along the dimension `axis`; the shape stays.
+
+    axis: None flattens `a` first. dtype: of the result; bool and narrow integers give int32.
+
+    >>> jnp.cumsum(jnp.array([[1, 2, 3], [4, 5, 6]]), axis=1)
+    Array([[ 1,  3,  6],
+           [ 4,  9, 15]], dtype=int32)
+    """
     return _cumulative("cumsum", cumsum_p, a, axis, dtype, out)
 
 
+@sharding_notes.ordered
 @composed
 def cumprod(a, axis=None, dtype=None, out=None):
-    """Products of all elements up to each."""
+    """The products of all elements up to each, along the dimension `axis`; the shape stays.
+
+    axis: None flattens `a` first. dtype: of the result; bool and narrow integers give int32.
+
+    >>> jnp.cumprod(jnp.array([1, 2, 3, 4]))
+    Array([ 1,  2,  6, 24], dtype=int32)
+    """
     return _cumulative("cumprod", cumprod_p, a, axis, dtype, out)
 
 
 def nancumsum(a, axis=None, dtype=None, out=None):
-    """Sums of all elements up to each, NaN counting as 0."""
+    """The sums of all elements up to each, as in `cumsum`, with NaN counting as 0."""
     return _cumulative("nancumsum", cumsum_p, a, axis, dtype, out, 0)
 
 
 def nancumprod(a, axis=None, dtype=None, out=None):
-    """Products of all elements up to each, NaN counting as 1."""
+    """The products of all elements up to each, as in `cumprod`, with NaN counting as 1."""
     return _cumulative("nancumprod", cumprod_p, a, axis, dtype, out, 1)
 
 
@@ -118,9 +133,16 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
 
 # -- differences -----------------------------------------------------------------------------------
 
+@sharding_notes.moved
 @composed
 def diff(a, n=1, axis=-1, prepend=None, append=None):
-    """Differences of neighbours along a dimension, n times over."""
+    """The differences of neighbours along the dimension `axis`, which gets shorter by `n`.
+
+    n: how often differences are taken. prepend, append: values to set before and behind first.
+
+    >>> jnp.diff(jnp.array([1, 4, 9, 16]))
+    Array([3, 5, 7], dtype=int32)
+    """
     check_arraylike("diff", a)
     a = as_array(a)
     n = n.__index__()

@@ -95,7 +95,20 @@ def qr(a, mode="reduced"):
 
 
 def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index=None):
-    """Singular value decomposition a = U diag(S) Vh."""
+    """The singular value decomposition `a = U @ diag(S) @ Vh` of matrices: (U, S, Vh).
+
+    full_matrices: U and Vh are square; otherwise they have min(m, n) columns and rows.
+    compute_uv: False gives S alone, in descending order. hermitian: `a` is its own adjoint.
+
+    Sharding
+      Auto: batch dimensions may be split; matrices that are split are gathered.
+      Explicit: batch dimensions stay split, the matrices must be whole; `reshard` first.
+      Manual: decomposes the matrices of each device's block.
+
+    >>> u, s, vh = jnp.linalg.svd(jnp.ones((4, 3)), full_matrices=False)
+    >>> u.shape, s.shape, vh.shape
+    ((4, 3), (3,), (3, 3))
+    """
     (a,) = _inexact("svd", a)
     if hermitian:
         w, v = lax.linalg.eigh(a)[::-1]
@@ -118,7 +131,7 @@ def svd(a, full_matrices=True, compute_uv=True, hermitian=False, subset_by_index
 
 
 def svdvals(x, /):
-    """Singular values in descending order."""
+    """The singular values of the matrices in the last two dimensions, in descending order."""
     return svd(x, compute_uv=False)
 
 
@@ -132,7 +145,7 @@ def eigh(a, UPLO=None, symmetrize_input=True):
 
 
 def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
-    """Eigenvalues of symmetric (Hermitian) matrices, ascending."""
+    """The eigenvalues of symmetric (Hermitian) matrices, real, in ascending order."""
     return eigh(a, UPLO, symmetrize_input).eigenvalues
 
 
@@ -144,7 +157,7 @@ def eig(a):
 
 
 def eigvals(a):
-    """Eigenvalues of general matrices, complex."""
+    """The eigenvalues of square matrices, complex, in no particular order."""
     (a,) = _inexact("eigvals", a)
     return lax.linalg.eig(a, compute_left_eigenvectors=False,
                           compute_right_eigenvectors=False)[0]

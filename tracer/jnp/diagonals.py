@@ -8,7 +8,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.comparison import eq_p
 from ...ir.ops.creation import iota_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..indexing import indexing as array_indexing
 from ..operands.broadcasting import select_of, to_type
 from ..operands.dtype_promotion import check_arraylike, convert, shape_of, user_dtype
@@ -40,8 +40,14 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     return array_indexing.get_item(x, (..., rows, columns))
 
 
+@sharding_notes.indexed
 def diag(v, k=0):
-    """The k-th diagonal of a matrix, or the matrix with a vector on its k-th diagonal."""
+    """The k-th diagonal of a matrix; or, of a vector, the matrix that has it as its k-th diagonal.
+
+    >>> jnp.diag(jnp.array([[1, 2], [3, 4]])), jnp.diag(jnp.array([1, 2]))
+    (Array([1, 4], dtype=int32), Array([[1, 0],
+           [0, 2]], dtype=int32))
+    """
     check_arraylike("diag", v)
     x = as_array(v)
     if x.ndim == 2:
@@ -127,7 +133,7 @@ def diag_indices(n, ndim=2):
 
 
 def diag_indices_from(arr):
-    """Indices of the diagonal of arr."""
+    """The indices of the main diagonal of `arr`, one vector for each dimension."""
     check_arraylike("diag_indices_from", arr)
     shape = shape_of(arr)
     if len(shape) < 2:
@@ -147,23 +153,23 @@ def _triangle_indices(n: int, k: int, m: int | None, lower: bool) -> tuple[Array
 
 
 def tril_indices(n, k=0, m=None):
-    """Indices of the lower triangle of an n by m matrix."""
+    """The indices (rows, columns) of the lower triangle of an n by m matrix, up to diagonal k."""
     return _triangle_indices(n, k, m, True)
 
 
 def triu_indices(n, k=0, m=None):
-    """Indices of the upper triangle of an n by m matrix."""
+    """The indices (rows, columns) of the upper triangle of an n by m matrix, from diagonal k on."""
     return _triangle_indices(n, k, m, False)
 
 
 def tril_indices_from(arr, k=0):
-    """Indices of the lower triangle of a matrix."""
+    """The indices (rows, columns) of the lower triangle of the matrix `arr`, up to diagonal k."""
     n, m = shape_of(arr)
     return tril_indices(n, k, m)
 
 
 def triu_indices_from(arr, k=0):
-    """Indices of the upper triangle of a matrix."""
+    """The indices (rows, columns) of the upper triangle of the matrix `arr`, from diagonal k on."""
     n, m = shape_of(arr)
     return triu_indices(n, k, m)
 

@@ -11,7 +11,7 @@ from ...ir.ops.arithmetic import add_p, div_p, rem_p, round_p, sign_p, sub_p
 from ...ir.ops.bitwise import and_p
 from ...ir.ops.comparison import eq_p, lt_p, ne_p
 from ...ir.ops.select import select_n_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
 from ..operands.scalars import LEVEL
@@ -19,9 +19,16 @@ from ..staging.composed import composed
 from .elementwise import literal_like
 
 
+@sharding_notes.elementwise
 @composed
 def floor_divide(x1, x2, /):
-    """x1 / x2 rounded down."""
+    """x1 / x2 rounded down to an integer, elementwise; also written `x1 // x2`.
+
+    Integers give integers, others floats. Raises TypeError for complex numbers.
+
+    >>> jnp.floor_divide(jnp.array([7, -7]), 2)
+    Array([ 3, -4], dtype=int32)
+    """
     x1, x2 = promote_args_numeric("floor_divide", x1, x2)
     dtype = dtype_name(x1)
     if issubdtype(dtype, np.unsignedinteger):
@@ -52,7 +59,7 @@ def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
 
 
 def divmod(x1, x2, /):
-    """`(x1 // x2, x1 % x2)`."""
+    """The quotient rounded down and the remainder, elementwise: `(x1 // x2, x1 % x2)`."""
     x1, x2 = promote_args_numeric("divmod", x1, x2)
     if issubdtype(dtype_name(x1), np.integer):
         return floor_divide(x1, x2), remainder(x1, x2)
@@ -61,7 +68,7 @@ def divmod(x1, x2, /):
 
 @composed
 def remainder(x1, x2, /):
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    """What `x1 // x2` leaves of x1, elementwise, with the sign of x2; also written `x1 % x2`."""
     x1, x2 = promote_args_numeric("remainder", x1, x2)
     x2 = _nonzero_divisor(x1, x2)
     zero = literal_like(0, x1 if isinstance(x1, Array) else x2)
@@ -80,13 +87,18 @@ def _nonzero_divisor(x1: Any, x2: Any) -> Any:
     return select_of(eq_p.bind(x2, literal_like(0, x2)), x2, literal_like(1, x2))
 
 
+@sharding_notes.elementwise
 def mod(x1, x2, /):
-    """x1 - floor(x1 / x2) * x2: the remainder with the sign of x2."""
+    """What `x1 // x2` leaves of x1, elementwise, with the sign of x2; also written `x1 % x2`.
+
+    >>> jnp.mod(jnp.array([7, -7]), 3)
+    Array([1, 2], dtype=int32)
+    """
     return remainder(x1, x2)
 
 
 def fmod(x1, x2, /):
-    """The remainder of x1 / x2 with the sign of x1."""
+    """What x1 / x2 rounded towards zero leaves of x1, elementwise, with the sign of x1."""
     check_arraylike("fmod", x1, x2)
     x1, x2 = promote_args_numeric("fmod", x1, x2)
     return rem_p.bind(x1, _nonzero_divisor(x1, x2))

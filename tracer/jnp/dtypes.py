@@ -84,7 +84,7 @@ finfo, iinfo = _dtypes.finfo, _dtypes.iinfo
 
 
 def result_type(*args):
-    """The dtype of an operation on these values, dtypes or types."""
+    """The dtype that an operation on these values, dtypes or types together would have."""
     if not args:
         raise ValueError("at least one array or dtype is required")
     return _dtypes.result_type(*(_plain(a) for a in args), x64=x64_enabled())[0]
@@ -95,7 +95,7 @@ def _plain(a: Any) -> Any:
 
 
 def promote_types(a, b):
-    """The dtype that operands of two dtypes are converted to."""
+    """The dtype to which operands of two dtypes are converted before they are combined."""
     return _dtypes.promote_types(_plain(a), _plain(b), x64_enabled())
 
 

@@ -19,7 +19,7 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sharding import reshard_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.contraction import dot_general
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..shardings.auto_mode import in_auto_mode
@@ -110,13 +110,20 @@ def _only_contraction(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Any
     return positions, frozenset(found).difference(result), f"{','.join(terms[::-1])}->{result}"
 
 
+@sharding_notes.product
 @composed
 def einsum(subscripts, /, *operands, out=None, optimize="auto", precision=None,
            preferred_element_type=None, _dot_general=dot_general, out_sharding=None):
-    """Sum of products of the operands by index names: `einsum('ij,jk->ik', a, b)`.
+    """The sum of products of the operands, with a letter for each dimension.
 
-    optimize: how the order of contractions is chosen (opt_einsum's names, or a path). out_sharding:
-    of the result, by the order of its names; applied to the last contraction.
+    subscripts: "ij,jk->ik" names the dimensions of the operands, and of the result; what the result
+    lacks is summed over. "..." stands for dimensions that broadcast. optimize: how the order of
+    contractions is chosen (opt_einsum's names, or a path). out_sharding: a PartitionSpec of the
+    result, over Explicit axes. precision, preferred_element_type: as in `matmul`.
+    Raises ValueError where subscripts and operands do not fit.
+
+    >>> jnp.einsum("bij,jk->bik", jnp.ones((5, 2, 3)), jnp.ones((3, 4))).shape
+    (5, 2, 4)
     """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.einsum is not supported.")

@@ -222,13 +222,18 @@ def _zero(dtype: Any) -> Any:
     return dtype.type(0)
 
 
+@sharding_notes.elementwise
 def abs(x, /):
-    """Absolute value; real for complex x."""
+    """The absolute value of x, elementwise; of complex x a float. Also written `abs(x)`.
+
+    >>> jnp.abs(jnp.array([-3, 2])), jnp.abs(jnp.array([3 + 4j]))
+    (Array([3, 2], dtype=int32), Array([5.], dtype=float32))
+    """
     return absolute(x)
 
 
 def absolute(x, /):
-    """Absolute value; real for complex x."""
+    """Another name of `abs`: the absolute value of x, elementwise; of complex x a float."""
     check_arraylike("absolute", x)
     dtype = dtype_name(x)
     if dtype == BOOL or issubdtype(dtype, np.unsignedinteger):
@@ -237,7 +242,7 @@ def absolute(x, /):
 
 
 def fabs(x, /):
-    """Absolute value as a float; raises TypeError for complex x."""
+    """The absolute value of x as a float, elementwise; raises TypeError for complex x."""
     check_arraylike("fabs", x)
     if LEVEL[dtype_name(x)] == 3:
         raise TypeError("ufunc 'fabs' does not support complex dtypes")
@@ -245,7 +250,7 @@ def fabs(x, /):
 
 
 def positive(x, /):
-    """x itself."""
+    """x itself, elementwise: what `+x` means. Raises TypeError for what is no number."""
     (x,) = promote_args("positive", x)
     return as_array(x)
 
@@ -256,8 +261,13 @@ def literal_like(value: Any, x: Any) -> Any:
     return convert(value, dtype_name(x), weak)
 
 
+@sharding_notes.elementwise
 def square(x, /):
-    """x * x."""
+    """x times x, elementwise, in the dtype of x.
+
+    >>> jnp.square(jnp.array([-3, 2]))
+    Array([9, 4], dtype=int32)
+    """
     (x,) = promote_dtypes_numeric(*promote_args("square", x))
     return square_p.bind(x)
 
@@ -308,7 +318,7 @@ def _(k: int, primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def i0(x):
-    """Modified Bessel function of the first kind, order 0."""
+    """The modified Bessel function of the first kind of order 0, elementwise, of real x."""
     (x,) = promote_args_inexact("i0", x)
     if not issubdtype(dtype_name(x), np.floating):
         raise ValueError(f"Unsupported input type to jax.numpy.i0: {dtype_name(x)}")
@@ -388,13 +398,13 @@ atan2 = _binary_inexact(
 
 
 def nextafter(x, y, /):
-    """The next number after x towards y."""
+    """The next number after x in the direction of y, elementwise, in their float dtype."""
     x, y = promote_pair_inexact("nextafter", x, y)
     return nextafter_p.bind(x, y)
 
 
 def heaviside(x1, x2, /):
-    """0 where x1 is negative, 1 where positive, x2 where zero."""
+    """The step function, elementwise: 0 where x1 is negative, 1 where positive, x2 where zero."""
     check_arraylike("heaviside", x1, x2)
     x1, x2 = promote_args_inexact("heaviside", x1, x2)
     zero, one = literal_like(0, x1), literal_like(1, x1)
@@ -403,8 +413,16 @@ def heaviside(x1, x2, /):
     return select_of(negative, select_of(greater, at_zero, one), zero)
 
 
+@sharding_notes.elementwise
 def clip(arr=None, /, min=None, max=None):
-    """arr kept between min and max, either of which may be None."""
+    """The elements of `arr`, those below `min` raised to it, those above `max` lowered to it.
+
+    min, max: scalars, arrays that broadcast, or None for no bound; where min > max the result is
+    max. Raises ValueError for complex numbers, which have no order.
+
+    >>> jnp.clip(jnp.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     if arr is None:
         raise ValueError("No input was provided to the clip function.")
     check_arraylike("clip", arr)

@@ -203,10 +203,11 @@ def _shifted(name: str, x: Any, axes: Any, sign: int) -> Array:
 
 
 def fftshift(x, axes=None):
-    """The zero frequency moved to the middle."""
+    """`x` with the zero frequency moved from the front to the middle, along `axes` (default all).
+    """
     return _shifted("fftshift", x, axes, 1)
 
 
 def ifftshift(x, axes=None):
-    """The zero frequency moved back to the front."""
+    """`x` with the zero frequency moved from the middle to the front: the inverse of `fftshift`."""
     return _shifted("ifftshift", x, axes, -1)

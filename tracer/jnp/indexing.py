@@ -12,7 +12,7 @@ from ...ir.ops.arithmetic import add_p, div_p, mul_p, rem_p
 from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.reshape import reshape_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.slicing import wrap_negative
 from ..operands.broadcasting import select_of, to_type
 from ..operands.dtype_promotion import (
@@ -38,13 +38,21 @@ from .shaping import broadcast_shapes, ravel, reshape
 
 # -- take ------------------------------------------------------------------------------------------
 
+@sharding_notes.indexed
 @composed
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
          indices_are_sorted=False, fill_value=None):
-    """Slices of a at indices along a dimension (elements of the flattened array for axis=None).
+    """The slices of `a` at `indices` along the dimension `axis`.
 
-    mode: outside of a "fill" (the default) gives fill_value or NaN, "clip" the nearest, "wrap"
-    counts on from the other end.
+    indices: integers of any shape, which takes the place of the dimension. axis: None takes
+    elements of the flattened array. mode: of indices out of range, "fill" (the default) gives
+    fill_value or NaN (the least or greatest integer), "clip" the nearest slice, "wrap" counts on
+    from the other end.
+
+    >>> table = jnp.array([[1, 2], [3, 4], [5, 6]])
+    >>> jnp.take(table, jnp.array([2, 0]), axis=0)
+    Array([[5, 6],
+           [1, 2]], dtype=int32)
     """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.take is not supported.")
@@ -86,10 +94,20 @@ def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,
                       fill_value=fill_value)
 
 
+@sharding_notes.indexed
 @composed
 def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
                     wrap_negative_indices=None):
-    """For each position along all other dimensions the elements of arr at indices along one."""
+    """The elements of `arr` at positions along `axis` that may differ from line to line.
+
+    indices: integers, of the rank of `arr`; its other dimensions are those of `arr`, or 1.
+    The result has the shape of `indices` along `axis`. mode, fill_value: as in `take`.
+
+    >>> scores = jnp.array([[1, 5, 2], [7, 0, 3]])
+    >>> jnp.take_along_axis(scores, jnp.argmax(scores, axis=1, keepdims=True), axis=1)
+    Array([[5],
+           [7]], dtype=int32)
+    """
     check_arraylike("take_along_axis", arr, indices)
     x, i = as_array(arr), as_array(indices)
     if not issubdtype(i.dtype, np.integer):
@@ -147,7 +165,7 @@ def _new_only(name: str, inplace: bool) -> None:
 
 
 def put(a, ind, v, mode=None, *, inplace=True):
-    """a with elements of the flattened array replaced."""
+    """`a` with elements of the flattened array replaced by `v`; needs `inplace=False`."""
     _new_only("put", inplace)
     check_arraylike("put", a, ind, v)
     x, i, values = as_array(a), ravel(ind), ravel(v)
@@ -259,8 +277,18 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
     return total
 
 
+@sharding_notes.rearranged
 def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
-    """Vectors spread over a grid: one array for each, that varies along its own dimension."""
+    """Vectors spread over a grid: for each of them an array that varies along its dimension alone.
+
+    indexing: "xy" makes the first two dimensions rows and columns, in this order; "ij" takes the
+    dimensions as they come. sparse: leave out the repetition, with size 1 in its place.
+
+    >>> rows, columns = jnp.meshgrid(jnp.arange(2), jnp.arange(3), indexing="ij")
+    >>> rows + 10 * columns
+    Array([[ 0, 10, 20],
+           [ 1, 11, 21]], dtype=int32)
+    """
     check_arraylike("meshgrid", *xi)
     if not copy:
         raise ValueError("jax.numpy.meshgrid only supports copy=True")
@@ -298,7 +326,7 @@ def indices(dimensions, dtype=None, sparse=False):
 
 
 def fromfunction(function, shape, *, dtype=float, **kwargs):
-    """function of the positions along each dimension of a grid."""
+    """The array of `function`, called with the positions along each dimension of a grid."""
     sizes = [n.__index__() for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     kind = user_dtype(dtype, "fromfunction")
     grids = [lax.broadcast_in_dim(
@@ -309,7 +337,7 @@ def fromfunction(function, shape, *, dtype=float, **kwargs):
 
 
 def ix_(*args):
-    """Vectors shaped so that together they index a grid."""
+    """The vectors, shaped so that together they index a grid: one dimension each."""
     check_arraylike("ix_", *args)
     n = len(args)
     out = []

@@ -42,7 +42,7 @@ def multi_dot(arrays, *, precision=None):
 
 
 def matmul(x1, x2, /, *, precision=None, preferred_element_type=None):
-    """Matrix product, see `jnp.matmul`."""
+    """The matrix product over the last two dimensions; all is as in `shardtrace.numpy.matmul`."""
     return contraction.matmul(x1, x2, precision=precision,
                               preferred_element_type=preferred_element_type)
 
@@ -61,7 +61,7 @@ def tensordot(x1, x2, /, *, axes=2, precision=None, preferred_element_type=None,
 
 
 def cross(x1, x2, /, *, axis=-1):
-    """Vector product of vectors of size 3."""
+    """The vector products of vectors of size 3 along `axis`; the others broadcast."""
     check_arraylike("jnp.linalg.cross", x1, x2)
     a, b = shape_of(x1), shape_of(x2)
     if a[axis] != 3 or b[axis] != 3:
@@ -71,7 +71,8 @@ def cross(x1, x2, /, *, axis=-1):
 
 
 def outer(x1, x2, /):
-    """All products of elements of two vectors."""
+    """The products of each element of one vector with each of the other: [m] and [n] give [m, n].
+    """
     check_arraylike("jnp.linalg.outer", x1, x2)
     if len(shape_of(x1)) != 1 or len(shape_of(x2)) != 1:
         raise ValueError("Input arrays must be one-dimensional, but they are "
@@ -80,12 +81,13 @@ def outer(x1, x2, /):
 
 
 def matrix_transpose(x, /):
-    """x with its last two dimensions swapped."""
+    """`x` with its last two dimensions swapped: [..., m, n] gives [..., n, m]."""
     return _matrix_transpose(x)
 
 
 def diagonal(x, /, *, offset=0):
-    """The diagonals of the matrices in the last two dimensions."""
+    """The diagonals of the matrices in the last two dimensions, `offset` places off the main one.
+    """
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 

@@ -13,7 +13,7 @@ from ...ir.ops.bitwise import and_p, not_p, or_p, xor_p
 from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
 from ...ir.ops.complex_parts import imag_p, real_p
 from ...ir.ops.select import select_n_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -120,14 +120,24 @@ logical_xor_function = _logical(
     "Whether exactly one of x and y is true (not zero), elementwise.")
 
 
+@sharding_notes.elementwise
 def logical_not(x, /):
-    """Whether x is zero."""
+    """Whether x is false (zero), elementwise: an array of bool.
+
+    >>> jnp.logical_not(jnp.array([0, 3]))
+    Array([ True, False], dtype=bool)
+    """
     (x,) = promote_args("logical_not", x)
     return not_p.bind(truth(x))
 
 
+@sharding_notes.elementwise
 def isfinite(x, /):
-    """Whether neither infinite nor NaN."""
+    """Whether x is neither infinite nor NaN, elementwise: an array of bool.
+
+    >>> jnp.isfinite(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([ True, False, False], dtype=bool)
+    """
     check_arraylike("isfinite", x)
     level = LEVEL[dtype_name(x)]
     if level == 2:
@@ -137,8 +147,13 @@ def isfinite(x, /):
     return lax.full_like(x, True, np.dtype(bool))
 
 
+@sharding_notes.elementwise
 def isinf(x, /):
-    """Whether infinite, of either sign."""
+    """Whether x is infinite, of either sign, elementwise: an array of bool.
+
+    >>> jnp.isinf(jnp.array([1.0, -jnp.inf, jnp.nan]))
+    Array([False,  True, False], dtype=bool)
+    """
     check_arraylike("isinf", x)
     level = LEVEL[dtype_name(x)]
     if level == 2:
@@ -149,8 +164,13 @@ def isinf(x, /):
     return lax.full_like(x, False, np.dtype(bool))
 
 
+@sharding_notes.elementwise
 def isnan(x, /):
-    """Whether not a number."""
+    """Whether x is NaN, not a number, elementwise: an array of bool.
+
+    >>> jnp.isnan(jnp.array([1.0, jnp.inf, jnp.nan]))
+    Array([False, False,  True], dtype=bool)
+    """
     check_arraylike("isnan", x)
     return ne_p.bind(x, x)
 
@@ -168,18 +188,25 @@ def _is_infinity(x: Any, value: float, out: Any) -> Any:
 
 
 def isposinf(x, /, out=None):
-    """Whether positive infinity."""
+    """Whether x is positive infinity, elementwise: an array of bool. `x` must be real."""
     return _is_infinity(x, np.inf, out)
 
 
 def isneginf(x, /, out=None):
-    """Whether negative infinity."""
+    """Whether x is negative infinity, elementwise: an array of bool. `x` must be real."""
     return _is_infinity(x, -np.inf, out)
 
 
+@sharding_notes.elementwise
 @composed
 def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether |a - b| <= atol + rtol |b|, elementwise; infinities are close to themselves."""
+    """Whether `|a - b| <= atol + rtol * |b|`, elementwise: an array of bool.
+
+    Infinities of one sign are close to each other; NaN are if `equal_nan`.
+
+    >>> jnp.isclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.1]))
+    Array([ True, False], dtype=bool)
+    """
     a, b = promote_args("isclose", a, b)
     if LEVEL[dtype_name(a)] < 2:
         a, b = promote_args_inexact("isclose", a, b)
@@ -200,8 +227,13 @@ def isclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
     return or_p.bind(out, and_p.bind(both_nan, as_array(equal_nan)))
 
 
+@sharding_notes.reduction
 def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
-    """Whether all elements are close, see `isclose`."""
+    """Whether all elements of two arrays are close to each other, as `isclose` says: one bool.
+
+    >>> jnp.allclose(jnp.array([1.0, 2.0]), jnp.array([1.0, 2.0 + 1e-7]))
+    Array(True, dtype=bool)
+    """
     return all_of(isclose(a, b, rtol, atol, equal_nan))
 
 

@@ -79,12 +79,17 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
     return convert(div_p.bind(total, count), result)
 
 
+@sharding_notes.reduction
 @composed
 def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
-    """Variance over dimensions: the mean of |a - mean|**2, with count - ddof as divisor.
+    """The variance over all dimensions or those in `axis`: the mean of |a - mean(a)|**2.
 
-    mean: the mean, if it is known (with dimensions kept). correction: another name of ddof.
+    ddof (or correction): what is taken off the number of elements before dividing by it. mean: the
+    mean, if it is known (with dimensions kept). Complex numbers give a float.
+
+    >>> jnp.var(jnp.array([1.0, 2.0, 3.0, 6.0]))
+    Array(3.5, dtype=float32)
     """
     check_arraylike("var", a)
     no_out("var", out)
@@ -148,10 +153,15 @@ def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
     return (FLOAT32 if own in HALF_FLOATS else own), result
 
 
+@sharding_notes.reduction
 @composed
 def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None, mean=None,
         correction=None):
-    """Standard deviation over dimensions: the square root of `var`."""
+    """The standard deviation over all dimensions or those in `axis`: the square root of `var`.
+
+    >>> jnp.std(jnp.array([[1.0, 3.0], [0.0, 8.0]]), axis=1)
+    Array([1., 4.], dtype=float32)
+    """
     check_arraylike("std", a)
     no_out("std", out)
     if correction is not None:

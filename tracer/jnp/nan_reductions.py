@@ -66,17 +66,17 @@ def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: An
 
 
 def nansum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
-    """Sum over dimensions, NaN left out."""
+    """The sum over all dimensions or those in `axis`, with NaN counting as 0."""
     return _filled("nansum", reductions.sum, 0, a, axis, dtype, out, keepdims, initial, where)
 
 
 def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
-    """Product over dimensions, NaN left out."""
+    """The product over all dimensions or those in `axis`, with NaN counting as 1."""
     return _filled("nanprod", reductions.prod, 1, a, axis, dtype, out, keepdims, initial, where)
 
 
 def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
-    """Mean over dimensions, NaN left out."""
+    """The mean over all dimensions or those in `axis`, NaN left out; NaN where all are."""
     check_arraylike("nanmean", a)
     no_out("nanmean", out)
     if not _is_float(a):
@@ -91,7 +91,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
 
 
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
-    """Variance over dimensions, NaN left out."""
+    """The variance over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanvar", a)
     no_out("nanvar", out)
     compute, result = var_dtypes("nanvar", a, dtype)
@@ -116,7 +116,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
 
 
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
-    """Standard deviation over dimensions, NaN left out."""
+    """The standard deviation over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanstd", a)
     no_out("nanstd", out)
     return sqrt_p.bind(nanvar(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where,

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.ops.arithmetic import mul_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.dtype_promotion import check_arraylike, convert
 from ..operands.shape_arguments import canonical_axes
 from ..staging.composed import composed
@@ -18,9 +18,17 @@ from .elementwise import absolute, real_dtype, sqrt
 from .shaping import moveaxis
 
 
+@sharding_notes.reduction
 @composed
 def norm(x, ord=None, axis=None, keepdims=False):
-    """Norms of vectors or matrices; without ord the root of the sum of squares."""
+    """The norm of all elements, of vectors along `axis`, or of matrices over a pair of axes.
+
+    ord: None, the root of the sum of squares; of vectors any number, inf or -inf; of matrices
+    "fro", "nuc", 1, 2, inf and their negatives. Raises ValueError for others.
+
+    >>> jnp.linalg.norm(jnp.array([[3.0, 4.0], [6.0, 8.0]]), axis=1)
+    Array([ 5., 10.], dtype=float32)
+    """
     (x,) = _inexact("norm", x)
     if axis is None:
         if ord is None:
@@ -106,5 +114,5 @@ def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):
 
 
 def matrix_norm(x, /, *, keepdims=False, ord="fro"):
-    """Norms of the matrices in the last two dimensions."""
+    """The norms of the matrices in the last two dimensions; `ord` as in `norm`."""
     return norm(x, ord, (-2, -1), keepdims)

@@ -32,7 +32,7 @@ def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:
 
 
 def gcd(x1, x2):
-    """Greatest common divisor, by Euclid's algorithm."""
+    """The greatest common divisor of integers, elementwise, by Euclid's algorithm."""
     return _euclid(*_integers("gcd", x1, x2))
 
 
@@ -57,7 +57,7 @@ def _euclid(a: Any, b: Any) -> Any:
 
 
 def lcm(x1, x2):
-    """Least common multiple."""
+    """The least common multiple of the absolute values of integers, elementwise."""
     a, b = _integers("lcm", x1, x2)
     dtype = dtype_name(a)
     d = _euclid(a, b)

@@ -10,7 +10,7 @@ from ...ir.array import Array
 from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import mul_p, sub_p
 from ...ir.ops.sorting import sort_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, to_inexact
 from ..staging.composed import composed
@@ -31,11 +31,18 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 }
 
 
+@sharding_notes.moved
 @composed
 def pad(array, pad_width, mode="constant", **kwargs):
-    """array with elements put before and behind along each dimension.
+    """`array` with elements set before and behind it along each dimension.
 
-    pad_width: one number, a pair for all dimensions, or a pair for each. mode: as numpy's.
+    pad_width: a number, a pair (before, behind) for all dimensions, or a pair for each.
+    mode: "constant" (with `constant_values`, 0 by default), "edge", "reflect", "symmetric", "wrap",
+    "linear_ramp", "maximum", "mean", "median", "minimum", "empty", or a function.
+    Raises ValueError for widths that are negative or of another number.
+
+    >>> jnp.pad(jnp.array([1, 2]), (1, 2), constant_values=9)
+    Array([9, 1, 2, 9, 9], dtype=int32)
     """
     check_arraylike("pad", array)
     x = as_array(array)

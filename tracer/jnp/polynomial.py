@@ -60,19 +60,19 @@ def _sum(a1: Any, a2: Any, sign: int) -> Any:
 
 
 def polyadd(a1, a2):
-    """The sum of two polynomials."""
+    """The sum of two polynomials, given by their coefficients, highest power first."""
     check_arraylike("polyadd", a1, a2)
     return _sum(a1, a2, 1)
 
 
 def polysub(a1, a2):
-    """The difference of two polynomials."""
+    """The difference of two polynomials, given by their coefficients, highest power first."""
     check_arraylike("polysub", a1, a2)
     return _sum(a1, a2, -1)
 
 
 def polymul(a1, a2, *, trim_leading_zeros=False):
-    """The product of two polynomials."""
+    """The product of two polynomials, given by their coefficients, highest power first."""
     check_arraylike("polymul", a1, a2)
     a, b = promote_dtypes_inexact(a1, a2)
     if trim_leading_zeros and (len(shape_of(a)) and len(shape_of(b))):
@@ -86,7 +86,8 @@ def polymul(a1, a2, *, trim_leading_zeros=False):
 
 
 def polydiv(u, v, *, trim_leading_zeros=False):
-    """Quotient and remainder of two polynomials."""
+    """Quotient and remainder of two polynomials, given by their coefficients, highest power first.
+    """
     check_arraylike("polydiv", u, v)
     u, v = (as_array(x) for x in promote_dtypes_inexact(u, v))
     m, n = u.shape[0] - 1, v.shape[0] - 1
@@ -104,7 +105,7 @@ def polydiv(u, v, *, trim_leading_zeros=False):
 
 
 def polyval(p, x, *, unroll=16):
-    """The value of a polynomial at x, by Horner's scheme."""
+    """The value at x of the polynomial of coefficients p, highest power first (Horner's scheme)."""
     check_arraylike("polyval", p, x)
     p, x = promote_dtypes_inexact(p, x)
     p, x = as_array(p), as_array(x)
@@ -119,7 +120,7 @@ def polyval(p, x, *, unroll=16):
 
 
 def polyder(p, m=1):
-    """The m-th derivative of a polynomial."""
+    """The m-th derivative of a polynomial, given by its coefficients, highest power first."""
     check_arraylike("polyder", p)
     m = m.__index__()
     (p,) = promote_dtypes_inexact(p)

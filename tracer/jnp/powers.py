@@ -14,7 +14,7 @@ from ...ir.ops.complex_parts import complex_p, imag_p, real_p
 from ...ir.ops.powers import integer_pow_p, pow_p, sqrt_p, square_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.transcendental import exp2_p, exp_p, log1p_p, log_p, logistic_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..autodiff.custom_jvp import custom_jvp
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
@@ -35,12 +35,17 @@ _NUMBERS = (int, float)
 
 
 def reciprocal(x, /):
-    """1 / x."""
+    """1 / x, elementwise; integers become floats first. At 0 it is infinite."""
     return integer_pow_p.bind(*promote_args_inexact("reciprocal", x), y=-1)
 
 
+@sharding_notes.elementwise
 def log2(x, /):
-    """Logarithm to base 2."""
+    """The logarithm of x to base 2, elementwise; -inf at 0, NaN below.
+
+    >>> jnp.log2(jnp.array([1, 8]))
+    Array([0., 3.], dtype=float32)
+    """
     (x,) = promote_args_inexact("log2", x)
     if LEVEL[dtype_name(x)] == 3:
         value = log_p.bind(x)
@@ -50,8 +55,13 @@ def log2(x, /):
     return div_p.bind(log_p.bind(x), log_p.bind(literal_like(2, x)))
 
 
+@sharding_notes.elementwise
 def log10(x, /):
-    """Logarithm to base 10."""
+    """The logarithm of x to base 10, elementwise; -inf at 0, NaN below.
+
+    >>> jnp.log10(jnp.array([1, 1000])).round(3)
+    Array([0., 3.], dtype=float32)
+    """
     (x,) = promote_args_inexact("log10", x)
     factor = 1 / np.log(10)
     value = log_p.bind(x)
@@ -62,11 +72,15 @@ def log10(x, /):
     return mul_p.bind(value, literal_like(factor, x))
 
 
+@sharding_notes.elementwise
 def power(x1, x2, /):
-    """x1 ** x2. An integer known while tracing gives repeated multiplication.
+    """x1 to the power of x2, elementwise; also written `x1 ** x2`.
 
-    Integers to the power of integers are computed by squaring; a negative one gives nothing
-    meaningful, and is an error if it is known while tracing.
+    An integer x2 known while tracing becomes repeated multiplication. Integers to the power of
+    integers stay integers: a negative x2 is a TypeError if it is known, else without meaning.
+
+    >>> jnp.power(jnp.array([1, 2, 3]), 2)
+    Array([1, 4, 9], dtype=int32)
     """
     if type(x2) is int and isinstance(x1, Array) and x1.aval.dtype != BOOL:
         return integer_pow_p.bind(x1, y=x2)
@@ -119,17 +133,23 @@ def _integer_power(x1: Any, x2: Any) -> Any:
 
 
 def pow(x1, x2, /):
-    """x1 ** x2."""
+    """Another name of `power`: x1 to the power of x2, elementwise; also written `x1 ** x2`."""
     return power(x1, x2)
 
 
 def float_power(x, y, /):
-    """x ** y of floats."""
+    """x to the power of y, elementwise, both converted to floats first; NaN where that is not real.
+    """
     return pow_p.bind(*promote_args_inexact("float_power", x, y))
 
 
+@sharding_notes.elementwise
 def logaddexp_function(x1, x2, /):
-    """log(exp(x1) + exp(x2)), without overflow."""
+    """log(exp(x1) + exp(x2)), elementwise, without overflow.
+
+    >>> jnp.logaddexp(1000.0, 1000.0).round(1)
+    Array(1000.7, dtype=float32, weak_type=True)
+    """
     a, b = promote_args_inexact("logaddexp", x1, x2)
     if LEVEL[dtype_name(a)] != 3:
         if type(x2) in _NUMBERS and x2 == 0:
@@ -139,8 +159,13 @@ def logaddexp_function(x1, x2, /):
     return _logaddexp(a, b)
 
 
+@sharding_notes.elementwise
 def logaddexp2_function(x1, x2, /):
-    """log2(2 ** x1 + 2 ** x2), without overflow."""
+    """log2(2 ** x1 + 2 ** x2), elementwise, without overflow: as `logaddexp`, to base 2.
+
+    >>> jnp.logaddexp2(3.0, 3.0)
+    Array(4., dtype=float32, weak_type=True)
+    """
     return _logaddexp2(*promote_args_inexact("logaddexp2", x1, x2))
 
 
@@ -214,7 +239,7 @@ def _wrap_between(x: Any, half: float) -> Any:
 
 
 def hypot(x1, x2, /):
-    """sqrt(x1 ** 2 + x2 ** 2), without overflow."""
+    """sqrt(x1 ** 2 + x2 ** 2), elementwise, without overflow where the squares would have it."""
     x1, x2 = promote_args_inexact("hypot", x1, x2)
     if LEVEL[dtype_name(x1)] == 3:
         raise ValueError("jnp.hypot is not well defined for complex-valued inputs. Please convert "

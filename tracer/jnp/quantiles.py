@@ -9,7 +9,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.ops.arithmetic import add_p, div_p, mul_p, sub_p
 from ...ir.ops.sorting import sort_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact, shape_of
@@ -184,7 +184,8 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
 
 def nanquantile(a, q, axis=None, out=None, overwrite_input=False, method="linear",
                 keepdims=False, *, weights=None):
-    """As `quantile`, NaN left out."""
+    """The values below which given shares of the elements lie, as in `quantile`, with NaN left out.
+    """
     _unsupported("nanquantile", out, overwrite_input)
     check_arraylike("nanquantile", a, q)
     return _quantile("nanquantile", a, q, axis, method, keepdims, weights, True)
@@ -197,7 +198,7 @@ def _unsupported(name: str, out: Any, overwrite: Any) -> None:
 
 def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False,
                *, weights=None, out_sharding=None):
-    """As `quantile`, shares in percent."""
+    """The values below which given percentages of the elements lie: `quantile` of q / 100."""
     _unsupported("percentile", out, overwrite_input)
     check_arraylike("percentile", a, q)
     (q,) = promote_dtypes_inexact(q)
@@ -212,7 +213,7 @@ def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear"
 
 def nanpercentile(a, q, axis=None, out=None, overwrite_input=False, method="linear",
                   keepdims=False, *, weights=None):
-    """As `percentile`, NaN left out."""
+    """The values below which given percentages of the elements lie, with NaN left out."""
     _unsupported("nanpercentile", out, overwrite_input)
     check_arraylike("nanpercentile", a, q)
     (q,) = promote_dtypes_inexact(q)
@@ -220,15 +221,22 @@ def nanpercentile(a, q, axis=None, out=None, overwrite_input=False, method="line
     return _quantile("nanpercentile", a, share, axis, method, keepdims, weights, True)
 
 
+@sharding_notes.ordered
 def median(a, axis=None, out=None, overwrite_input=False, keepdims=False):
-    """The middle element, or the mean of the two in the middle."""
+    """The element in the middle of the sorted elements, or the mean of the two that are.
+
+    axis: an int, a tuple, or None for all dimensions. NaN if an element is.
+
+    >>> jnp.median(jnp.array([[3, 1, 2], [9, 7, 8]]), axis=1)
+    Array([2., 8.], dtype=float32)
+    """
     _unsupported("median", out, overwrite_input)
     check_arraylike("median", a)
     return _quantile("median", a, 0.5, axis, "midpoint", keepdims, None, False)
 
 
 def nanmedian(a, axis=None, out=None, overwrite_input=False, keepdims=False):
-    """As `median`, NaN left out."""
+    """The element in the middle of the sorted elements, as in `median`, with NaN left out."""
     _unsupported("nanmedian", out, overwrite_input)
     check_arraylike("nanmedian", a)
     return _quantile("nanmedian", a, 0.5, axis, "midpoint", keepdims, None, True)

@@ -15,7 +15,7 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.powers import pow_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.transcendental import log_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -47,11 +47,17 @@ def _concrete(x: Any, which: str) -> Any:
     return np.asarray(x)[()] if isinstance(x, Array) else x
 
 
+@sharding_notes.created
 @composed
 def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding=None):
-    """The numbers from start (0) to stop, not included, in steps of step (1).
+    """The numbers from `start` to `stop`, which is not included, in steps of `step`.
 
-    Raises ConcretizationTypeError for traced bounds, since the length must be static.
+    arange(stop) begins at 0. dtype: by default that of the bounds, int32 or float32. device,
+    out_sharding: as in `zeros`. Raises ConcretizationTypeError for traced bounds: the length must
+    be known.
+
+    >>> jnp.arange(3), jnp.arange(1.0, 2.0, 0.25)
+    (Array([0, 1, 2], dtype=int32), Array([1.  , 1.25, 1.5 , 1.75], dtype=float32))
     """
     device, sharding = placement(device, out_sharding, "jnp.arange", 1)
     return put_on_device(_arange(start, stop, step, dtype, sharding), device)
@@ -102,12 +108,17 @@ def _countable(dtype: Any) -> Any:
     return INT32 if dtype == BOOL else dtype
 
 
+@sharding_notes.made
 @composed
 def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis=0, *,
              device=None) -> Any:
-    """num numbers at equal distances from start to stop, along a new dimension.
+    """`num` numbers at equal distances from `start` to `stop`, along a new dimension `axis`.
 
-    endpoint: whether stop is included. retstep: give the distance as well.
+    start, stop: numbers, or arrays that broadcast. endpoint: whether `stop` is included.
+    retstep: give the distance as well.
+
+    >>> jnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
     num = num.__index__()
     if num < 0:
@@ -184,7 +195,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
 
 
 def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
-    """num numbers with equal ratios from start to stop."""
+    """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
     num = num.__index__()
     check_arraylike("geomspace", start, stop)
     if dtype is None:

@@ -17,7 +17,7 @@ from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.ops.slicing import slice_p
 from ...ir.ops.sorting import sort_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import incompatible
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..operands.scalars import BOOL
@@ -40,7 +40,17 @@ from .sorting import argsort
 
 @composed
 def tile(A, reps):
-    """A repeated `reps[i]` times along dimension i, leading dimensions added as needed."""
+    """`A` repeated `reps[i]` times along dimension i; dimensions are added in front as needed.
+
+    Sharding
+      Auto: a split dimension that is repeated is gathered; the others stay split.
+      Explicit: a dimension that is repeated must be whole, else ShardingTypeError; `reshard` first.
+      Manual: repeats each device's block.
+
+    >>> jnp.tile(jnp.array([1, 2]), (2, 2))
+    Array([[1, 2, 1, 2],
+           [1, 2, 1, 2]], dtype=int32)
+    """
     check_arraylike("tile", A)
     a = as_array(A)
     counts = (reps.__index__(),) if hasattr(reps, "__index__") and not np.ndim(reps) else tuple(
@@ -52,10 +62,19 @@ def tile(A, reps):
 
 
 def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
-    """Each element (slice along axis) repeated, all as often or `repeats[i]` times.
+    """Each element of `a`, or each slice along `axis`, repeated.
 
-    total_repeat_length: the size of the result, needed where repeats are traced; the last element
-    fills up, or the result is cut. On a sharded dimension out_sharding must be given.
+    repeats: how often, or for each slice how often. axis: None flattens `a` first.
+    total_repeat_length: the size of the result, needed where `repeats` is traced; the last slice
+    fills up, or the result is cut.
+
+    Sharding
+      Auto: each device repeats its own slices, if `repeats` is a number.
+      Explicit: a split dimension needs an `out_sharding`, else ValueError; the others stay split.
+      Manual: repeats the slices of each device's block.
+
+    >>> jnp.repeat(jnp.array([1, 2]), 2), jnp.repeat(jnp.array([1, 2]), jnp.array([1, 3]))
+    (Array([1, 1, 2, 2], dtype=int32), Array([1, 2, 2, 2], dtype=int32))
     """
     check_arraylike("repeat", a)
     x = as_array(a)
@@ -142,9 +161,16 @@ def lax_take(x: Any, indices: Any, axis: int) -> Array:
 
 # -- moving ----------------------------------------------------------------------------------------
 
+@sharding_notes.moved
 @composed
 def roll(a, shift, axis=None):
-    """a with its elements moved along dimensions, those that leave entering at the other end."""
+    """`a` with its elements moved by `shift` places; those that leave come in at the other end.
+
+    shift, axis: ints, or tuples that go together. axis: None rolls the flattened array.
+
+    >>> jnp.roll(jnp.arange(5), 2)
+    Array([3, 4, 0, 1, 2], dtype=int32)
+    """
     check_arraylike("roll", a)
     x = as_array(a)
     if axis is None:
@@ -179,20 +205,26 @@ def _roll(x: Array, shift: Any, axis: int) -> Array:
                             lax.slice_in_dim(x, 0, n - offset, axis=axis)], axis)
 
 
+@sharding_notes.moved
 def flip(m, axis=None):
-    """m with the order of elements reversed along dimensions, all by default."""
+    """`m` with the order of its elements reversed along `axis`: an int, a tuple, or None for all.
+
+    >>> jnp.flip(jnp.array([[1, 2], [3, 4]]), axis=0)
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
+    """
     check_arraylike("flip", m)
     n = len(shape_of(m))
     return lax.rev(m, tuple(range(n)) if axis is None else canonical_axes(axis, n))
 
 
 def fliplr(m):
-    """m with its columns in reverse order."""
+    """`m` with the order of its columns reversed: `flip` along the second dimension."""
     return flip(m, 1)
 
 
 def flipud(m):
-    """m with its rows in reverse order."""
+    """`m` with the order of its rows reversed: `flip` along the first dimension."""
     return flip(m, 0)
 
 

@@ -11,7 +11,7 @@ from ...ir.ops.arithmetic import ceil_p, div_p, floor_p, mul_p, round_p
 from ...ir.ops.comparison import lt_p
 from ...ir.ops.complex_parts import complex_p, imag_p, real_p
 from ...ir.ops.select import select_n_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -49,7 +49,7 @@ floor = _rounding(
 
 
 def trunc(x):
-    """x rounded towards zero."""
+    """x rounded to an integer towards zero, elementwise, in the dtype of x."""
     check_arraylike("trunc", x)
     dtype = dtype_name(x)
     if LEVEL[dtype] < 2:
@@ -58,8 +58,15 @@ def trunc(x):
     return select_n_p.bind(negative, floor_p.bind(x), up)
 
 
+@sharding_notes.elementwise
 def round(a, decimals=0, out=None):
-    """a rounded to decimals digits behind the point (before it, if negative), halves to even."""
+    """`a` rounded to a number of decimals, elementwise; halves go to the even neighbour.
+
+    decimals: digits behind the point; negative ones are in front of it.
+
+    >>> jnp.round(jnp.array([1.25, 2.5, -0.5]))
+    Array([ 1.,  2., -0.], dtype=float32)
+    """
     check_arraylike("round", a)
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.round is not supported.")
@@ -100,7 +107,7 @@ def around(a, decimals=0, out=None):
 
 
 def rint(x, /):
-    """x rounded to integers, halves to even, as a float."""
+    """x rounded to the nearest integer, elementwise, halves to the even one; a float."""
     check_arraylike("rint", x)
     dtype = dtype_name(x)
     if LEVEL[dtype] < 2:

@@ -18,7 +18,7 @@ from ...ir.ops.creation import iota_p
 from ...ir.ops.reduction import argmax_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.sorting import sort_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import broadcast_together, select_of
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -40,11 +40,17 @@ from .reductions import to_shape
 from .shaping import ravel
 
 
+@sharding_notes.choice
 @composed
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
-    """x where the condition is true, else y; with the condition alone, the positions where it is.
+    """`x` where the condition is true, else `y`, elementwise; the three broadcast to one shape.
 
-    The three broadcast. On a mesh with Explicit axes their shardings must agree.
+    With the condition alone: the positions where it is true, as `nonzero` gives them. size,
+    fill_value: for that case only. Raises TypeError if only one of `x` and `y` is given.
+
+    >>> x = jnp.array([-1.0, 2.0])
+    >>> jnp.where(x > 0, x, 0.0)
+    Array([0., 2.], dtype=float32)
     """
     if isinstance(x, Array) and isinstance(y, Array) and isinstance(condition, Array):
         c, a, b = condition.aval, x.aval, y.aval
@@ -170,11 +176,18 @@ def _need_size(name: str, x: Any) -> None:
          help=f"jnp.{name}(..., size=n)")
 
 
+@sharding_notes.ordered
 def nonzero(a, *, size=None, fill_value=None):
-    """The positions of elements that differ from zero, one array per dimension.
+    """The positions of the elements that are not zero: one vector of indices for each dimension.
 
-    size: the length of the result, cut or filled up with fill_value (0, or one per dimension);
-    needed while tracing.
+    size: the length of the vectors, needed under `jit`, where the number of such elements is not
+    known; surplus positions are left out, missing ones get `fill_value` (0, or one a dimension).
+    Raises ConcretizationTypeError under `jit` without `size`.
+
+    >>> jnp.nonzero(jnp.array([0, 3, 0, 4]))
+    (Array([1, 3], dtype=int32),)
+    >>> st.jit(lambda x: jnp.nonzero(x, size=3, fill_value=-1))(jnp.array([0, 3, 0, 4]))
+    (Array([ 1,  3, -1], dtype=int32),)
     """
     check_arraylike("nonzero", a)
     x = as_array(a)
@@ -221,7 +234,8 @@ def flatnonzero(a, *, size=None, fill_value=None):
 
 
 def argwhere(a, *, size=None, fill_value=None):
-    """The positions of elements that differ from zero, as rows."""
+    """The positions of the elements that are not zero, one row each; under `jit` `size` is needed.
+    """
     check_arraylike("argwhere", a)
     x = as_array(a)
     if not x.ndim:
@@ -233,12 +247,13 @@ def argwhere(a, *, size=None, fill_value=None):
 
 
 def extract(condition, arr, *, size=None, fill_value=0):
-    """The elements of arr where the condition is true, flattened."""
+    """The elements of `arr`, flattened, where the condition is true; under `jit` `size` is needed.
+    """
     return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
 
 
 def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
-    """The slices along a dimension where the condition is true."""
+    """The slices of an array along `axis` where the condition (a vector of bool) is true."""
     check_arraylike("compress", condition, a, fill_value)
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.compress is not supported.")

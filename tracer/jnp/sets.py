@@ -14,7 +14,7 @@ from ...ir.ops.arithmetic import sub_p
 from ...ir.ops.comparison import lt_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import check_arraylike, convert, promote_dtypes
@@ -54,13 +54,18 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Array
 
 
+@sharding_notes.ordered
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *,
            equal_nan=True, size=None, fill_value=None, sorted=True):
-    """The different elements (slices along axis), sorted.
+    """The different elements of `ar`, or the different slices along `axis`, in ascending order.
 
-    return_index: also positions of first occurrences. return_inverse: also, for each element, its
-    position in the result. return_counts: also how often each occurs. size: number of results,
-    needed while tracing; fill_value fills up (by default the least).
+    return_index: also where each occurs first. return_inverse: also, for each element, its position
+    in the result. return_counts: also how often each occurs. size: the number of results, needed
+    under `jit`; fill_value fills up (by default the least element).
+    Raises ConcretizationTypeError under `jit` without `size`.
+
+    >>> jnp.unique(jnp.array([3, 1, 3]), return_counts=True)
+    (Array([1, 3], dtype=int32), Array([1, 2], dtype=int32))
     """
     check_arraylike("unique", ar)
     x = as_array(ar)
@@ -159,12 +164,12 @@ def _filled(values: Any, found: Any, fill_value: Any, rows: Array, sources: Any)
 
 
 def unique_values(x, /, *, size=None, fill_value=None):
-    """The different elements, sorted."""
+    """The different elements, flattened and sorted; `size` and `fill_value` as in `unique`."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)
 
 
 def unique_counts(x, /, *, size=None, fill_value=None):
-    """The different elements and how often each occurs."""
+    """The different elements, sorted, and how often each occurs; `size` as in `unique`."""
     return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False, size=size,
                                       fill_value=fill_value))
 
@@ -184,7 +189,8 @@ def unique_all(x, /, *, size=None, fill_value=None):
 # -- two sets --------------------------------------------------------------------------------------
 
 def isin(element, test_elements, assume_unique=False, invert=False, *, method="auto"):
-    """Whether each element occurs among the others."""
+    """Whether each element of the first array occurs in the second: bool, of the first one's shape.
+    """
     check_arraylike("isin", element, test_elements)
     if method not in ("auto", "compare_all", "binary_search", "sort"):
         raise ValueError(f"method={method!r} not in ['auto', 'compare_all', 'binary_search', "
@@ -208,7 +214,8 @@ def _concrete_or_sized(name: str, size: Any, *arrays: Array) -> None:
 
 
 def union1d(ar1, ar2, *, size=None, fill_value=None):
-    """The different elements of two arrays, sorted."""
+    """The different elements of two arrays together, flattened and sorted; `size` as in `unique`.
+    """
     check_arraylike("union1d", ar1, ar2)
     a, b = promote_dtypes(ravel(ar1), ravel(ar2))
     return unique(concatenate([a, b]), size=size, fill_value=fill_value)

@@ -57,7 +57,19 @@ def _permuted(b: Array, permutation: Array) -> Array:
 
 
 def solve(a, b):
-    """x with a x = b, for square matrices a; b holds columns, or is one vector."""
+    """The solution x of `a @ x = b`, for square matrices `a`.
+
+    a: [..., n, n]. b: [n], or [..., n, k] with one system a column. Raises ValueError where shapes
+    do not fit.
+
+    Sharding
+      Auto: batch dimensions may be split; matrices that are split are gathered.
+      Explicit: batch dimensions stay split, the matrices must be whole; `reshard` first.
+      Manual: solves the systems of each device's block.
+
+    >>> jnp.linalg.solve(jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0]))
+    Array([1. , 0.5], dtype=float32)
+    """
     a, b = _inexact("solve", a, b)
     _square("solve", a)
     vector = b.ndim == 1
@@ -79,7 +91,20 @@ def solve(a, b):
 
 
 def inv(a):
-    """Inverses of square matrices."""
+    """The inverses of the square matrices in the last two dimensions.
+
+    Of a singular matrix it holds infinities and NaN. Raises ValueError for matrices that are not
+    square. To solve equations, `solve` is faster and more accurate.
+
+    Sharding
+      Auto: batch dimensions may be split; matrices that are split are gathered.
+      Explicit: `a` must be whole, in its batch dimensions too; `reshard` first, or use `solve`.
+      Manual: inverts the matrices of each device's block.
+
+    >>> jnp.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+    Array([[0.5 , 0.  ],
+           [0.  , 0.25]], dtype=float32)
+    """
     (a,) = _inexact("inv", a)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ValueError(f"Argument to inv must have shape [..., n, n], got {a.shape}.")
@@ -193,7 +218,8 @@ def _small_det(a: Any) -> Any:
 
 
 def det(a):
-    """Determinants of square matrices."""
+    """The determinants of the square matrices in the last two dimensions: [..., n, n] gives [...].
+    """
     (a,) = _inexact("det", a)
     _square("det", a)
     if a.shape[-1] in (2, 3):
@@ -206,7 +232,7 @@ def det(a):
 
 
 def slogdet(a, *, method=None):
-    """Sign and logarithm of the absolute value of determinants."""
+    """The sign of the determinants, and the logarithm of their absolute value, without overflow."""
     if method not in (None, "lu", "qr"):
         raise ValueError(f"Unknown slogdet method '{method}'. Supported methods are 'lu' (`None`), "
                          "and 'qr'.")
@@ -225,7 +251,8 @@ def slogdet(a, *, method=None):
 
 
 def matrix_rank(M, rtol=None, *, hermitian=False, tol=None):
-    """Number of singular values above a tolerance."""
+    """The number of singular values above a tolerance, of the matrices in the last two dimensions.
+    """
     (a,) = _inexact("matrix_rank", M)
     if a.ndim < 2:
         return convert(reductions.any(lax.ne(a, lax.full_like(a, 0))), np.dtype("int32"))

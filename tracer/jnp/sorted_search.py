@@ -23,11 +23,19 @@ from .searching import choose_where, take_rows
 
 
 def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
-    """For each element of v the position in the sorted vector a where it would be inserted.
+    """The positions in the sorted vector `a` at which the elements of `v` keep it sorted.
 
-    method: "scan" and "scan_unrolled" search by halves, "compare_all" compares with every element
-    (and keeps the sharding of v; the others take whole operands only, as in JAX), "sort" sorts both
-    together.
+    side: "left" means in front of equal elements, "right" behind them. sorter: the order that sorts
+    `a`, if it is not sorted. method: "scan" and "scan_unrolled" search by halves, "compare_all"
+    compares with every element, "sort" sorts both together.
+
+    Sharding
+      Auto: each device looks up its block of `v` in the whole of `a`.
+      Explicit: both must be whole; with "compare_all" `v` may be split, and the result is too.
+      Manual: looks up each device's block of `v` in its block of `a`.
+
+    >>> jnp.searchsorted(jnp.array([1, 3, 5]), jnp.array([0, 3, 9]))
+    Array([0, 1, 3], dtype=int32)
     """
     check_arraylike("searchsorted", a, v)
     if side not in ("left", "right"):

@@ -10,7 +10,7 @@ from ...ir.ops.arithmetic import neg_p
 from ...ir.ops.complex_parts import complex_p
 from ...ir.ops.creation import iota_p
 from ...ir.ops.sorting import sort_p, top_k_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -41,9 +41,17 @@ def _flat(a: Any, axis: Any) -> tuple[Array, int]:
     return x, canonical_axis(axis, x.ndim)
 
 
+@sharding_notes.ordered
 @composed
 def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
-    """a sorted along a dimension (flattened for axis=None); NaN comes last."""
+    """`a` sorted along the dimension `axis`; NaN comes last.
+
+    axis: None sorts the flattened array. descending: from the greatest down. stable: equal elements
+    keep their order. kind and order have no effect.
+
+    >>> jnp.sort(jnp.array([3, 1, 2]))
+    Array([1, 2, 3], dtype=int32)
+    """
     check_arraylike("sort", a)
     _no_kind("sort", kind, order)
     x, dim = _flat(a, axis)
@@ -51,9 +59,16 @@ def sort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     return lax.rev(out, (dim,)) if descending else out
 
 
+@sharding_notes.ordered
 @composed
 def argsort(a, axis=-1, *, kind=None, order=None, stable=True, descending=False, dtype=None):
-    """The positions of the elements of a in ascending order."""
+    """The positions of the elements of `a` in the order in which `sort` puts them.
+
+    axis: None means positions in the flattened array. The arguments are those of `sort`.
+
+    >>> jnp.argsort(jnp.array([30, 10, 20]))
+    Array([1, 2, 0], dtype=int32)
+    """
     check_arraylike("argsort", a)
     _no_kind("argsort", kind, order)
     x, dim = _flat(a, axis)
@@ -136,7 +151,7 @@ def partition(a, kth, axis=-1):
 
 
 def argpartition(a, kth, axis=-1):
-    """The positions of the elements of `partition`."""
+    """The positions of the elements of `a` in the order in which `partition` puts them."""
     check_arraylike("argpartition", a)
     k = _checked_kth("argpartition", a, kth, axis)
     x = _to_last(a, axis)

@@ -83,10 +83,10 @@ logical_xor = ufunc(logical_xor_function, 2, 1, name="logical_xor", identity=Fal
 
 
 def fmax(x1, x2):
-    """The greater of two numbers, the other one where one is NaN."""
+    """The greater of x1 and x2, elementwise; where one of them is NaN, the other one."""
     return fmax_or_fmin(greater, x1, x2)
 
 
 def fmin(x1, x2):
-    """The lesser of two numbers, the other one where one is NaN."""
+    """The lesser of x1 and x2, elementwise; where one of them is NaN, the other one."""
     return fmax_or_fmin(less, x1, x2)

@@ -21,13 +21,13 @@ def _places(M: Any) -> tuple[int, Any]:
 
 
 def bartlett(M):
-    """A triangle from 0 to 1 and back to 0 in M steps."""
+    """Bartlett's window of M elements: a triangle from 0 up to 1 and down to 0 again."""
     m, n = _places(M)
     return n if m <= 1 else subtract_function(1, abs(2 * n + 1 - m) / (m - 1))
 
 
 def blackman(M):
-    """Blackman's window of M elements."""
+    """Blackman's window of M elements: a sum of three cosines, nearly 0 at both ends."""
     m, n = _places(M)
     if m <= 1:
         return n
@@ -35,19 +35,19 @@ def blackman(M):
 
 
 def hamming(M):
-    """Hamming's window of M elements."""
+    """Hamming's window of M elements: a raised cosine that is 0.08 at both ends."""
     m, n = _places(M)
     return n if m <= 1 else 0.54 - 0.46 * cos(2 * np.pi * n / (m - 1))
 
 
 def hanning(M):
-    """Hann's window of M elements."""
+    """Hann's window of M elements: a raised cosine that is 0 at both ends."""
     m, n = _places(M)
     return n if m <= 1 else 0.5 * (1 - cos(2 * np.pi * n / (m - 1)))
 
 
 def kaiser(M, beta):
-    """Kaiser's window of M elements with shape parameter beta."""
+    """Kaiser's window of M elements; the greater `beta`, the narrower and smoother it is."""
     check_arraylike("kaiser", beta)
     m, n = _places(M)
     if m <= 1:
