@@ -24,7 +24,7 @@ from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from .lead import empty_like, is_common, lead_indices, lead_sizes
-from .moving_parts import part_taken, part_updated
+from .moving_parts import SLAB, part_taken, part_updated
 from .rules import call, reject, resized_entries, rule_text, zeros
 from .scatter import scatter_p
 
@@ -66,9 +66,6 @@ def _common_part(lead: int, starts: Sequence[np.ndarray], sizes: Sequence[int],
         else:
             return None
     return tuple(part)
-
-
-SLAB = 1 << 14             # elements of a slice for which a copy of its own costs little
 
 
 @functools.lru_cache(maxsize=256)

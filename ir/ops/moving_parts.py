@@ -1,6 +1,7 @@
-"""Slices at starts that are the same on all devices, read and written: decided once, from shapes.
+"""Slices at starts that are values, read and written: where they are is decided once, from shapes.
 
-In a loop such a part is all that an iteration touches, and to find it must not take longer.
+In a loop such a part is all that an iteration touches, and to find it must not take longer. Where
+starts differ from device to device, all parts are one indexing of the array as rows.
 """
 from __future__ import annotations
 
@@ -71,12 +72,61 @@ def _part(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]
     return several, window
 
 
+class _Rows(NamedTuple):
+    """The parts that devices have at starts of their own, as rows of the array as a matrix.
+
+    shape: of the array with what lies in front of and at the moved dimensions as one. base: the
+    rows of parts at 0. starts: of each start that counts its index, the most that it is, how many
+    rows one step is, and its shape beside those of others.
+    """
+    shape: Shape
+    base: np.ndarray
+    starts: tuple[tuple[int, int, int, Shape], ...]
+
+    def at(self, starts: Sequence[np.ndarray]) -> np.ndarray:
+        rows = self.base
+        for i, last, step, shape in self.starts:
+            first = np.minimum(np.maximum(starts[i], 0), last).reshape(shape)
+            rows = rows + (first if step == 1 else np.multiply(first, step, dtype=np.intp))
+        return rows
+
+
+SLAB = 1 << 14              # elements of a part for which a copy of its own costs little
+
+
+def _rows(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]) -> _Rows | None:
+    """Where small parts are, if all dimensions behind those that move are whole.
+
+    shapes: of the array that is cut, and of the starts. sizes: of the part.
+    """
+    whole, *starts = shapes
+    moved = [d for d, m in enumerate(sizes) if m != whole[lead + d]]
+    if math.prod(sizes) >= SLAB or moved != list(range(len(moved))) or not all(sizes):
+        return None
+    devices = tuple([max(s[d] for s in shapes) for d in range(lead)])
+    grid = (*devices, *[sizes[d] for d in moved])
+    held = whole[:lead + len(moved)]
+    steps = [math.prod(held[d + 1:]) for d in range(len(held))]
+    base = np.zeros(grid, np.intp)
+    for d, n in enumerate(grid):
+        if d >= lead or held[d] > 1:
+            base += (np.arange(n) * steps[d]).reshape((-1,) + (1,) * (len(grid) - d - 1))
+    found = [(d, held[lead + d] - sizes[d], steps[lead + d],
+              (*starts[d][:lead], *(1,) * len(moved))) for d in moved]
+    rows = math.prod(held)
+    return _Rows((rows, *whole[len(held):]), base, tuple(found))
+
+
 def part_taken(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The slice of an array of this shape, decided once; None if it differs between devices."""
-    found = _part(lead, shapes, params["slice_sizes"])
+    """The slice of an array of this shape, decided once; None if that does not pay."""
+    sizes = params["slice_sizes"]
+    found = _part(lead, shapes, sizes)
     if found is None:
-        return None
+        rows = _rows(lead, shapes, sizes)
+        if rows is None:
+            return None
+        return lambda x, *starts: x.reshape(rows.shape).take(rows.at(starts), 0)
     part, window = found
 
     def taken(x: np.ndarray, *starts: np.ndarray) -> np.ndarray:
@@ -87,11 +137,14 @@ def part_taken(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
 
 def part_updated(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The update of an array of this shape, decided once; None if it differs between devices."""
+    """The update of an array of this shape, decided once; None if that does not pay."""
     whole, update, *starts = shapes
-    found = _part(lead, (whole, *starts), update[lead:])
-    if found is None or any([m > n for m, n in zip(update[:lead], whole, strict=False)]):
+    if any([max(m) > n for n, *m in zip(whole[:lead], update, *starts, strict=False)]):
         return None
+    found = _part(lead, (whole, *starts), update[lead:])
+    if found is None:
+        rows = _rows(lead, (whole, *starts), update[lead:])
+        return None if rows is None else _rows_updated(rows)
     part, window = found
 
     def over(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
@@ -105,4 +158,20 @@ def part_updated(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
         return out
     updated.over = over  # type: ignore[attr-defined]
     updated.window = window  # type: ignore[attr-defined]
+    return updated
+
+
+def _rows_updated(rows: _Rows) -> Callable[..., np.ndarray]:
+    def over(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+        flat = x.reshape(rows.shape)
+        flat[rows.at(starts)] = update
+        if not np.may_share_memory(flat, x):
+            x[...] = flat.reshape(x.shape)
+        return x
+
+    def updated(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
+        flat = x.copy().reshape(rows.shape)
+        flat[rows.at(starts)] = update
+        return flat.reshape(x.shape)
+    updated.over = over  # type: ignore[attr-defined]
     return updated

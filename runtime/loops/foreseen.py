@@ -1,11 +1,13 @@
 """What is known of all iterations of a loop before the first.
 
-Where a row is read or written, in which half of a cycle an iteration is: such scalars are computed
-from counters, scalar items and what does not change. For all iterations at once they take the time
-of one, by the same numpy calls.
+Where a row is read or written, in which half of a cycle an iteration is: such scalars, and the few
+numbers that they are where they differ from device to device, are computed from counters, scalar
+items and what does not change. For all iterations at once they take the time of one, by the same
+numpy calls.
 """
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +18,10 @@ from ..blocks.cores import CHEAP
 from ..calls.call import Call
 from ..calls.recording import CALL, CAST, WHERE, Recording
 from ..calls.rows import Taken
+from ..layout import Reshaped
 from ..plans.plan import Plan
 
+MOST = 1 << 18       # elements that a value may have for all iterations
 _EXACT = CHEAP | {np.divide, np.true_divide}    # alike for one number and for many, to the last bit
 
 
@@ -25,15 +29,18 @@ class Foreseen:
     """Of the body of a loop of known length, the calls that compute for all iterations at once.
 
     fixed: slots that do not change. carry: those that are the first outputs of the iteration
-    before. items: those of what is iterated over.
+    before. items: those of what is iterated over. length: how many iterations there are.
 
     ahead: these calls, in order. sources: the counters and items that they read. counters: of each
     counter among the carry what an iteration adds. steps: of those that nobody reads but such
-    calls, the same. given: slots that iterations get. calls, dead: the rest.
+    calls, the same. given: slots that iterations get. calls, dead: the rest. rank: the most
+    dimensions that an operand or result of `ahead` has; for all iterations each has one for these,
+    as many of size 1 as it lacks, and its own. shapes: of results that are no scalars.
     """
 
     def __init__(self, plan: Plan, fixed: Sequence[int], carry: Sequence[int],
-                 items: Sequence[int]) -> None:
+                 items: Sequence[int], length: int) -> None:
+        self.most = MOST // length
         by_result = {call.outputs[0]: call for call in plan.calls if len(call.outputs) == 1}
         self.counters: dict[int, Any] = {}
         counted: dict[int, int] = {}                # what comes out of an iteration, by counter
@@ -48,6 +55,8 @@ class Foreseen:
         self.steps: dict[int, Any] = {}
         self.given: list[int] = []
         self.sources: list[int] = []
+        self.rank = 0
+        self.shapes: dict[int, tuple[int, ...]] = {}
         if varying:
             self._look(plan, fixed, varying, counted, items)
 
@@ -57,8 +66,14 @@ class Foreseen:
         rest: list[tuple[Call, tuple[int, ...]]] = []
         for call, ends in zip(plan.calls, plan.dead, strict=True):
             if known.issuperset(call.inputs) and not varying.isdisjoint(call.inputs) and (
-                    is_of_scalars(call) or takes_a_number(call)):
+                    self.is_small(call) or takes_a_number(call)):
                 self.ahead.append(call)
+                if call.kernel is not None and type(call.function) is not Taken:
+                    self.rank = max(self.rank, *map(len, call.kernel.shapes))
+                    self.shapes[call.outputs[0]] = call.kernel.shapes[-1]
+                elif type(call.function) is Reshaped:
+                    self.shapes[call.outputs[0]] = shape = call.function.shape
+                    self.rank = max(self.rank, len(shape))
                 varying.update(call.outputs)
                 known.update(call.outputs)
             else:
@@ -80,24 +95,30 @@ class Foreseen:
         self.sources = [s for s in (*self.counters, *items) if s in needed]
 
 
+    def is_small(self, call: Call) -> bool:
+        """Does the call compute few numbers from few, each from one of each operand; or is it a
+        scalar as an array?"""
+        if type(call.function) is Reshaped:
+            return math.prod(call.function.shape) == 1
+        return is_elementwise(call) and call.kernel.elements <= self.most     # type: ignore
+
+
 def takes_a_number(call: Call) -> bool:
     """Does the call take one element of an array?"""
     return type(call.function) is Taken and call.kernel is not None and not call.kernel.shapes[-1]
 
 
-def is_of_scalars(call: Call) -> bool:
-    """Does the call compute scalars from scalars, so that arrays of them give arrays of the same?
-    """
-    if call.several or call.changes or call.kernel is None or any(call.kernel.shapes):
+def is_elementwise(call: Call) -> bool:
+    """Does the call compute each element from elements, so that it may be done for many at once?"""
+    if call.several or call.changes or call.kernel is None:
         return False
     recording = call.kernel.recording
     return recording is not None and all([_is_alike(step, recording) for step in recording.steps])
 
 
 def _is_alike(step: Any, recording: Recording) -> bool:
-    if recording.values[step.result][0] or any(
-            [type(v) is int and recording.values[v][1].kind not in "fiub"
-             for v in (*step.operands, step.result)]):
+    if any([type(v) is int and recording.values[v][1].kind not in "fiub"
+            for v in (*step.operands, step.result)]):
         return False
     if step.kind == CALL:
         return step.function in _EXACT or all(
@@ -127,6 +148,11 @@ def counted(x: Any, times: int, step: Any) -> Any:
 def all_counts(x: Any, times: int, step: Any) -> Any:
     """What x is before each of so many additions of `step`."""
     return np.add(x, np.multiply(np.arange(times).astype(step.dtype), step))
+
+
+def with_rank(x: Any, rank: int) -> Any:
+    """Numbers, one an iteration, with so many dimensions behind."""
+    return x.reshape(x.shape + (1,) * rank)
 
 
 def clipped(x: Any, last: int) -> Any:

@@ -23,11 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..calls.rows import Taken, is_written
+from ..layout import Reshaped
 from ..plans import plan as plans
 from ..plans.generated import Lines, Writer, inline, recording_of
 from ..plans.plan import Plan
 from .buffers import Buffers, own_copy, room
-from .foreseen import Foreseen, added, all_counts, clipped, counted
+from .foreseen import Foreseen, added, all_counts, clipped, counted, with_rank
 
 
 class _Counters:
@@ -115,14 +116,16 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 
 def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence[int],
-                  scalars: Sequence[int], buffered: bool) -> Callable[..., list[Any]] | None:
+                  scalars: Sequence[int], length: int, buffered: bool
+                  ) -> Callable[..., list[Any]] | None:
     """The function of fixed arguments, what is made of them, carry, order, items, places, and of
     those items that are scalars the arrays of all.
 
     head, carry, each: how many inputs of the body are of these kinds; the rest is what was made
     before. copied: numbers of outputs that go to places. scalars: numbers of items that are
-    scalars. buffered: whether there is to be memory for the results (runtime/loops/buffers.py):
-    then all that is given lies in row-major order. None if the body is too long.
+    scalars. length: how many iterations there are. buffered: whether there is to be memory for the
+    results (runtime/loops/buffers.py): then all that is given lies in row-major order. None if the
+    body is too long.
     """
     if len(plan.calls) >= plans.LONG:
         return None
@@ -130,7 +133,8 @@ def scan_function(plan: Plan, head: int, carry: int, each: int, copied: Sequence
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items, made = inputs[head + carry:head + carry + each], inputs[head + carry + each:]
     w = Writer()
-    foreseen = Foreseen(plan, [*fixed, *made], carried, [items[n] for n in scalars])
+    foreseen = Foreseen(plan, [*fixed, *made], carried, [items[n] for n in scalars],
+                        length)
     lines = Lines(w, foreseen.calls, foreseen.dead, plan.outputs, plan.constants, "v",
                   [*fixed, *made])
     for slots, source in ((fixed, "head"), (made, "made"), (carried, "carry")):
@@ -165,6 +169,8 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
         else:
             w.line(f"u{s} = {w.name(all_counts, 'f')}({lines.slot(s)}, len(order), "
                    f"{w.name(foreseen.counters[s])})")
+        if foreseen.rank:
+            w.line(f"u{s} = {w.name(with_rank, 'f')}(u{s}, {foreseen.rank})")
     there = set(foreseen.sources)
     for call in foreseen.ahead:
         there.update(call.outputs)
@@ -172,6 +178,9 @@ def _write_ahead(w: Writer, lines: Lines, foreseen: Foreseen, numbers: Mapping[i
         if type(call.function) is Taken:
             w.line(f"u{call.outputs[0]} = {w.name(call.function.all, 'f')}({', '.join(operands)})",
                    call.eqn)
+            continue
+        if type(call.function) is Reshaped:
+            w.line(f"u{call.outputs[0]} = {operands[0]}")
             continue
         assert call.kernel is not None and call.kernel.recording is not None
         inline(w, call.kernel.recording, operands, f"u{call.outputs[0]}", call.eqn, None, many=True)
@@ -194,6 +203,8 @@ def _write_given(w: Writer, lines: Lines, foreseen: Foreseen, outputs: Sequence[
         others.update([s for i, s in enumerate(call.inputs) if i not in places])
     found: list[tuple[str, str]] = []
     for s, lasts in starts.items():
+        if foreseen.rank:
+            w.line(f"u{s} = u{s}.reshape({(-1, *foreseen.shapes.get(s, ()))})")
         if s in others or not lasts:
             found.append((lines.slot(s), f"u{s}"))
         else:

@@ -102,7 +102,8 @@ def scan_runner(body: Body, check: Guard | None, nc: int, nk: int, masks: int, l
             if buffered not in loops:
                 scalars[:] = [n for n, x in enumerate(given) if x.ndim == 1]
                 loops[buffered] = scan_function(body.plan, len(head), nk, taken,
-                                                [nk + i for i in copied], scalars, buffered)
+                                                [nk + i for i in copied], scalars, length,
+                                                buffered)
             loop = loops[buffered]
             if loop is not None:
                 carry = loop(head, made, carry, order, each, [y for y, _ in rest],

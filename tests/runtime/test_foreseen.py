@@ -10,6 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.runtime.plans import generated, plan
+from shardtrace.sharding import PartitionSpec as P
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 5)).astype(np.float32)
@@ -67,8 +68,27 @@ def small_numbers(x):
     return lax.scan(body, (jnp.int8(0), jnp.uint8(1), x), None, length=8)
 
 
+def places_of_devices(x):
+    """Where each device reads and writes, in one dimension and in two, also outside; and what is
+    counted with, as a result."""
+    mesh = st.make_mesh((4,), ("d",))
+
+    def body(x):
+        me = lax.axis_index("d")
+
+        def step(c, i):
+            at = (me * 2 - i) % 7
+            row = lax.dynamic_slice(c, (at, 0), (1, c.shape[1]))
+            part = lax.dynamic_slice(c, (at - 3, i - me), (2, 3))
+            c = lax.dynamic_update_slice(c, row * 0.5 + part.sum(), (me - at, 0))
+            c = lax.dynamic_update_slice(c, part, (i * 2 - me, at))
+            return c, (at * i, jnp.where(at > i, i, me))
+        return st.tree.map(lambda y: y[None], lax.scan(step, x, jnp.arange(9)))
+    return st.shard_map(body, mesh=mesh, in_specs=P(), out_specs=P("d"), check_vma=False)(x)
+
+
 @pytest.mark.parametrize("f", [rows, cycles, items, places, branches, until,
-                               small_numbers])
+                               small_numbers, places_of_devices])
 def test_written_loops_give_what_followed_ones_give(f, monkeypatch):
     monkeypatch.setattr(plan, "FEW", 10**6)
     followed = st.tree.leaves(st.jit(f)(X))
@@ -79,6 +99,25 @@ def test_written_loops_give_what_followed_ones_give(f, monkeypatch):
         for a, b in zip(followed, st.tree.leaves(g(X)), strict=True):
             assert a.aval == b.aval
             np.testing.assert_array_equal(a, b)
+
+
+def test_places_of_devices_are_those_of_each_device_alone():
+    def place(i, n, size):
+        return min(max(0, i + n if i < 0 else i), n - size)
+    got = st.jit(places_of_devices)(X)
+    c, (at, chosen) = got
+    for me in range(4):
+        want = X.copy()
+        for i in range(9):
+            k = (me * 2 - i) % 7
+            row = want[k].copy()
+            r, s = place(k - 3, 12, 2), place(i - me, 5, 3)
+            part = want[r:r + 2, s:s + 3].copy()
+            want[place(me - k, 12, 1)] = row * 0.5 + part.sum()
+            r, s = place(i * 2 - me, 12, 2), place(k, 5, 3)
+            want[r:r + 2, s:s + 3] = part
+            assert at[me, i] == k * i and chosen[me, i] == (i if k > i else me)
+        np.testing.assert_allclose(c[me], want, rtol=1e-5)
 
 
 def test_rows_are_read_and_written_where_they_are():
