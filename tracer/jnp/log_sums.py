@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import convert, promote_args_inexact, shape_of
 from ..operands.scalars import LEVEL
@@ -18,12 +18,16 @@ from .reductions import reduction_axes
 from .searching import choose_where
 
 
+@sharding_notes.reduction
 @composed
 def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=None):
-    """log(sum(b * exp(a))) over dimensions, without overflow.
+    """log(sum(b * exp(a))) over `axis`, without overflow.
 
-    return_sign: also the sign of the sum, which is negative for negative b only. where: which
-    elements take part.
+    axis: an int, a tuple, or None for all dimensions. b: weights, 1 by default. return_sign: also
+    the sign of the sum, whose absolute value is taken. where: a mask of the elements that count.
+
+    >>> st.nn.logsumexp(jnp.array([1000.0, 1000.0])).round(1)
+    Array(1000.7, dtype=float32)
     """
     if b is None:
         (x,) = promote_args_inexact("logsumexp", a)
@@ -59,7 +63,7 @@ def logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False, where=Non
 
 @composed
 def logmeanexp(x, axis=None, where=None, keepdims=False):
-    """log(mean(exp(x))) over dimensions, without overflow."""
+    """log(mean(exp(x))) over all dimensions or those in `axis`, without overflow."""
     total: Any = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     if where is None:
         shape = shape_of(x)

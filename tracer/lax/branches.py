@@ -37,11 +37,18 @@ _ABSENT = object()
 
 
 def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
-    """`true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`.
+    """`true_fun(*operands)` if `pred` is true, else `false_fun(*operands)`; only one of them runs.
 
-    pred: a scalar; numbers are true where not 0. Only one branch runs, but both are traced and
-    must give results of the same types, else TypeError. Inside shard_map each device goes by its
-    own predicate. operand: the only operand, as a keyword.
+    pred: a scalar; numbers are true where they are not 0. Both functions are traced and must give
+    results of the same types, else TypeError. operand: the only operand, as a keyword.
+
+    Sharding
+      Auto: both branches get one layout of the operands, and give one of the results.
+      Explicit: the branches' results must have the same sharding, else TypeError.
+      Manual: each device goes by its own predicate; the result varies over the axes it varies over.
+
+    >>> st.lax.cond(True, lambda x: x + 1, lambda x: x - 1, 5)
+    Array(6, dtype=int32, weak_type=True)
     """
     if not (callable(true_fun) and callable(false_fun)):
         raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
@@ -75,10 +82,19 @@ def cond(pred, true_fun, false_fun, *operands, operand=_ABSENT):
 
 
 def switch(index, branches, *operands, operand=_ABSENT):
-    """`branches[index](*operands)`; an index out of range means the nearest branch.
+    """`branches[index](*operands)`: one of several functions, chosen while the program runs.
 
-    Raises TypeError where the index is no integer scalar or branches differ in the types of their
-    results, and ValueError without branches.
+    index: an integer scalar; out of range it means the nearest branch. All branches are traced.
+    Raises TypeError where the index is no integer scalar or the branches differ in the types of
+    their results, and ValueError without branches.
+
+    Sharding
+      Auto: all branches get one layout of the operands, and give one of the results.
+      Explicit: the branches' results must have the same sharding, else TypeError.
+      Manual: each device goes by its own index; the result varies over the axes it varies over.
+
+    >>> st.lax.switch(1, [lambda x: x, lambda x: -x, lambda x: x * x], 3.0)
+    Array(-3., dtype=float32, weak_type=True)
     """
     if not all(map(callable, branches)):
         raise TypeError("lax.switch: branches argument should be a sequence of callables.")

@@ -14,6 +14,7 @@ from ...ir.dtypes import canonicalize_dtype
 from ...ir.ops.contraction import dot_general_p
 from ...ir.ops.precision import DotAlgorithm, DotAlgorithmPreset, Precision
 from ...ir.ops.ragged import RaggedDotDimensionNumbers, ragged_dot_general_p
+from .. import sharding_notes
 from ..operands.dtype_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.composed import composed
@@ -79,14 +80,22 @@ def _dims(dims: Any) -> tuple[int, ...]:
     return tuple(d.__index__() for d in dims)
 
 
+@sharding_notes.product
 @composed
 def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_type=None, *,
                 out_sharding=None):
-    """Contraction over pairs of dimensions, batched over others.
+    """The product of two arrays, summed over pairs of dimensions and batched over others.
 
-    preferred_element_type: dtype of the result, in which sums are accumulated. out_sharding: of the
-    result; needed where contracted dimensions are sharded on both sides, and may leave the sum
-    pending with `P(..., unreduced={axis})`.
+    dimension_numbers: ((lhs contracted, rhs contracted), (lhs batch, rhs batch)), each a sequence
+    of dimensions. The result has the batch dimensions, then the others of `lhs`, then those of
+    `rhs`.
+    precision: passes of a float32 product. preferred_element_type: the dtype in which to add and
+    return. out_sharding: a PartitionSpec of the result, over Explicit axes.
+    Raises TypeError where paired sizes differ.
+
+    >>> numbers = (((2,), (1,)), ((0,), (0,)))
+    >>> st.lax.dot_general(jnp.ones((8, 2, 3)), jnp.ones((8, 3, 4)), numbers).shape
+    (8, 2, 4)
     """
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
     numbers = ((_dims(lhs_contract), _dims(rhs_contract)), (_dims(lhs_batch), _dims(rhs_batch)))
@@ -101,12 +110,16 @@ def dot_general(lhs, rhs, dimension_numbers, precision=None, preferred_element_t
                               out_sharding=sharding)
 
 
+@sharding_notes.product
 def dot(lhs, rhs, *, dimension_numbers=None, precision=None, preferred_element_type=None,
         out_sharding=None):
-    """Product of two matrices, a matrix and a vector, or two vectors; or any contraction with
-    dimension_numbers.
+    """The product of two matrices, a matrix and a vector, or two vectors.
 
-    Raises ValueError for other ranks without dimension_numbers.
+    With dimension_numbers it is `dot_general`, whose other arguments it has. Raises TypeError where
+    sizes differ, ValueError for other ranks without dimension_numbers.
+
+    >>> st.lax.dot(jnp.ones((2, 3)), jnp.ones((3, 4))).shape
+    (2, 4)
     """
     if dimension_numbers is None:
         a, b = shape_of(lhs), shape_of(rhs)

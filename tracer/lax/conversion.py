@@ -11,6 +11,7 @@ from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
 from ...ir.location import warn
 from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, reduce_precision_p
 from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
+from .. import sharding_notes
 from ..operands.dtype_promotion import (
     ComplexWarning,
     convert,
@@ -24,10 +25,15 @@ from ..staging.constants import as_array
 from ..trees import tree
 
 
+@sharding_notes.elementwise
 def convert_element_type(operand, new_dtype):
-    """operand with another dtype: rounded, truncated or wrapped around as C does.
+    """The elements of `operand` as another dtype.
 
-    The result is not weak. Complex to real drops the imaginary part with a warning.
+    Floats are cut to integers towards zero; bool means "not zero"; complex numbers lose their
+    imaginary part. 64-bit dtypes become 32-bit ones unless x64 is enabled.
+
+    >>> st.lax.convert_element_type(jnp.array([1.7, -1.7]), jnp.int32)
+    Array([ 1, -1], dtype=int32)
     """
     if isinstance(new_dtype, ExtendedDType):
         return convert(operand, new_dtype)
@@ -76,8 +82,13 @@ def reduce_precision(operand, exponent_bits, mantissa_bits):
                                    mantissa_bits=int(mantissa_bits))
 
 
+@sharding_notes.elementwise
 def stop_gradient(x):
-    """x (any pytree), through which no derivative passes."""
+    """`x`, a pytree of arrays, as a constant to differentiation: no derivative passes through it.
+
+    >>> st.grad(lambda x: x * st.lax.stop_gradient(x))(3.0)
+    Array(3., dtype=float32, weak_type=True)
+    """
     return tree.map(stop_gradient_p.bind, x)
 
 
@@ -88,5 +99,5 @@ def optimization_barrier(operand, /):
 
 
 def dtype(x):
-    """The dtype that x has as an array of a program."""
+    """The dtype that a value has, or would have, as an array of a program."""
     return dtype_of(x, x64_enabled())[0]

@@ -115,10 +115,23 @@ def _pads(padding: Any, spatial: Sequence[int], window: Sequence[int], strides: 
 def conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=None, rhs_dilation=None,
                          dimension_numbers=None, feature_group_count=1, batch_group_count=1,
                          precision=None, preferred_element_type=None, out_sharding=None):
-    """Convolution of lhs (batch, feature, spatial) with kernels rhs (out, in, spatial).
+    """The convolution of `lhs` (batch, in, spatial...) with kernels `rhs` (out, in, spatial...).
 
-    padding: "SAME", "VALID" or (low, high) pairs. lhs_dilation, rhs_dilation: steps that holes
-    between elements make. dimension_numbers: see `conv_dimension_numbers`.
+    window_strides: one a spatial dimension. padding: "SAME", "VALID", or (low, high) for each.
+    lhs_dilation, rhs_dilation: distances between elements, with holes between. dimension_numbers:
+    another order of dimensions, such as ("NHWC", "HWIO", "NHWC"). feature_group_count: the features
+    are divided into so many groups, each with kernels of its own. Raises ValueError and TypeError
+    where shapes do not fit.
+
+    Sharding Auto: batch and features may be split; along a spatial dimension devices exchange the
+    rows that their windows share; contracted features leave partial sums, which are added.
+      Explicit: batch and spatial dimensions stay split. Where kernels or features are split,
+    `out_sharding` must say how the result is, else ShardingTypeError.
+      Manual: convolves each device's block; rows of neighbours are not seen.
+
+    >>> x, kernel = jnp.ones((1, 1, 5)), jnp.ones((1, 1, 3))
+    >>> st.lax.conv_general_dilated(x, kernel, window_strides=(1,), padding="SAME")
+    Array([[[2., 3., 3., 3., 2.]]], dtype=float32)
     """
     a, b = shape_of(lhs), shape_of(rhs)
     numbers = conv_dimension_numbers(a, b, dimension_numbers)
@@ -144,14 +157,15 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=None, r
 
 
 def conv(lhs, rhs, window_strides, padding, precision=None, preferred_element_type=None):
-    """Convolution in the default layout."""
+    """The convolution of `lhs` (N, C, spatial...) with kernels `rhs` (O, I, spatial...)."""
     return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision,
                                 preferred_element_type=preferred_element_type)
 
 
 def conv_with_general_padding(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
                               precision=None, preferred_element_type=None):
-    """Convolution in the default layout with dilations."""
+    """The convolution of `lhs` (N, C, spatial...) with kernels (O, I, spatial...), with dilations.
+    """
     return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=lhs_dilation,
                                 rhs_dilation=rhs_dilation, precision=precision,
                                 preferred_element_type=preferred_element_type)
@@ -207,7 +221,7 @@ def conv_transpose(lhs, rhs, strides, padding, rhs_dilation=None, dimension_numb
 
 
 def conv_shape_tuple(lhs_shape, rhs_shape, strides, pads, batch_group_count=1):
-    """The shape of a convolution's result in the default layout."""
+    """The shape of the result of a convolution in the default layout (N, C, spatial...)."""
     if isinstance(pads, str):
         pads = padtype_to_pads(lhs_shape[2:], rhs_shape[2:], strides, pads)
     if len(pads) != len(lhs_shape) - 2:
@@ -220,7 +234,7 @@ def conv_shape_tuple(lhs_shape, rhs_shape, strides, pads, batch_group_count=1):
 
 
 def conv_general_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dimension_numbers):
-    """The shape of a convolution's result in a layout."""
+    """The shape of the result of a convolution whose layout `dimension_numbers` gives."""
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     default = conv_shape_tuple([lhs_shape[d] for d in numbers.lhs_spec],
                                [rhs_shape[d] for d in numbers.rhs_spec], window_strides, padding)
@@ -228,7 +242,8 @@ def conv_general_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dime
 
 
 def conv_transpose_shape_tuple(lhs_shape, rhs_shape, window_strides, padding, dimension_numbers):
-    """The shape of a transposed convolution's result in a layout."""
+    """The shape of the result of a transposed convolution whose layout `dimension_numbers` gives.
+    """
     numbers = conv_dimension_numbers(lhs_shape, rhs_shape, dimension_numbers)
     a = [lhs_shape[d] for d in numbers.lhs_spec]
     b = [rhs_shape[d] for d in numbers.rhs_spec]

@@ -13,6 +13,7 @@ from ...ir.ops.creation import empty_p, iota_p
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.types import normalized_sharding
+from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_and_weak, shape_of, user_dtype
 from ..operands.shape_arguments import static_shape
 from ..shardings.eager_mesh import beside
@@ -142,7 +143,8 @@ def _varying_like(result: Array, x: Any) -> Array:
 
 
 def empty(shape, dtype, *, out_sharding=None):
-    """An array whose values mean nothing (executors give zeros)."""
+    """An array whose values must not be relied on (here they are zeros), of this shape and dtype.
+    """
     shape = static_shape(shape)
     sharding = output_sharding(out_sharding, "empty", len(shape))
     if isinstance(dtype, ExtendedDType):
@@ -150,8 +152,13 @@ def empty(shape, dtype, *, out_sharding=None):
     return empty_p.bind(shape=shape, dtype=user_dtype(dtype, "empty"), out_sharding=sharding)
 
 
+@sharding_notes.made
 def iota(dtype, size):
-    """The numbers 0 to size - 1."""
+    """The numbers 0 to size - 1 as a vector of this dtype.
+
+    >>> st.lax.iota(jnp.int32, 4)
+    Array([0, 1, 2, 3], dtype=int32)
+    """
     return broadcasted_iota(dtype, (size,), 0)
 
 

@@ -75,6 +75,7 @@ from ...ir.ops.transcendental import (
     tanh_p,
 )
 from ...ir.param_types import register_param_type
+from .. import sharding_notes
 from ..operands.dtype_promotion import dtype_name, user_dtype
 
 
@@ -200,7 +201,7 @@ sub = _binary(sub_p, "Difference.")
 
 
 def nextafter(x1, x2):
-    """The next number after x1 towards x2."""
+    """The next number after x1 in the direction of x2, elementwise; both of one float dtype."""
     return nextafter_p.bind(x1, x2)
 
 
@@ -220,12 +221,12 @@ def integer_pow(x, y):
 
 
 def mulhi(x, y, /):
-    """The upper half of the bits of the product of two integers."""
+    """The upper half of the bits of the product of two integers, elementwise."""
     return mulhi_p.bind(x, y)
 
 
 def reciprocal(x):
-    """1 / x."""
+    """1 / x, elementwise, of a float or complex x; at 0 it is infinite."""
     return integer_pow_p.bind(x, y=-1)
 
 
@@ -235,7 +236,7 @@ def conj(x):
 
 
 def round(x, rounding_method=RoundingMethod.AWAY_FROM_ZERO):
-    """x rounded to integers, in its own dtype."""
+    """x rounded to integers, elementwise, in its own dtype; halves as `rounding_method` says."""
     return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
 
 
@@ -254,6 +255,13 @@ def select_n(which, *cases):
     return select_n_p.bind(which, *cases)
 
 
+@sharding_notes.choice
 def select(pred, on_true, on_false):
-    """on_true where pred, else on_false. The operands are of one type, pred may be a scalar."""
+    """`on_true` where `pred` is true, else `on_false`, elementwise.
+
+    on_true and on_false: arrays of one shape and dtype. pred: bool, of that shape or a scalar.
+
+    >>> st.lax.select(jnp.array([True, False]), jnp.array([1, 2]), jnp.array([3, 4]))
+    Array([1, 4], dtype=int32)
+    """
     return select_n_p.bind(pred, on_false, on_true)

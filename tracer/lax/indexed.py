@@ -25,6 +25,7 @@ from ...ir.ops.scatter import (
     scatter_sub_p,
 )
 from ...ir.ops.select import select_n_p
+from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of
 from ..staging.constants import as_array
 from ..staging.tracer import typeof
@@ -48,12 +49,21 @@ def gather_fill_value(dtype: Any) -> Any:
     return int(np.iinfo("uint32").max)
 
 
+@sharding_notes.indexed
 def gather(operand, start_indices, dimension_numbers, slice_sizes, *, unique_indices=False,
            indices_are_sorted=False, mode=None, fill_value=None):
-    """Slices of operand at the positions in the last dimension of start_indices.
+    """The slices of `operand` at the positions in the last dimension of `start_indices`.
 
-    mode: what happens outside of operand, see `GatherScatterMode`; None promises that nothing is
-    there. fill_value: for the mode that fills; by default NaN, or an extreme value for integers.
+    dimension_numbers: a `GatherDimensionNumbers`, which dimension of the result is what.
+    slice_sizes:
+    the sizes of a slice. mode: what happens outside of the operand, see `GatherScatterMode`; None
+    promises that nothing is there. fill_value: for the mode that fills; NaN by default, or the
+    extreme integer. `x[i]` and `jnp.take` are easier to write.
+
+    >>> numbers = st.lax.GatherDimensionNumbers((1,), (0,), (0,))
+    >>> st.lax.gather(jnp.array([[1, 2], [3, 4]]), jnp.array([[1], [0]]), numbers, (1, 2))
+    Array([[3, 4],
+           [1, 2]], dtype=int32)
     """
     mode = (GatherScatterMode.PROMISE_IN_BOUNDS if mode is None
             else GatherScatterMode.from_any(mode))

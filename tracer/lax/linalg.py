@@ -123,7 +123,7 @@ def lu(x):
 
 
 def lu_pivots_to_permutation(pivots, permutation_size):
-    """The permutation of rows that a list of row exchanges makes."""
+    """The permutation of rows that a list of row exchanges, as `lu` gives them, makes."""
     return lu_pivots_to_permutation_p.bind(pivots, permutation_size=int(permutation_size))
 
 

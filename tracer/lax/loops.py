@@ -45,12 +45,26 @@ from .in_python import STAGED, scan_in_python, while_in_python
 
 
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpose=False):
-    """Fold `carry, y = f(carry, x)` over the items x of `xs`; (last carry, all y stacked).
+    """A loop over the items x of `xs`: `carry, y = f(carry, x)`. The last carry, and all y stacked.
 
-    init, xs, and what f returns may be any pytrees; xs may be None if `length` is given.
-    reverse: from the last item to the first. unroll: a hint, iterations per step.
-    Raises TypeError where the carry changes its type (shape, dtype, sharding, what it varies over)
-    and ValueError where the items of xs do not match or dimension 0 is sharded.
+    f: a function (carry, x) -> (carry, y), traced once. init: the first carry; f must return a
+    carry of the same type. xs: a pytree of arrays with equal dimension 0, along which x is taken;
+    or None, with `length`. reverse: from the last item to the first. unroll: items per step, a
+    hint.
+    Carry, x and y may be any pytrees. It has derivatives of both modes.
+    Raises TypeError where the carry changes its type (shape, dtype, sharding, the axes it varies
+    over), ValueError where the items of xs do not match.
+
+    Sharding
+      Auto: dimension 0 of xs may be split; it is gathered where the loop needs it. The carry has
+        one layout throughout.
+      Explicit: dimension 0 of xs must be whole, else ValueError. f sees items with the other
+        dimensions split as in xs; the carry must keep its sharding.
+      Manual: loops over each device's block. A carry that comes to vary over an axis must begin so:
+        `lax.pcast(init, 'x', to='varying')`.
+
+    >>> st.lax.scan(lambda total, x: (total + x, total), jnp.zeros(()), jnp.arange(1.0, 4.0))
+    (Array(6., dtype=float32), Array([0., 1., 3.], dtype=float32))
     """
     if not callable(f):
         raise TypeError("lax.scan: f argument should be a callable.")
@@ -195,11 +209,20 @@ def _promoted(init: Sequence[Any], taken: Sequence[ArrayType], given: Sequence[A
 # -- while -----------------------------------------------------------------------------------------
 
 def while_loop(cond_fun, body_fun, init_val):
-    """`val = body_fun(val)` as long as `cond_fun(val)` is true, from `init_val`.
+    """A loop that does `val = body_fun(val)` as long as `cond_fun(val)` is true, from `init_val`.
 
-    Inside shard_map the devices may run different numbers of iterations; the result then varies
-    over all that the test varies over. Raises TypeError where the value changes its type, or the
-    test is no truth value.
+    val: any pytree of arrays, whose types body_fun must keep. cond_fun gives one bool. It has
+    derivatives of forward mode only: reverse mode raises ValueError (`scan` has it).
+    Raises TypeError where the value changes its type, or the test is no truth value.
+
+    Sharding
+      Auto: val has one layout throughout, chosen by the partitioner.
+      Explicit: body_fun must return val with the sharding it has.
+      Manual: devices may run different numbers of iterations, each by its own test; the result then
+        varies over all axes that the test varies over. Collectives in it need one common test.
+
+    >>> st.lax.while_loop(lambda v: v < 100, lambda v: 2 * v, 3)
+    Array(192, dtype=int32, weak_type=True)
     """
     if not (callable(body_fun) and callable(cond_fun)):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
@@ -282,10 +305,21 @@ def _check_test(test: Body) -> None:
 # -- counting --------------------------------------------------------------------------------------
 
 def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
-    """`val = body_fun(i, val)` for i from lower to upper - 1.
+    """A loop that does `val = body_fun(i, val)` for i from `lower` to `upper - 1`; the last val.
 
-    With bounds known while tracing it is a `scan`, which has a reverse derivative; else a
-    `while_loop`. unroll: as of scan, for known bounds only.
+    val: any pytree of arrays, whose types body_fun must keep. With bounds known while tracing it
+    is a `scan`, which has derivatives of both modes; otherwise a `while_loop`. unroll: as of
+    scan.
+    Raises TypeError where the value changes its type.
+
+    Sharding
+      Auto: val has one layout throughout, chosen by the partitioner.
+      Explicit: body_fun must return val with the sharding it has.
+      Manual: loops over each device's block; a val that comes to vary over an axis must begin so
+        (`lax.pcast`).
+
+    >>> st.lax.fori_loop(0, 5, lambda i, total: total + i, 0)
+    Array(10, dtype=int32, weak_type=True)
     """
     if not callable(body_fun):
         raise TypeError("lax.fori_loop: body_fun argument should be callable.")

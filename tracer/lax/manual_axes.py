@@ -19,6 +19,7 @@ from ...ir.manual_state import ManualState
 from ...ir.mesh import AbstractMesh
 from ...ir.ops import collective as ops
 from ...ir.ops.arithmetic import add_p, mul_p
+from .. import sharding_notes
 from ..staging.tracer import typeof
 from ..trees import tree
 
@@ -94,13 +95,29 @@ def check_single(axes: Axes, function: str) -> None:
              f"{function} for one axis at a time")
 
 
+@sharding_notes.collective
 def axis_size(axis_name: Any) -> int:
-    """The number of devices along an axis, or along several, as a Python int."""
+    """The number of devices along an axis, or along several together, as a Python int.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = lambda v: v / st.lax.axis_size("x")
+    >>> st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(jnp.ones(8))[0]
+    Array(0.125, dtype=float32)
+    """
     return math.prod(bound_sizes(axes_of(axis_name), "axis_size", plain=True))
 
 
+@sharding_notes.collective
 def axis_index(axis_name: Any) -> Any:
-    """The device's position along an axis (int32); of several, row-major in the order given."""
+    """The position of the device along an axis, an int32 from 0; it varies over the axis.
+
+    Of a tuple of axes: the position in row-major order. Raises NameError for an unbound axis.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = lambda v: v + st.lax.axis_index("x")
+    >>> st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(jnp.zeros(8, jnp.int32))
+    Array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+    """
     axes = axes_of(axis_name)
     sizes = bound_sizes(axes, "axis_index")
     if not vmapped_axes(axes):
@@ -174,10 +191,21 @@ def as_varying(x: Any, axes: Axes) -> Any:
     return ops.pvary_p.bind(x, axes=missing) if missing else x
 
 
+@sharding_notes.collective
 def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
-    """`x` in another state over the axes: 'varying', 'unreduced' or 'reduced'. No data moves.
+    """`x` with another statement about the axes in its type; no data moves.
 
-    Raises ValueError for a cast that would need communication.
+    to: "varying" makes a value that is the same on all devices count as one that differs, as the
+    carry of a loop must where its update varies; "unreduced" makes it a partial sum, "reduced"
+    the counterpart whose gradient is one. Raises ValueError for a change that would need
+    communication, such as from varying to not varying.
+
+    >>> def f(v):
+    ...     start = st.lax.pcast(jnp.zeros(2), "x", to="varying")
+    ...     return st.lax.fori_loop(0, 3, lambda i, total: total + v, start)
+    >>> mesh = st.make_mesh((4,), ("x",))
+    >>> st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(jnp.arange(8.0))
+    Array([ 0.,  3.,  6.,  9., 12., 15., 18., 21.], dtype=float32)
     """
     if to not in ("varying", "unreduced", "reduced"):
         fail(ValueError, "Got unexpected `to` value. Allowed `to` values are: "

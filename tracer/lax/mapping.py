@@ -15,6 +15,7 @@ from ...ir.diagnostic import fail
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.types import ArrayType
+from .. import sharding_notes
 from ..operands.dtype_promotion import dtype_name, shape_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.tracer import typeof
@@ -28,10 +29,18 @@ VMAP: list[Callable[..., Any]] = []      # set where batching is defined: f -> f
 
 
 def map(f, xs, *, batch_size=None):
-    """`f` of every item of xs along dimension 0, the results stacked: one after the other.
+    """`f` of each item of `xs` along dimension 0, one after the other; the results are stacked.
 
-    batch_size: items taken together in one step; 0 takes all. A rest that is no full batch is a
-    step of its own. Raises ValueError where dimension 0 is sharded.
+    It is a `scan` without a carry; `vmap` computes all items at once. xs: a pytree of arrays.
+    batch_size: items taken together in one step; a rest that is no full batch is a step of its own.
+
+    Sharding
+      Auto: dimension 0 may be split; the items are gathered for the loop.
+      Explicit: dimension 0 must be whole, else ValueError; f sees the other dimensions split.
+      Manual: loops over each device's block.
+
+    >>> st.lax.map(lambda x: x * x, jnp.array([1, 2, 3]))
+    Array([1, 4, 9], dtype=int32)
     """
     if batch_size is None:
         return _each(f, xs)
@@ -88,12 +97,16 @@ def _behind(t: ArrayType, rank: int) -> NamedSharding:
 
 # -- associative scan ------------------------------------------------------------------------------
 
+@sharding_notes.moved
 def associative_scan(fn, elems, reverse=False, axis=0):
-    """Running results of an associative function along a dimension, by log2(n) rounds of `fn`.
+    """The running results of an associative function along a dimension, in log2(n) rounds.
 
-    elems: an array, or a pytree of arrays of equal size along `axis`. fn(a, b) gets two pytrees
-    like it, of which each item along `axis` is one operand, and combines them all at once.
-    reverse: results run from the end.
+    fn: (a, b) -> the two combined; it gets pytrees like `elems` in which each item along `axis`
+    is one operand, and combines them all at once. elems: an array, or a pytree of arrays of equal
+    size along `axis`. reverse: results run from the end.
+
+    >>> st.lax.associative_scan(jnp.add, jnp.array([1, 2, 3, 4]))
+    Array([ 1,  3,  6, 10], dtype=int32)
     """
     if not callable(fn):
         raise TypeError("lax.associative_scan: fn argument should be callable.")

@@ -22,6 +22,7 @@ from ...ir.ops.comparison import eq_p
 from ...ir.ops.convert import convert_element_type_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
+from .. import sharding_notes
 from ..staging.tracer import typeof
 from ..trees import tree
 from .creation import full_like
@@ -45,11 +46,21 @@ def _is_constant(x: Any) -> bool:
     return not isinstance(x, Array) and not hasattr(x, "aval")
 
 
+@sharding_notes.collective
 def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The sum of `x` (a pytree) over the devices along the axes.
+    """The sum of `x`, a pytree of arrays, over the devices along mesh axes: an all-reduce.
 
-    Booleans are counted as int32. A Python number gives a Python number: `psum(1, 'x')` is the
-    axis size.
+    axis_name: the name of an axis, or a tuple of names. The result has the shape of `x` and no
+    longer varies over the axes. Booleans are counted as int32. A Python number gives a Python
+    number:
+    `psum(1, 'x')` is the size of the axis. axis_index_groups: groups of devices to sum over
+    apart.
+    Raises NameError for an axis that is not bound.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = st.shard_map(lambda v: st.lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    >>> f(jnp.arange(8.0))
+    Array([28.], dtype=float32)
     """
     axes = axes_of(axis_name)
     if not isinstance(x, Array) and all([_is_constant(leaf) for leaf in tree.leaves(x)]):
@@ -80,8 +91,17 @@ def psum(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
     return tree.map(one, x)
 
 
+@sharding_notes.collective
 def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The mean of `x` over the devices along the axes."""
+    """The mean of `x`, a pytree of arrays, over the devices along mesh axes.
+
+    The result has the shape of `x` and no longer varies over the axes; integers give floats.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = st.shard_map(lambda v: st.lax.pmean(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    >>> f(jnp.arange(8.0))
+    Array([3.5], dtype=float32)
+    """
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
     n = psum(1, axis_name, axis_index_groups=axis_index_groups)
     return tree.map(lambda v: v / n, total)
@@ -100,13 +120,31 @@ def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any)
     return tree.map(one, x)
 
 
+@sharding_notes.collective
 def pmax(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The maximum of `x` over the devices along the axes."""
+    """The maximum of `x`, a pytree of arrays, over the devices along mesh axes: an all-reduce.
+
+    The result has the shape of `x` and no longer varies over the axes.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = st.shard_map(lambda v: st.lax.pmax(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    >>> f(jnp.arange(8.0))
+    Array([7.], dtype=float32)
+    """
     return _extreme(ops.pmax_p, "pmax", x, axis_name, axis_index_groups)
 
 
+@sharding_notes.collective
 def pmin(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
-    """The minimum of `x` over the devices along the axes."""
+    """The minimum of `x`, a pytree of arrays, over the devices along mesh axes: an all-reduce.
+
+    The result has the shape of `x` and no longer varies over the axes.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = st.shard_map(lambda v: st.lax.pmin(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P())
+    >>> f(jnp.arange(8.0))
+    Array([0.], dtype=float32)
+    """
     return _extreme(ops.pmin_p, "pmin", x, axis_name, axis_index_groups)
 
 
@@ -119,12 +157,19 @@ def _dim(d: int, ndim: int) -> int:
     return d % ndim
 
 
+@sharding_notes.collective
 def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: int = 0,
                tiled: bool = False, to: str = "varying") -> Any:
-    """The blocks of all devices along the axes, on each of them.
+    """The blocks of all devices along mesh axes, together on each of them.
 
-    tiled=False: stacked in a new dimension `axis`; tiled=True: concatenated along it.
-    to: the state of the result: 'varying', 'invarying' (it is the same on all), or 'reduced'.
+    tiled: False stacks them in a new dimension `axis`, of the size of the group; True concatenates
+    them along the dimension `axis`. to: what the type says of the result: "varying" (the default),
+    "invarying" (it is the same on all devices, as `out_specs=P()` asks), or "reduced".
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> gather = lambda v: st.lax.all_gather(v, "x", tiled=True, to="invarying")
+    >>> st.shard_map(gather, mesh=mesh, in_specs=P("x"), out_specs=P())(jnp.arange(8))
+    Array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
     """
     if to not in ("varying", "invarying", "reduced"):
         fail(ValueError, "Got unexpected `to` value for `jax.lax.all_gather`. Allowed `to` values "
@@ -167,11 +212,19 @@ def _with_unit_dim(x: Any, dim: int) -> Any:
         broadcast_dimensions=tuple(d for d in range(len(shape) + 1) if d != dim))
 
 
+@sharding_notes.collective
 def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
                  axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """The sum over the devices along the axes, each keeping one block of `scatter_dimension`.
+    """The sum over the devices along mesh axes, of which each device keeps one block.
 
-    tiled=False: the dimension has the size of the group and disappears; tiled=True: it is divided.
+    It is `psum` and then one's own part of dimension `scatter_dimension`, in one reduce-scatter
+    that moves half as much. tiled: False drops the dimension, whose size must be that of the
+    group; True divides it. Raises ValueError where the size does not fit.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = lambda v: st.lax.psum_scatter(v, "x", tiled=True)
+    >>> st.shard_map(f, mesh=mesh, in_specs=P(None, "x"), out_specs=P("x"))(jnp.ones((16, 8))).shape
+    (16, 1)
     """
     axes = axes_of(axis_name)
     n = axis_size_of(axes, "psum_scatter")
@@ -198,12 +251,20 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
     return tree.map(one, x)
 
 
+@sharding_notes.collective
 def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
                axis_index_groups: Any = None, tiled: bool = False) -> Any:
-    """Device j gets block j of `split_axis` from every device, put together along `concat_axis`.
+    """Each device sends block j of dimension `split_axis` to device j, and joins what it gets.
 
-    tiled=False: `split_axis` has the size of the group and disappears, a new dimension of that size
-    appears at `concat_axis`; tiled=True: the one is divided, the other multiplied.
+    tiled: False drops `split_axis`, whose size must be that of the group, and adds a dimension of
+    that size at `concat_axis`; True divides the one and multiplies the other.
+    Raises ValueError where the sizes do not fit.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> f = lambda v: st.lax.all_to_all(v, "x", split_axis=1, concat_axis=0, tiled=True)
+    >>> x = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P(None, "x"))(jnp.ones((8, 16)))
+    >>> x.sharding.spec, x.addressable_shards[0].data.shape
+    (P(None, 'x'), (8, 2))
     """
     axes = axes_of(axis_name)
     n = axis_size_of(axes, "all_to_all")
@@ -226,8 +287,18 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
     return tree.map(one, x)
 
 
+@sharding_notes.collective
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
-    """Device d gets the block of device s for every (s, d) in `perm`; the others get zeros."""
+    """Each device's block, sent to another device along the axis.
+
+    perm: pairs (from, to) of positions; nobody may send twice or get twice. Devices that get
+    nothing have zeros.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> shift = lambda v: st.lax.ppermute(v, "x", [(i, (i + 1) % 8) for i in range(8)])
+    >>> st.shard_map(shift, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(jnp.arange(8))
+    Array([7, 0, 1, 2, 3, 4, 5, 6], dtype=int32)
+    """
     axes = axes_of(axis_name)
     axis_size_of(axes, "ppermute")
     check_single(axes, "ppermute")
@@ -245,7 +316,7 @@ def pshuffle(x: Any, axis_name: Any, perm: Sequence[int]) -> Any:
 
 
 def pswapaxes(x: Any, axis_name: Any, axis: int, *, axis_index_groups: Any = None) -> Any:
-    """Swap the mesh axis with dimension `axis`, which has its size."""
+    """`x` with the mesh axis and dimension `axis`, of one size, swapped: an all-to-all."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 

@@ -26,6 +26,7 @@ from ...ir.ops.reduction import (
 )
 from ...ir.ops.sorting import sort_p, top_k_p
 from ...ir.types import array_type
+from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 from ..shardings.out_sharding import output_sharding
@@ -49,32 +50,32 @@ def reduce_sum(operand, axes, *, out_sharding=None):
 
 
 def reduce_prod(operand, axes):
-    """Product over dimensions."""
+    """The product of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_prod_p.bind(operand, axes=_axes(axes))
 
 
 def reduce_max(operand, axes):
-    """Maximum over dimensions."""
+    """The maximum of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_max_p.bind(operand, axes=_axes(axes))
 
 
 def reduce_min(operand, axes):
-    """Minimum over dimensions."""
+    """The minimum of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_min_p.bind(operand, axes=_axes(axes))
 
 
 def reduce_and(operand, axes):
-    """Bitwise and over dimensions; logical for bool."""
+    """The bitwise and of the elements over the dimensions `axes`; logical for bool."""
     return reduce_and_p.bind(operand, axes=_axes(axes))
 
 
 def reduce_or(operand, axes):
-    """Bitwise or over dimensions; logical for bool."""
+    """The bitwise or of the elements over the dimensions `axes`; logical for bool."""
     return reduce_or_p.bind(operand, axes=_axes(axes))
 
 
 def reduce_xor(operand, axes):
-    """Bitwise exclusive or over dimensions."""
+    """The bitwise exclusive or of the elements over the dimensions `axes`; logical for bool."""
     return reduce_xor_p.bind(operand, axes=_axes(axes))
 
 
@@ -199,7 +200,8 @@ def _cumulative(op: Op, operand: Any, axis: int, reverse: bool) -> Array:
 
 
 def cumsum(operand, axis=0, reverse=False):
-    """Sums of all elements up to each (from each on, if reverse)."""
+    """The sums of all elements up to each along the dimension `axis`; from each on, if `reverse`.
+    """
     return _cumulative(cumsum_p, operand, axis, reverse)
 
 
@@ -248,8 +250,16 @@ def sort_key_val(keys, values, dimension=-1, is_stable=True):
     return k, v
 
 
+@sharding_notes.ordered
 def top_k(operand, k, *, axis=-1):
-    """The k greatest elements along a dimension in descending order, and their positions."""
+    """The `k` greatest elements along a dimension, in descending order, and their positions.
+
+    axis: the dimension, the last by default. Of equal elements the first counts as greater.
+    Raises ValueError for a k greater than the size.
+
+    >>> st.lax.top_k(jnp.array([1, 5, 3]), 2)
+    (Array([5, 3], dtype=int32), Array([1, 2], dtype=int32))
+    """
     k = k.__index__()
     if k < 0:
         raise ValueError(f"k argument to top_k must be nonnegative, got {k}")

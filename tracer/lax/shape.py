@@ -17,6 +17,7 @@ from ...ir.ops.joining import concatenate_p, split_p, stack_p, unstack_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.reshape import reshape_p
 from ...ir.ops.shape import broadcast_in_dim_p, rev_p, squeeze_p, tile_p, transpose_p
+from .. import sharding_notes
 from ..operands.broadcasting import to_type
 from ..operands.dtype_promotion import broadcast_shapes as _broadcast_shapes
 from ..operands.dtype_promotion import shape_of
@@ -35,7 +36,7 @@ def broadcast_shapes(*shapes):
 
 
 def broadcast(operand, sizes, *, out_sharding=None):
-    """operand with new leading dimensions of these sizes."""
+    """`operand` repeated along new leading dimensions of these sizes, in front of its own."""
     sizes = tuple(sizes)
     if not sizes and isinstance(operand, Array) and out_sharding is None:
         return operand
@@ -44,9 +45,17 @@ def broadcast(operand, sizes, *, out_sharding=None):
     return broadcast_in_dim(operand, sizes + tuple(shape), dims, out_sharding=out_sharding)
 
 
+@sharding_notes.rearranged
 def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None):
-    """operand in a larger shape: its dimension i becomes `broadcast_dimensions[i]`, of the same
-    size or stretched from size 1."""
+    """`operand` in a larger shape: its dimension i becomes dimension `broadcast_dimensions[i]`.
+
+    Each keeps its size, or is stretched from size 1. out_sharding: the spec of the result over
+    Explicit axes, also along new dimensions. Raises TypeError where the shapes do not fit.
+
+    >>> st.lax.broadcast_in_dim(jnp.array([1, 2]), (2, 3), (0,))
+    Array([[1, 1, 1],
+           [2, 2, 2]], dtype=int32)
+    """
     shape = static_shape(shape)
     if out_sharding is None:
         have = shape_of(operand)
@@ -60,7 +69,7 @@ def broadcast_in_dim(operand, shape, broadcast_dimensions, *, out_sharding=None)
 
 
 def broadcast_to_rank(x, rank):
-    """x with leading dimensions of size 1 to this rank."""
+    """`x` with dimensions of size 1 added in front until it has this many."""
     shape = shape_of(x)
     if len(shape) == rank:
         return as_array(x)
@@ -78,11 +87,17 @@ def broadcast_like(arr, like_arr):
         return to_type(arr, like.shape, like.sharding if any(like.entries) else None)
 
 
+@sharding_notes.reshaped
 def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
-    """operand with another shape of the same number of elements, in row-major order.
+    """The elements of `operand` in another shape, in row-major order.
 
-    dimensions: order in which operand's dimensions are read. out_sharding: the spec of the result,
-    needed where more than one dimension is split or merged and a sharded one is involved.
+    new_sizes: ints, with as many elements. dimensions: an order in which the operand's dimensions
+    are read first. out_sharding: the PartitionSpec of the result, where it cannot be derived.
+    Raises TypeError for a shape with another number of elements.
+
+    >>> st.lax.reshape(jnp.arange(4), (2, 2))
+    Array([[0, 1],
+           [2, 3]], dtype=int32)
     """
     new_sizes = _new_sizes(new_sizes)
     shape = shape_of(operand)
@@ -120,8 +135,13 @@ def slice_indices(start: int | None, stop: int | None, size: int) -> tuple[int, 
     return slice(start, stop).indices(size)
 
 
+@sharding_notes.rearranged
 def transpose(operand, permutation):
-    """operand with its dimensions in another order: result dimension i is `permutation[i]`."""
+    """`operand` with its dimensions in another order: dimension i is its `permutation[i]`.
+
+    >>> st.lax.transpose(jnp.ones((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     permutation = tuple(int(p) for p in permutation)
     if permutation == tuple(range(len(shape_of(operand)))) and isinstance(operand, Array):
         return operand
@@ -129,7 +149,7 @@ def transpose(operand, permutation):
 
 
 def squeeze(array, dimensions):
-    """array without these dimensions, each of size 1."""
+    """`array` without the given dimensions, each of which must have size 1."""
     ndim = len(shape_of(array))
     dimensions = tuple(canonical_axis(d, ndim) for d in dimensions)
     if not dimensions and isinstance(array, Array):
@@ -170,8 +190,15 @@ def rev(operand, dimensions):
     return rev_p.bind(operand, dimensions=tuple(map(int, dimensions)))
 
 
+@sharding_notes.joined
 def concatenate(operands, dimension):
-    """Arrays of one type (but for the size there) joined along a dimension."""
+    """The arrays, of one dtype, joined along a dimension; their other sizes must be equal.
+
+    Raises TypeError where dtypes or sizes differ.
+
+    >>> st.lax.concatenate([jnp.array([1]), jnp.array([2, 3])], 0)
+    Array([1, 2, 3], dtype=int32)
+    """
     operands = list(operands)
     if not operands:
         raise ValueError("concatenate requires a non-empty sequences of arrays")
@@ -181,7 +208,7 @@ def concatenate(operands, dimension):
 
 
 def stack(operands, axis=0):
-    """Arrays of one type joined along a new dimension."""
+    """The arrays, all of one type, joined along a new dimension at `axis`."""
     operands = list(operands)
     if not operands:
         raise ValueError("stack requires a non-empty sequences of arrays")
@@ -194,7 +221,7 @@ def unstack(x, axis=0):
 
 
 def tile(operand, reps):
-    """operand repeated `reps[i]` times along dimension i."""
+    """`operand` repeated `reps[i]` times along dimension i, for every dimension."""
     return tile_p.bind(operand, reps=tuple(map(int, reps)))
 
 
@@ -213,5 +240,5 @@ def pad(operand, padding_value, padding_config):
 
 
 def shape_as_value(shape):
-    """A shape as an array of int32, one element per dimension."""
+    """A shape as a vector of int32, one element for each dimension."""
     return as_array(np.array(tuple(shape), dtype=np.int32))

@@ -25,12 +25,17 @@ def _is_leaf(x: Any) -> bool:
 
 
 def with_sharding_constraint(x, shardings):
-    """x (any pytree), whose sharding over Auto axes is fixed to `shardings` (a tree prefix of
-    PartitionSpecs and NamedShardings).
+    """`x`, a pytree of arrays, with its sharding fixed at this point of the program.
 
-    Over a mesh whose axes are all Explicit it is an assertion about the type. Raises RuntimeError
-    for a PartitionSpec without a context mesh, AssertionError where the assertion does not hold,
-    and ValueError for axes that are not Auto. Source: JAX's function of the same name.
+    shardings: a PartitionSpec (on the context mesh), a NamedSharding, or a tree prefix of these.
+    None leaves a dimension whole, `P.UNCONSTRAINED` leaves it to the partitioner.
+    Raises RuntimeError for a PartitionSpec without a context mesh, and ValueError for a spec that
+    does not fit the value.
+
+    Sharding Auto: the value is laid out like this here, and collectives are inserted where its
+    maker or its users would have it otherwise.
+      Explicit: asserts that the type says so already, else AssertionError; `reshard` changes it.
+      Manual: ValueError for Manual axes; a block has no more to be split over them.
 
     >>> with st.set_mesh(st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Auto,))):
     ...     st.jit(lambda a: st.lax.with_sharding_constraint(a, P("x")))(

@@ -18,6 +18,7 @@ from ...ir.ops.comparison import lt_p
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.slicing import slice_p
+from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of
 from ..operands.scalars import scalar_of
 from ..operands.shape_arguments import canonical_axis
@@ -25,8 +26,15 @@ from ..staging.composed import composed
 from .shape import expand_dims, squeeze
 
 
+@sharding_notes.moved
 def slice(operand, start_indices, limit_indices, strides=None):
-    """The elements from start to limit (not included) along each dimension, by steps of strides."""
+    """The elements from start to limit along each dimension, in steps of `strides`.
+
+    The bounds are Python ints, one a dimension; the limits are not included.
+
+    >>> st.lax.slice(jnp.arange(10), (2,), (8,), (3,))
+    Array([2, 5], dtype=int32)
+    """
     return slice_p.bind(operand, start_indices=tuple(map(int, start_indices)),
                         limit_indices=tuple(map(int, limit_indices)),
                         strides=None if strides is None else tuple(map(int, strides)))
@@ -113,11 +121,19 @@ def wrap_negative(i: Any, n: int) -> Any:
     return select_n_p.bind(lt_p.bind(i, dtype.type(0)), i, add_p.bind(i, scalar_of(n, dtype)))
 
 
+@sharding_notes.moved
 @composed
 def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices=True):
-    """A part of operand of static sizes, at a position known only when the program runs.
+    """A part of `operand`, of static sizes, at a position that may be computed.
 
-    The position is moved so that the part lies inside operand.
+    start_indices: one integer a dimension. The part is moved so that it lies inside `operand`.
+    slice_sizes: the sizes of the part, Python ints. Raises TypeError for sizes greater than those
+    of the operand.
+
+    >>> st.lax.dynamic_slice(jnp.arange(5), (1,), (2,))
+    Array([1, 2], dtype=int32)
+    >>> st.lax.dynamic_slice(jnp.arange(5), (9,), (2,))
+    Array([3, 4], dtype=int32)
     """
     sizes = tuple(map(int, slice_sizes))
     starts = start_positions(shape_of(operand), start_indices, allow_negative_indices,
@@ -127,7 +143,18 @@ def dynamic_slice(operand, start_indices, slice_sizes, *, allow_negative_indices
 
 @composed
 def dynamic_update_slice(operand, update, start_indices, *, allow_negative_indices=True):
-    """operand with the part at a position replaced by update; moved as by `dynamic_slice`."""
+    """`operand` with the part at `start_indices` replaced by `update`.
+
+    The part has the shape of `update`; it is moved so that it lies inside `operand`.
+
+    Sharding
+      Auto: each device writes what falls into its block.
+      Explicit: operand and update must be split alike, else ShardingTypeError; so is the result.
+      Manual: writes into each device's block; positions count within it.
+
+    >>> st.lax.dynamic_update_slice(jnp.zeros(5), jnp.ones(2), (3,))
+    Array([0., 0., 0., 1., 1.], dtype=float32)
+    """
     starts = start_positions(shape_of(operand), start_indices, allow_negative_indices,
                              "dynamic_update_slice")
     return dynamic_update_slice_p.bind(operand, update, *starts)
@@ -145,7 +172,7 @@ def _starts_in_dim(shape: Sequence[int], index: Any, axis: int, allow_negative: 
 
 @composed
 def dynamic_slice_in_dim(operand, start_index, slice_size, axis=0, *, allow_negative_indices=True):
-    """`dynamic_slice` along one dimension."""
+    """The `slice_size` elements from `start_index` on along one dimension; see `dynamic_slice`."""
     shape = shape_of(operand)
     axis = canonical_axis(axis, len(shape))
     sizes = list(shape)
@@ -165,7 +192,7 @@ def dynamic_index_in_dim(operand, index, axis=0, keepdims=True, *, allow_negativ
 
 @composed
 def dynamic_update_slice_in_dim(operand, update, start_index, axis, *, allow_negative_indices=True):
-    """`dynamic_update_slice` along one dimension."""
+    """`operand` with the part from `start_index` on along one dimension replaced by `update`."""
     shape = shape_of(operand)
     starts = _starts_in_dim(shape, start_index, canonical_axis(axis, len(shape)),
                             allow_negative_indices, "dynamic_update_slice")

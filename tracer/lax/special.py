@@ -17,34 +17,34 @@ from ..operands.dtype_promotion import dtype_name, promote_dtypes
 
 
 def betainc(a, b, x):
-    """Regularized incomplete beta integral."""
+    """The regularized incomplete beta function of a, b and x, elementwise."""
     if not issubdtype(dtype_name(b), np.integer) and not issubdtype(dtype_name(b), np.bool_):
         a, b, x = promote_dtypes(a, b, x)
     return regularized_incomplete_beta_p.bind(a, b, x)
 
 
 def igamma(a, x):
-    """Regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function of a and x, elementwise."""
     return igamma_p.bind(a, x)
 
 
 def igamma_grad_a(a, x):
-    """Derivative of `igamma` with respect to a."""
+    """The derivative of `igamma(a, x)` with respect to a, elementwise."""
     return igamma_grad_a_p.bind(a, x)
 
 
 def igammac(a, x):
-    """Regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function of a and x, elementwise: 1 - igamma."""
     return igammac_p.bind(a, x)
 
 
 def polygamma(m, x):
-    """Polygamma function of order m."""
+    """The m-th derivative of the digamma function at x, elementwise."""
     return polygamma_p.bind(m, x)
 
 
 def zeta(x, q):
-    """Hurwitz zeta function."""
+    """The Hurwitz zeta function of x and q, elementwise: the sum of (q + k) ** -x."""
     return zeta_p.bind(x, q)
 
 

@@ -100,7 +100,7 @@ def _filled(init: Any, part: Any) -> Any:
 
 def reduce_window_shape_tuple(operand_shape, window_dimensions, window_strides, padding,
                               base_dilation=None, window_dilation=None):
-    """The shape of reduce_window's result for explicit padding."""
+    """The shape of the result of `reduce_window` where padding is given as pairs."""
     n = len(operand_shape)
     holes, spread = _ints(base_dilation, n), _ints(window_dilation, n)
     out = []

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import lax
+from .. import lax, sharding_notes
 from ..autodiff.custom_jvp import custom_jvp
 from ..jnp.elementwise import (
     absolute,
@@ -35,14 +35,19 @@ from ..staging.constants import as_array
 
 
 def identity(x):
-    """x itself."""
+    """x itself, as an array: the activation that does nothing."""
     check_arraylike("identity", x)
     return as_array(x)
 
 
+@sharding_notes.elementwise
 @custom_jvp
 def relu(x):
-    """max(x, 0); its derivative is 0 at 0."""
+    """max(x, 0), elementwise; its derivative is 0 at 0.
+
+    >>> st.nn.relu(jnp.array([-2.0, 0.0, 3.0]))
+    Array([0., 0., 3.], dtype=float32)
+    """
     return maximum_function(x, 0)
 
 
@@ -54,7 +59,7 @@ def _relu_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 @custom_jvp
 def relu6(x):
-    """min(max(x, 0), 6); its derivative is 0 at 0 and at 6."""
+    """min(max(x, 0), 6), elementwise; its derivative is 0 at 0 and at 6."""
     return minimum_function(maximum_function(x, 0), 6.0)
 
 
@@ -65,21 +70,31 @@ def _relu6_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return relu6(x), lax.select(inside, t, lax.full_like(t, 0))
 
 
+@sharding_notes.elementwise
 @composed
 def sigmoid(x):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)), elementwise: between 0 and 1.
+
+    >>> st.nn.sigmoid(jnp.array([-200.0, 0.0, 100.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     check_arraylike("sigmoid", x)
     return lax.logistic(as_array(x))
 
 
+@sharding_notes.elementwise
 @composed
 def softplus(x):
-    """log(1 + exp(x))."""
+    """log(1 + exp(x)), elementwise, without overflow: a smooth `relu`.
+
+    >>> st.nn.softplus(jnp.array([-1.0, 0.0, 100.0])).round(3)
+    Array([  0.313,   0.693, 100.   ], dtype=float32)
+    """
     return logaddexp_function(x, 0.0)
 
 
 def sparse_plus(x):
-    """0 below -1, x above 1, and (x + 1)**2 / 4 between."""
+    """0 below -1, x above 1, and (x + 1)**2 / 4 between, elementwise: a smooth `relu`."""
     check_arraylike("sparse_plus", x)
     x = as_array(x)
     middle = divide(power(add_function(x, 1.0), 2), 4)
@@ -94,28 +109,33 @@ def sparse_sigmoid(x):
 
 @composed
 def soft_sign(x):
-    """x / (|x| + 1)."""
+    """x / (|x| + 1), elementwise: between -1 and 1, with the sign of x."""
     check_arraylike("soft_sign", x)
     x = as_array(x)
     return divide(x, add_function(absolute(x), 1))
 
 
+@sharding_notes.elementwise
 @composed
 def silu(x):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), elementwise; also called swish.
+
+    >>> st.nn.silu(jnp.array([-1.0, 0.0, 2.0])).round(3)
+    Array([-0.269,  0.   ,  1.762], dtype=float32)
+    """
     check_arraylike("silu", x)
     return multiply_function(x, sigmoid(x))
 
 
 @composed
 def swish(x):
-    """x * sigmoid(x)."""
+    """x * sigmoid(x), elementwise; the first name of `silu`, with which it is the same."""
     return silu(x)
 
 
 @composed
 def mish(x):
-    """x * tanh(softplus(x))."""
+    """x * tanh(softplus(x)), elementwise: smooth, with a small dip below 0."""
     check_arraylike("mish", x)
     x = as_array(x)
     return multiply_function(x, tanh(softplus(x)))
@@ -123,7 +143,7 @@ def mish(x):
 
 @composed
 def log_sigmoid(x):
-    """log(sigmoid(x)), without underflow."""
+    """log(sigmoid(x)), elementwise, without underflow where x is far below 0."""
     check_arraylike("log_sigmoid", x)
     x = as_array(x)
     return negative_function(softplus(negative_function(x)))
@@ -131,7 +151,7 @@ def log_sigmoid(x):
 
 @composed
 def elu(x, alpha=1.0):
-    """x above 0, alpha (exp(x) - 1) below."""
+    """x where x > 0, alpha * (exp(x) - 1) elsewhere, elementwise."""
     check_arraylike("elu", x)
     x = as_array(x)
     positive, safe = greater(x, 0), choose_where(greater(x, 0), 0.0, x)
@@ -148,16 +168,23 @@ def selu(x):
 
 @composed
 def celu(x, alpha=1.0):
-    """max(x, 0) + alpha (exp(min(x, 0) / alpha) - 1)."""
+    """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)), elementwise."""
     check_arraylike("celu", x)
     x = as_array(x)
     low = expm1(divide(minimum_function(x, 0.0), alpha))
     return add_function(maximum_function(x, 0.0), multiply_function(alpha, low))
 
 
+@sharding_notes.elementwise
 @composed
 def gelu(x, approximate=True):
-    """x times the normal distribution's cumulative function of x, or tanh's approximation of it."""
+    """x times the normal distribution's cumulative function at x, elementwise.
+
+    approximate: True takes an approximation by tanh, False the exact function.
+
+    >>> st.nn.gelu(jnp.array([-1.0, 0.0, 1.0])).round(3)
+    Array([-0.159,  0.   ,  0.841], dtype=float32)
+    """
     (x,) = promote_args_inexact("gelu", x)
     if approximate:
         inner = multiply_function(0.044715, power(x, 3))
@@ -179,9 +206,14 @@ def glu(x, axis=-1):
     return multiply_function(first, sigmoid(second))
 
 
+@sharding_notes.elementwise
 @composed
 def leaky_relu(x, negative_slope=0.01):
-    """x above 0, negative_slope * x below."""
+    """x where x >= 0, negative_slope * x elsewhere, elementwise.
+
+    >>> st.nn.leaky_relu(jnp.array([-2.0, 3.0]), 0.1)
+    Array([-0.2,  3. ], dtype=float32)
+    """
     check_arraylike("leaky_relu", x)
     x = as_array(x)
     return choose_where(greater_equal(x, 0), x, multiply_function(negative_slope, x))
@@ -189,7 +221,7 @@ def leaky_relu(x, negative_slope=0.01):
 
 @composed
 def hard_tanh(x):
-    """x kept between -1 and 1."""
+    """x kept between -1 and 1, elementwise: a tanh made of straight lines."""
     check_arraylike("hard_tanh", x)
     x = as_array(x)
     return choose_where(greater(x, 1), 1, choose_where(less(x, -1), -1, x))
@@ -197,13 +229,13 @@ def hard_tanh(x):
 
 @composed
 def hard_sigmoid(x):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, elementwise: a sigmoid made of straight lines."""
     return divide(relu6(add_function(x, 3.0)), 6.0)
 
 
 @composed
 def hard_silu(x):
-    """x * hard_sigmoid(x)."""
+    """x * hard_sigmoid(x), elementwise: a `silu` without exponentials."""
     check_arraylike("hard_silu", x)
     x = as_array(x)
     return multiply_function(x, hard_sigmoid(x))
@@ -211,7 +243,7 @@ def hard_silu(x):
 
 @composed
 def hard_swish(x):
-    """x * hard_sigmoid(x)."""
+    """x * hard_sigmoid(x), elementwise; the same as `hard_silu`."""
     return hard_silu(x)
 
 

@@ -31,13 +31,25 @@ _F32 = np.dtype("float32")
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
                           query_seq_lengths=None, key_value_seq_lengths=None,
                           local_window_size=None, implementation=None, return_residual=False):
-    """softmax(query key^T scale + bias) value over the keys.
+    """softmax(query @ key^T * scale + bias) @ value, with the softmax over the keys.
 
-    query: (batch, T, heads, size); key, value: (batch, S, key heads, size), key heads dividing
-    heads; batch may be left out. bias, mask: broadcastable to (batch, heads, T, S). scale: default
-    1 / sqrt(size). is_causal: position t sees keys up to t. *_seq_lengths: (batch,), positions
-    beyond are padding. local_window_size: how many keys to the left and right are seen.
-    return_residual: also logsumexp of the scores, (batch, T, heads).
+    query: (batch, T, heads, size); key, value: (batch, S, key heads, size), where key heads
+    divide heads; batch may be left out. The result has the shape of query. bias, mask: broadcast
+    to (batch, heads, T, S). scale: 1 / sqrt(size) by default. is_causal: position t sees keys up
+    to t.
+    query_seq_lengths, key_value_seq_lengths: (batch,), positions beyond are padding.
+    local_window_size: how many keys to the left and right are seen. return_residual: also the
+    logsumexp of the scores, (batch, T, heads). Raises ValueError where shapes do not fit.
+
+    Sharding Auto: over batch and heads nothing is communicated; split positions are gathered or
+    summed over.
+      Explicit: batch and heads stay split. Positions that are split in query and key alike raise
+    ShardingTypeError; `reshard` key and value first.
+      Manual: attends within each device's block.
+
+    >>> q = jnp.ones((2, 4, 8, 16))                    # batch, positions, heads, size
+    >>> st.nn.dot_product_attention(q, q, q, is_causal=True).shape
+    (2, 4, 8, 16)
     """
     if implementation not in (None, "xla"):
         raise ValueError(f"Unsupported implementation option: {implementation}; only 'xla' exists "

@@ -32,7 +32,7 @@ _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
 
 @runtime_checkable
 class Initializer(Protocol):
-    """A function that makes initial values of a shape."""
+    """A function (key, shape, dtype, out_sharding) that makes the first values of a parameter."""
 
     def __call__(self, key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None
                  ) -> Array: ...
@@ -45,12 +45,12 @@ def _dtype(dtype: Any) -> Any:
 # -- constants -------------------------------------------------------------------------------------
 
 def zeros(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All zeros; the key is not used."""
+    """An initializer that gives zeros of this shape; the key is not used."""
     return jnp.zeros(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
 def ones(key: Any, shape: Any, dtype: Any = None, out_sharding: Any = None) -> Array:
-    """All ones; the key is not used."""
+    """An initializer that gives ones of this shape; the key is not used."""
     return jnp.ones(shape, _dtype(dtype), out_sharding=out_sharding)
 
 
@@ -65,7 +65,7 @@ def constant(value: Any, dtype: Any = None) -> Initializer:
 # -- one distribution ------------------------------------------------------------------------------
 
 def uniform(scale: Any = 1e-2, dtype: Any = None) -> Initializer:
-    """An initializer that draws uniform numbers in [0, scale)."""
+    """An initializer that draws numbers spread evenly over [0, scale)."""
     def init(key, shape, dtype=dtype, out_sharding=None):
         dtype = _dtype(dtype)
         drawn = random.uniform(key, shape, dtype, out_sharding=out_sharding)
@@ -187,13 +187,13 @@ def glorot_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = ()
 
 def lecun_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
                   dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_in", "uniform")."""
+    """Uniform numbers of variance 1 / inputs: variance_scaling(1, "fan_in", "uniform")."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
                  dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_in", "truncated_normal")."""
+    """Truncated normal numbers of variance 1 / inputs: variance_scaling(1, "fan_in", ...)."""
     return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis,
                             dtype)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import lax
+from .. import lax, sharding_notes
 from ..jnp import moments, reductions
 from ..jnp.arrays import astype
 from ..jnp.elementwise import (
@@ -44,9 +44,18 @@ def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
     return reductions.max(x, axis=axis, where=where, initial=low, keepdims=keepdims)
 
 
+@sharding_notes.blockwise
 @composed
 def softmax(x, axis=-1, where=None):
-    """exp(x) divided by its sum over dimensions. where: which elements take part; others give 0."""
+    """exp(x) divided by its sum over `axis`: positive numbers that add up to 1.
+
+    axis: an int, a tuple, or None for all dimensions. where: a mask of the elements that take part;
+    the others give 0. The greatest element is subtracted first, so that nothing overflows.
+
+    >>> st.nn.softmax(jnp.array([[1.0, 1.0], [0.0, 1000.0]]))
+    Array([[0.5, 0.5],
+           [0. , 1. ]], dtype=float32)
+    """
     check_arraylike("softmax", x)
     top = _greatest(x, axis, where)
     masked = x if where is None else choose_where(where, x, -np.inf)
@@ -56,9 +65,16 @@ def softmax(x, axis=-1, where=None):
     return result if where is None else choose_where(where, result, 0)
 
 
+@sharding_notes.blockwise
 @composed
 def log_softmax(x, axis=-1, where=None):
-    """log(softmax(x)), without underflow; elements left out by `where` give -inf."""
+    """log(softmax(x)) over `axis`, without underflow.
+
+    axis, where: as in `softmax`; elements left out give -inf.
+
+    >>> st.nn.log_softmax(jnp.array([0.0, 1000.0]))
+    Array([-1000.,     0.], dtype=float32)
+    """
     check_arraylike("log_softmax", x)
     x = as_array(x)
     top = _greatest(x, axis, where)
@@ -69,13 +85,18 @@ def log_softmax(x, axis=-1, where=None):
     return result if where is None else choose_where(where, result, -np.inf)
 
 
+@sharding_notes.blockwise
 @composed
 def standardize(x, axis=-1, mean=None, variance=None, epsilon=1e-05, where=None, *,
                 algorithm="fast"):
-    """(x - mean) / sqrt(variance + epsilon) over dimensions.
+    """(x - mean) / sqrt(variance + epsilon), with mean and variance taken over `axis`.
 
-    algorithm: "fast" takes the variance as mean(x**2) - mean**2, in one pass, which loses
-    precision where the mean is large; "stable" subtracts the mean first.
+    mean, variance: given ones instead. where: a mask of the elements that count. algorithm: "fast"
+    takes the variance as mean(x**2) - mean**2, in one pass, which loses precision where the mean is
+    large; "stable" subtracts the mean first.
+
+    >>> st.nn.standardize(jnp.array([1.0, 3.0])).round(3)
+    Array([-1.,  1.], dtype=float32)
     """
     check_arraylike("standardize", x)
     if algorithm not in ("fast", "stable"):
@@ -101,10 +122,20 @@ def _sum(a: Any, b: Any) -> Any:
 
 @composed
 def one_hot(x, num_classes, *, dtype=None, axis=-1):
-    """Vectors with a 1 at position x and 0 elsewhere, along a new dimension.
+    """Vectors with a 1 at position `x` and 0 elsewhere, along a new dimension of size num_classes.
 
-    Numbers outside of 0 .. num_classes - 1 give zeros. axis: position of the new dimension, or the
-    name of a Manual mesh axis of size num_classes, along which each device has its own element.
+    x: integers; those outside of 0 to num_classes - 1 give zeros. dtype: float32 by default. axis:
+    where the new dimension is in the result, the last by default.
+
+    Sharding
+      Auto: each device makes the vectors of its block of `x`.
+      Explicit: the dimensions of `x` stay split; the new one is whole.
+      Manual: works on each device's block. `axis` may name a mesh axis of size num_classes, along
+        which each device gets its own element.
+
+    >>> st.nn.one_hot(jnp.array([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
     """
     classes = num_classes.__index__()
     kind = float_default() if dtype is None else user_dtype(dtype, "one_hot")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
-from .. import jnp, lax
+from .. import jnp, lax, sharding_notes
 from ..jnp.searching import choose_where
 from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
 from ..operands.shape_arguments import static_shape
@@ -50,9 +50,18 @@ def _real_normal(key: Array, shape: Shape, dtype: np.dtype) -> Array:
     return lax.mul(dtype.type(np.sqrt(2)), lax.erf_inv(u))
 
 
+@sharding_notes.drawn
 @composed
 def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Standard normal numbers, of a float or complex dtype."""
+    """Numbers of the standard normal distribution: mean 0, variance 1.
+
+    key: a random key, used once. shape: of the result. dtype: a float or complex dtype, float32 by
+    default. out_sharding: a PartitionSpec over Explicit axes. Raises ValueError for other dtypes.
+
+    >>> x = st.random.normal(st.random.key(0), (1000,))
+    >>> x.shape, bool(abs(x.mean()) < 0.1)
+    ((1000,), True)
+    """
     return draw_numbers("normal", sample_normal, key, shape, dtype, out_sharding,
                         kind="float or complex")
 
@@ -71,10 +80,19 @@ def sample_truncated_normal(key: Array, lower: Any, upper: Any, *, shape: Shape 
     return jnp.clip(sqrt2 * lax.erf_inv(u), *inside)
 
 
+@sharding_notes.drawn
 @composed
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
                      out_sharding: Any = None) -> Array:
-    """Standard normal numbers that lie in (lower, upper)."""
+    """Numbers of the standard normal distribution that lie between `lower` and `upper`.
+
+    lower, upper: numbers, or arrays that broadcast to `shape`. key, dtype, out_sharding: as in
+    `normal`.
+
+    >>> x = st.random.truncated_normal(st.random.key(0), -2, 2, (1000,))
+    >>> bool((abs(x) < 2).all())
+    True
+    """
     key, _ = checked_key("truncated_normal", key)
     shape = None if shape is None else static_shape(shape)
     sharding = canonicalize_sharding(out_sharding, "truncated_normal")
@@ -89,7 +107,7 @@ def sample_lognormal(key: Array, sigma: Any, *, shape: Shape, dtype: np.dtype) -
 @composed
 def lognormal(key: Any, sigma: Any = _ONE, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
-    """exp(sigma * z) of standard normal numbers z."""
+    """Numbers whose logarithm is normal of deviation sigma: exp(sigma * z) of normal z."""
     key, _ = checked_key("lognormal", key)
     dtype = sampled_dtype("lognormal", dtype, "float or complex")
     shape = sampled_shape("lognormal", shape, sigma)
@@ -104,7 +122,7 @@ def sample_maxwell(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Lengths of vectors of three standard normal numbers."""
+    """Numbers of the Maxwell distribution: lengths of vectors of three normal numbers."""
     return draw_numbers("maxwell", sample_maxwell, key, shape, dtype, out_sharding)
 
 
@@ -135,7 +153,7 @@ def sample_rayleigh(key: Array, scale: Any, *, shape: Shape, dtype: np.dtype) ->
 
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *,
              out_sharding: Any = None) -> Array:
-    """Rayleigh numbers: scale * sqrt(-2 log u)."""
+    """Numbers of the Rayleigh distribution: scale * sqrt(-2 * log(u)) of uniform u."""
     return draw_numbers("rayleigh", sample_rayleigh, key, shape, dtype, out_sharding, scale)
 
 
@@ -171,7 +189,7 @@ def sample_exponential(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 @composed
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
                 ) -> Array:
-    """Exponential numbers of rate 1."""
+    """Numbers of the exponential distribution of rate 1, on the positive half line."""
     return draw_numbers("exponential", sample_exponential, key, shape, dtype, out_sharding)
 
 
@@ -183,7 +201,7 @@ def sample_laplace(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 @composed
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Laplace numbers of scale 1."""
+    """Numbers of the Laplace distribution of scale 1: exponential on both sides of 0."""
     return draw_numbers("laplace", sample_laplace, key, shape, dtype, out_sharding)
 
 
@@ -194,7 +212,7 @@ def sample_logistic(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 @composed
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Logistic numbers: log(u / (1 - u))."""
+    """Numbers of the logistic distribution: log(u / (1 - u)) of uniform u."""
     return draw_numbers("logistic", sample_logistic, key, shape, dtype, out_sharding)
 
 
@@ -205,7 +223,7 @@ def sample_cauchy(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 @composed
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """Cauchy numbers: tan(pi (u - 1/2))."""
+    """Numbers of the Cauchy distribution: tan(pi * (u - 1/2)) of uniform u."""
     return draw_numbers("cauchy", sample_cauchy, key, shape, dtype, out_sharding)
 
 
@@ -215,7 +233,7 @@ def sample_pareto(key: Array, b: Any, *, shape: Shape, dtype: np.dtype) -> Array
 
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None, *,
            out_sharding: Any = None) -> Array:
-    """Pareto numbers of shape parameter b, at least 1."""
+    """Numbers of the Pareto distribution of shape parameter b, all at least 1."""
     return draw_numbers("pareto", sample_pareto, key, shape, dtype, out_sharding, b)
 
 

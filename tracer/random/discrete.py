@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
-from .. import jnp, lax
+from .. import jnp, lax, sharding_notes
 from ..jnp.searching import choose_where
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -55,14 +55,18 @@ def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: 
     return lax.reshape(index, shape, (index.ndim - 1, *range(index.ndim - 1)))
 
 
+@sharding_notes.drawn
 @composed
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
                 mode: str | None = None, *, out_sharding: Any = None) -> Array:
-    """Category numbers along `axis`, with probabilities proportional to exp(logits).
+    """Numbers of categories, drawn with probabilities proportional to exp(logits) along `axis`.
 
-    shape: of the result, ending in the other dimensions of logits (which are the default).
-    replace: False draws different categories along the dimensions in front of these.
-    mode: as for `gumbel`.
+    logits: not normalized; its other dimensions are the default of `shape`, which must end in them,
+    and the result is split as they are. replace: False draws different categories along the leading
+    dimensions of shape. mode: how fine the random numbers are, as for `gumbel`.
+
+    >>> st.random.categorical(st.random.key(0), jnp.array([[0.0, -jnp.inf], [-jnp.inf, 0.0]]))
+    Array([0, 1], dtype=int32)
     """
     key, _ = checked_key("categorical", key)
     check_arraylike("categorical", logits)
@@ -103,9 +107,19 @@ def sample_permutation(key: Array, x: Array, *, axis: int, independent: bool) ->
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *,
                 out_sharding: Any = None) -> Array:
-    """The slices of x along `axis` in random order; of an integer x, the numbers below it.
+    """The slices of `x` along `axis` in random order; or, of an integer, the numbers below it.
 
     independent: each line along `axis` gets an order of its own.
+
+    Sharding
+      Auto: a split `axis` is gathered; the other dimensions stay split.
+      Explicit: a split `axis` raises ShardingTypeError; `reshard` first. `out_sharding` places the
+        result.
+      Manual: reorders each device's block, by the same order if the keys are the same.
+
+    >>> x = st.random.permutation(st.random.key(0), 5)
+    >>> jnp.sort(x)
+    Array([0, 1, 2, 3, 4], dtype=int32)
     """
     key, _ = checked_key("permutation", key)
     check_arraylike("permutation", x)
@@ -122,10 +136,20 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, *,
 
 def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
            mode: str | None = None) -> Array:
-    """Elements of `a` along `axis` (or numbers below an integer a), drawn at random.
+    """Elements of `a` along `axis`, drawn at random; or numbers below an integer `a`.
 
-    p: probabilities, one an element; default all equal. mode: as for `gumbel`, used without
-    replacement. Raises ValueError where more are to be drawn without replacement than there are.
+    shape: of what is drawn, in place of the dimension. replace: whether one can be drawn twice. p:
+    probabilities, one an element; by default all are equal. mode: as for `gumbel`.
+    Raises ValueError where more are to be drawn without replacement than there are.
+
+    Sharding
+      Auto: the drawn elements are fetched from the devices that hold them.
+      Explicit: `a` must be whole along `axis`, else ShardingTypeError; the others stay split.
+      Manual: draws from each device's block.
+
+    >>> x = st.random.choice(st.random.key(0), 5, (3,), replace=False)
+    >>> x.shape, len(set(x.tolist()))
+    ((3,), 3)
     """
     key, _ = checked_key("choice", key)
     if not isinstance(shape, Sequence):

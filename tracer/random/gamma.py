@@ -116,7 +116,7 @@ def sample_chisquare(key: Array, df: Any, *, shape: Shape, dtype: np.dtype) -> A
 
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None, *,
               out_sharding: Any = None) -> Array:
-    """Chi-square numbers of `df` degrees of freedom."""
+    """Numbers of the chi-square distribution of `df` degrees of freedom."""
     return draw_numbers("chisquare", sample_chisquare, key, shape, dtype, out_sharding, df)
 
 
@@ -129,7 +129,7 @@ def sample_t(key: Array, df: Any, *, shape: Shape, dtype: np.dtype) -> Array:
 
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
       ) -> Array:
-    """Student's t of `df` degrees of freedom."""
+    """Numbers of Student's t distribution of `df` degrees of freedom."""
     return draw_numbers("t", sample_t, key, shape, dtype, out_sharding, df)
 
 
@@ -157,7 +157,7 @@ def sample_generalized_normal(key: Array, p: Any, *, shape: Shape, dtype: np.dty
 
 def generalized_normal(key: Any, p: Any, shape: Any = (), dtype: Any = None, *,
                        out_sharding: Any = None) -> Array:
-    """Numbers of density proportional to exp(-abs(x) ** p)."""
+    """Numbers x of either sign whose density is proportional to exp(-abs(x) ** p)."""
     shape = static_shape(shape)
     key, _ = checked_key("generalized_normal", key)
     dtype = sampled_dtype("generalized_normal", dtype)

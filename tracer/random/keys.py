@@ -127,10 +127,18 @@ def _seeded(function: str, seed: Any, impl: Any) -> Array:
 
 
 def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
-    """A typed key, key<fry>[], of an integer seed.
+    """A random key made of an integer seed: what all functions of `random` begin with.
 
-    impl: the generator: "threefry2x32", "rbg" or "unsafe_rbg". dtype: the same as a key dtype.
-    Raises TypeError for seeds that are no integer scalars. Source: `jax.random.key`.
+    The same seed gives the same key everywhere. impl: the generator: "threefry2x32" (the default),
+    "rbg" or "unsafe_rbg". Raises TypeError for a seed that is no integer scalar.
+
+    Sharding Auto, Explicit: whole on every device; `split(key, n)` gives an array of keys, which
+    may be split.
+      Manual: the same on every device. `fold_in(key, lax.axis_index('x'))` gives each its own.
+
+    >>> first, second = st.random.split(st.random.key(7))
+    >>> st.random.normal(first, (2,)).shape, first.dtype
+    ((2,), key<fry>)
     """
     return _seeded("key", seed, _one_of("key", impl, dtype))
 
@@ -162,7 +170,18 @@ def _one_of(function: str, impl: Any, dtype: Any) -> Any:
 # -- new keys of old -------------------------------------------------------------------------------
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Array:
-    """An array of `num` new keys (a number, or a shape). The old key must not be used again."""
+    """`num` new keys made of one, as an array; the old key must not be used again.
+
+    key: one key. num: a number, or a shape. The new keys draw independent numbers.
+
+    Sharding
+      Auto: the partitioner lays the keys out by their uses.
+      Explicit: whole on every device; `reshard` splits them.
+      Manual: the same keys on every device, unless the key varies.
+
+    >>> st.random.split(st.random.key(0), 3).shape
+    (3,)
+    """
     typed, raw = checked_key("split", key)
     return as_given(raw, split_keys(typed, num))
 
@@ -180,7 +199,18 @@ def split_off(key: Array, num: int = 2) -> list[Array]:
 
 
 def fold_in(key: Any, data: Any) -> Array:
-    """A new key of a key and an integer (a step number, say), which is taken as uint32."""
+    """A new key made of a key and an integer, such as the number of a step or of a device.
+
+    Different integers give independent keys. data: taken as uint32; a traced value will do.
+
+    Sharding
+      Auto, Explicit: the key stays whole on every device.
+      Manual: with `lax.axis_index('x')` as the integer each device has a key of its own.
+
+    >>> key = st.random.key(0)
+    >>> bool((st.random.fold_in(key, 1) == st.random.fold_in(key, 2)).any())
+    False
+    """
     typed, raw = checked_key("fold_in", key)
     shape = shape_of(data)
     if shape:
@@ -196,7 +226,7 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 def clone(key: Any) -> Array:
-    """The same key, declared to be used a second time on purpose."""
+    """The same key again, declared to be used a second time on purpose (for key-reuse checks)."""
     typed, raw = checked_keys("clone", key)
     return as_given(raw, random_clone_p.bind(typed))
 
@@ -204,11 +234,11 @@ def clone(key: Any) -> Array:
 # -- looking inside --------------------------------------------------------------------------------
 
 def key_data(keys: Any) -> Array:
-    """The words of keys: key<fry>[...] -> u32[..., 2]."""
+    """The words that keys are made of: key<fry>[...] gives uint32[..., 2]."""
     return random_unwrap_p.bind(checked_keys("key_data", keys)[0])
 
 
 def key_impl(keys: Any) -> str:
-    """The name of the generator of keys."""
+    """The name of the generator that keys are for, such as "fry" of threefry."""
     dtype = checked_keys("key_impl", keys)[0].aval.dtype
     return next(name for name, known in _NAMES.items() if known is dtype)

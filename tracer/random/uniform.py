@@ -13,7 +13,7 @@ from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
 from ...ir.ops.random import random_bits_p
-from .. import jnp, lax
+from .. import jnp, lax, sharding_notes
 from ..jnp.searching import choose_where
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.scalars import float_default, int_default
@@ -67,10 +67,24 @@ def _unit_fraction(key: Array, shape: Shape, dtype: np.dtype) -> Array:
     return lax.bitcast_convert_type(lax.bitwise_or(mantissa, one), dtype) - dtype.type(1)
 
 
+@sharding_notes.drawn
 @composed
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
             out_sharding: Any = None) -> Array:
-    """Uniform numbers in [minval, maxval), of a float dtype."""
+    """Numbers spread evenly over [minval, maxval).
+
+    key: a random key, used once. shape: of the result. dtype: a float dtype, float32 by default.
+    minval, maxval: numbers, or arrays that broadcast to the shape. out_sharding: a PartitionSpec
+    over Explicit axes. Raises ValueError for other dtypes.
+
+    >>> x = st.random.uniform(st.random.key(0), (1000,), minval=-1, maxval=1)
+    >>> bool((x >= -1).all() & (x < 1).all())
+    True
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> with st.set_mesh(mesh):
+    ...     st.typeof(st.random.uniform(st.random.key(0), (16, 4), out_sharding=P("x")))
+    ShapedArray(float32[16@x,4])
+    """
     key, _ = checked_key("uniform", key)
     dtype = float_default() if dtype is None else user_dtype(dtype, "uniform")
     shape = static_shape(shape)
@@ -120,10 +134,19 @@ def sample_randint(key: Array, minval: Any, maxval: Any, *, shape: Shape, dtype:
     return lax.add(low, convert(lax.rem(offset, span), dtype))
 
 
+@sharding_notes.drawn
 @composed
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *,
             out_sharding: Any = None) -> Array:
-    """Integers in [minval, maxval), all about equally likely; minval where the range is empty."""
+    """Integers from `minval` to `maxval`, which is not included, all about equally likely.
+
+    key: a random key, used once. shape: of the result. dtype: int32 by default. Where the range is
+    empty the result is minval. Raises TypeError for dtypes that are not of integers.
+
+    >>> x = st.random.randint(st.random.key(0), (100,), 0, 10)
+    >>> x.dtype, bool((x >= 0).all() & (x < 10).all())
+    (dtype('int32'), True)
+    """
     key, _ = checked_key("randint", key)
     dtype = int_default() if dtype is None else user_dtype(dtype, "randint")
     shape = static_shape(shape)
@@ -154,10 +177,19 @@ def sample_bernoulli(key: Array, p: Any, *, shape: Shape | None, mode: str) -> A
     return second * 2 ** (-finfo(dtype).nmant) < p - first
 
 
+@sharding_notes.drawn
 @composed
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", *,
               out_sharding: Any = None) -> Array:
-    """Booleans, True with probability `p`. mode "high" also gets probabilities below 1e-7 right."""
+    """Booleans that are True with probability `p`.
+
+    p: a number, or an array, whose shape is the default of `shape`; then the result is split as p
+    is.
+    mode: "high" also gets probabilities below 1e-7 right.
+
+    >>> st.random.bernoulli(st.random.key(0), jnp.array([0.0, 1.0]))
+    Array([False,  True], dtype=bool)
+    """
     if shape is not None:
         shape = static_shape(shape)
     if mode not in ("high", "low"):
@@ -178,7 +210,7 @@ def sample_rademacher(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
 
 @composed
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
-    """-1 and 1, equally likely, of `dtype` (default int32)."""
+    """The numbers -1 and 1, equally likely, of `dtype` (int32 by default)."""
     key, _ = checked_key("rademacher", key)
     dtype = int_default() if dtype is None else user_dtype(dtype, "rademacher")
     shape = static_shape(shape)
