@@ -118,14 +118,17 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         np.matmul(*strided(a, b), out=out.reshape(whole))
         return out
 
+    # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
+    alone = _product(a_shape) == 1 or _product(b_shape) == 1
     product, into = apart, apart_into
-    if left is not None and right is not None and not plan.batch and not (
+    if left is not None and right is not None and not plan.batch and not alone and not (
             plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
         product, into = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart,
                                      apart_into)
     elif left is not None and right is not None:
         (left_shape, left_flip), (right_shape, right_flip) = left, right
-        multiply: Callable[..., np.ndarray] = np.matmul if plan.batch else np.dot   # in less time
+        multiply: Callable[..., np.ndarray] = (     # numpy.dot takes less time
+            np.matmul if plan.batch or alone else np.dot)
 
         def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             if a.shape == left_shape and b.shape == right_shape and not plan.batch:

@@ -52,7 +52,7 @@ def packed(keys: np.ndarray, positions: np.ndarray, axis: int | None) -> np.ndar
 
 def taken(x: np.ndarray, order: np.ndarray, axis: int) -> np.ndarray:
     """`numpy.take_along_axis`; along the last dimension in less time."""
-    if axis != x.ndim - 1:
+    if axis != x.ndim - 1 or not x.size:
         return np.take_along_axis(x, order, axis=axis)
     count = x.shape[axis]
     rows = np.arange(0, x.size, count).reshape((*x.shape[:-1], 1))

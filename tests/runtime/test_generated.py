@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -207,6 +208,23 @@ def test_a_prepared_product_is_the_product(labels, contiguous):
     if hasattr(f, "into"):
         there = np.empty_like(want, order="C")
         np.testing.assert_allclose(f.into(a, b, there), want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ji", "ik,k->i", "k,kj->j"])
+@pytest.mark.parametrize("sizes", list(itertools.product((1, 3), repeat=3)), ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@np.errstate(invalid="ignore")
+def test_zero_times_infinity_is_nan_in_products_of_any_size(labels, sizes, dtype):
+    sizes = dict(zip("ijk", sizes, strict=True))
+    (a_labels, b_labels), out = labels.split("->")[0].split(","), labels.split("->")[1]
+    shapes = [tuple(sizes[x] for x in t) for t in (a_labels, b_labels)]
+    for first, second in ((0, np.inf), (np.inf, 0), (np.nan, 0), (0, np.nan)):
+        a, b = np.full(shapes[0], first, dtype), np.full(shapes[1], second, dtype)
+        f = prepared(a.shape, a_labels, b.shape, b_labels, out, a.dtype)
+        assert np.isnan(f(a, b)).all()
+        assert np.isnan(contract(a, a_labels, b, b_labels, out, a.dtype)).all()
+        if hasattr(f, "into"):
+            assert np.isnan(f.into(a, b, np.zeros([sizes[x] for x in out], dtype))).all()
 
 
 @pytest.mark.parametrize("labels", ["i,j->ij", "te,td->etd", "te,td->ted", "ab,c->abc", "t,t->t",
