@@ -383,6 +383,8 @@ def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> 
     left, right, kinds = _parse(text)
     if len(operands) == 0 and left == ((),):
         left = ()
+    if len(results) == 0 and right == ((),):
+        right = right[1:]
     if len(left) != len(operands) and len(left) == 1 and "..." in left[0]:
         left = left * len(operands)
     if len(left) != len(operands) or len(right) != len(results):

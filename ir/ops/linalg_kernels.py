@@ -6,6 +6,7 @@ not spoil the others of its stack.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +63,7 @@ def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subs
 def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
     """Row i was exchanged with row pivots[i], in order; where each row of the result comes from."""
     batch = pivots.shape[:-1]
-    flat = pivots.reshape(-1, pivots.shape[-1])
+    flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
     order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
     stack = np.arange(len(flat))
     for i in range(flat.shape[1]):

@@ -7,6 +7,7 @@ value becomes `reduce_sum`, `reduce_max`, ... instead; those partition better.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,7 +159,8 @@ def _evaluate(lead: int, *arrays: np.ndarray, jaxpr: Program, dimensions: Axes
 def _columns(x: np.ndarray, places: Axes) -> np.ndarray:
     """x with the reduced dimensions first, as one."""
     kept = [d for d in range(x.ndim) if d not in places]
-    return x.transpose(*places, *kept).reshape(-1, *(x.shape[d] for d in kept))
+    count = math.prod(x.shape[d] for d in places)
+    return x.transpose(*places, *kept).reshape(count, *(x.shape[d] for d in kept))
 
 
 def _apply_to_arrays(op: Op, cells: Sequence[np.ndarray], params: dict[str, Any],

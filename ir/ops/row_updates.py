@@ -58,6 +58,8 @@ def accumulate_rows(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.nda
     """The function that combines rows of updates with the rows where they belong."""
     def accumulate(rows: np.ndarray, at: np.ndarray, updates: np.ndarray) -> None:
         width = rows.shape[1]
+        if not updates.size:
+            return
         if len(rows) == 1 == len(at):
             ufunc(rows, updates, out=rows)
             return
