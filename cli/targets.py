@@ -23,6 +23,7 @@ from ..ir.context import STATE
 from ..ir.dtypes import short_name
 from ..ir.errors import ShardtraceError
 from ..ir.program import Level, Program
+from ..ir.text.names import name_variables
 from ..ir.text.parse import load_program, parse_program
 from ..ir.verify import verify
 from ..report.explanation import Explanation
@@ -193,4 +194,6 @@ def read_program(target: str, options: argparse.Namespace) -> FoundProgram:
 
 
 def parameter_names(program: Program) -> list[str]:
-    return [v.name or f"arg{i}" for i, v in enumerate(program.invars)]
+    """As they stand in the program's text."""
+    names = name_variables(program)
+    return [names[v] for v in program.invars]

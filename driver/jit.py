@@ -37,6 +37,7 @@ from ..runtime.arrays.transfer import put
 from ..runtime.placement import Placed
 from ..tracer.autodiff.replay import evaluate
 from ..tracer.host.debug import observing
+from ..tracer.staging.bound_names import number_names
 from ..tracer.staging.name_scopes import named_scopes
 from ..tracer.staging.signature import Arguments
 from ..tracer.staging.staging import current_builder, record_mesh, trace_to_program
@@ -228,6 +229,7 @@ class Jitted:
             with phase("trace") as timed, observing(), named_scopes():
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
+        number_names(program)
         found = (program, trees[-1], captured)
         if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found

@@ -10,7 +10,6 @@ are never compared, because examples and tests live under the same root as the p
 """
 from __future__ import annotations
 
-import ast
 import functools
 import linecache
 import os
@@ -135,12 +134,6 @@ class Location:
             return ""
         return self.source_line()[self.column:self.end_column]
 
-    def assigned_name(self) -> str | None:
-        """`h` for the location of `x @ w` in `h = x @ w`, else None."""
-        file, line, column, end_line, end_column, _ = self._resolve()
-        return _assigned_names(file, source_version(file)).get(
-            (line, column, end_line, end_column))
-
     def __str__(self) -> str:
         return f"{self.short_file}:{self.line}:{self.column + 1}"
 
@@ -178,30 +171,6 @@ def source_version(file: str) -> tuple:
     if not linecache.getlines(file):
         return ()
     return tuple(linecache.cache[file][:2])
-
-
-@functools.lru_cache(maxsize=256)
-def _assigned_names(file: str, version: tuple) -> dict[tuple, str]:
-    """Span of the right-hand side -> name, for every plain assignment in a file."""
-    source = "".join(linecache.getlines(file))
-    names: dict[tuple, str] = {}
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return names
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = node.targets[0], node.value
-        elif isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.NamedExpr)) and node.value:
-            target, value = node.target, node.value
-            if isinstance(node, ast.AugAssign):
-                value = node  # `x += y`: the instruction's span is the whole statement
-        else:
-            continue
-        if isinstance(target, ast.Name):
-            span = (value.lineno, value.col_offset, value.end_lineno, value.end_col_offset)
-            names[span] = target.id
-    return names
 
 
 def is_between(module_name: str) -> bool:

@@ -200,9 +200,8 @@ class Candidates:
                 yield Respec(same, spec_from_entries(new), word, maker.location, was)
 
     def name(self, var: Var, maker: Equation) -> str:
-        text = maker.location.assigned_name() if len(maker.outvars) == 1 else None
-        if text or var.name:
-            return text or var.name or ""
+        if var.name:
+            return var.name
         text = maker.location.text()
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 

@@ -102,8 +102,7 @@ def _values(found: Explanation) -> dict[tuple, tuple[str, ArrayType]]:
         key = (*at, eqn.op.name)
         seen[key] += 1
         for k, v in enumerate(eqn.outvars):
-            name = (eqn.location.assigned_name() if len(eqn.outvars) == 1 else None) or v.name
-            text = f"`{name}`" if name else f"`{eqn.op.name}`"
+            text = f"`{v.name}`" if v.name else f"`{eqn.op.name}`"
             values[*key, seen[key], k] = f"{text} line {eqn.location.line}", v.aval
     return values
 

@@ -121,7 +121,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
 
 
 def _label(where: Location) -> str:
-    return where.assigned_name() or where.text() or "a value"
+    return where.text() or "a value"
 
 
 def _inside(eqn) -> _Sweep:

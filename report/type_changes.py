@@ -44,7 +44,7 @@ def type_changes(before: Program, after: Program) -> list[TypeChange]:
             a, b = first[block.a + k], second[block.b + k]
             for x, y in zip(a.outvars, b.outvars, strict=True):
                 was, now = x.aval.str_short(True), y.aval.str_short(True)
-                name = b.location.assigned_name() or y.name or b.location.text() or (
+                name = y.name or b.location.text() or (
                     f"the result of {b.op.name}")
                 change = TypeChange(name, was, now, b.location)
                 key = (name, was, now, b.location.line)

@@ -32,6 +32,7 @@ class Values:
             if len(node.tensors) == 2:
                 self.neighbours.setdefault(node.tensors[0], []).append(node)
         self.moves: dict[tuple, list[Equation]] = {}
+        self.finished: dict[Var, str] = {}        # a pending sum -> what it is called when done
         self.made: dict[Var, Equation] = {}
         self.readers: dict[Var, list[Equation]] = {}
         self.arguments = {v: i for i, v in enumerate(self.resharded.invars)}
@@ -42,6 +43,9 @@ class Values:
                 if isinstance(a, Var):
                     self.readers.setdefault(a, []).append(eqn)
             if eqn.op is reshard_p:
+                (operand,), (result,) = eqn.invars, eqn.outvars
+                if isinstance(operand, Var) and not operand.name and result.name:
+                    self.finished.setdefault(operand, result.name)
                 self.moves.setdefault(where(eqn.location), []).append(eqn)
         # parameter of a body -> (what it is outside, whether it is a slice of that)
         self.enters: dict[Var, tuple[Atom, bool]] = {}
@@ -67,16 +71,11 @@ class Values:
             return f"`{atom.val}`"
         source = self.source(atom)
         for v in (atom, source):
-            made = self.made.get(v)
             if v in self.arguments:
                 return f"`{v.name or f'argument {self.arguments[v]}'}`"
-            if made is not None:
-                name = made.location.assigned_name() or v.name
-                if name and len(made.outvars) == 1 or v.name:
-                    return f"`{name or v.name}`"
+            if v.name or v in self.finished:
+                return f"`{v.name or self.finished[v]}`"
         made = self.made.get(source)
-        if source.name:
-            return f"`{source.name}`"
         if made is None and source in self.enters:
             outer, stacked = self.enters[source]
             name = self.name(outer)

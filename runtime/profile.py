@@ -167,7 +167,7 @@ class Profile:
             runs = max(runs, use.count)
         kind: str = (_kinds.equation_kind(eqn) or "") if exchanges else ""
         aval = eqn.outvars[0].aval if eqn.outvars else None
-        name = (eqn.outvars[0].name if eqn.outvars else "") or eqn.location.assigned_name() or ""
+        name = (eqn.outvars[0].name if eqn.outvars else "") or ""
         by_device = self._devices.get(key)
         received = 0
         if kind:

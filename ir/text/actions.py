@@ -147,12 +147,13 @@ class Actions(Frames):
 
     def sha256(self, parts: list) -> tuple:
         return (lambda run, text, aval, name: supplied(
-            str(name), unquote(text), aval, run.constants), parts[0])
+            str(name).lstrip("%"), unquote(text), aval, run.constants), parts[0])
 
     def _from_archive(self, token: Token, aval: ArrayType, name: Token, key: Token) -> Any:
         beside = unquote(token)
-        if str(name) in self.constants:
-            return self.constants[str(name)]
+        known = self.constants.get(str(name).lstrip("%"))
+        if known is not None:
+            return known
         if self.folder is None or Path(beside).name != beside:
             raise ValueError(f"{beside!r} is to be read from the folder of the program's file: use "
                              "load_program, or pass constants={name: array}")

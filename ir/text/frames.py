@@ -18,6 +18,7 @@ from ..keys import storage_dtype
 from ..mesh import AbstractMesh, Mesh
 from ..program import Atom, Equation, Level, Literal, Program, Var
 from ..types import ArrayType
+from .names import given_name
 from .pieces import unquote
 from .print import frozen
 from .remarks import Remark
@@ -143,7 +144,7 @@ class Frames(Values):
                 path = unquote(token)
             else:
                 types.append(token)
-        return name, str(name) if path is None else path, types
+        return name, (given_name(name) or "") if path is None else path, types
 
     def result(self, parts: list) -> tuple:
         types, path = [], ""
@@ -183,7 +184,7 @@ class Frames(Values):
         if name in known:
             raise Mistake(f"variable `{name}` is bound twice", token.start_pos, len(token),
                           help="a variable is bound once: give this one another name")
-        var = known[name] = Var(aval, name)
+        var = known[name] = Var(aval, given_name(name))
         return var
 
     def function(self, parts: list) -> Program:

@@ -1,15 +1,18 @@
 """Names of variables in the text of a program: the user's where they are known.
 
-Parameters are called as the function's arguments, results as the variable that the user assigned
-the expression to; other variables are a, b, c, ... No name is used twice, and the same program
-always has the same names. They mean nothing: code made for execution does not contain them.
+Parameters are called as the function's arguments, results as the variable that the user bound the
+value to (`Var.name`). What the printer calls by itself has a `%`, which no name of Python has: `%a`
+is a value without a name, `h%1` another value that came to be called `h`, such as a second layout
+of it. What stands behind the `%` is made anew for each text, so it means nothing. No name is used
+twice, and the same program always has the same names. Code made for execution does not contain
+them.
 """
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from ..program import Equation, Program, Var
+from ..program import Program, Var
 from .pieces import RESERVED, is_name
 
 
@@ -21,58 +24,38 @@ class Names(dict[Var, str]):
 
 
 def name_variables(program: Program) -> Names:
-    """A name for each variable: the user's, else the next free of a, b, c, ..."""
+    """A name for each variable: the user's, else the next of %a, %b, %c, ..."""
     wishes: list[tuple[Var, str | None]] = []
     offset = len(program.invars) - len(program.arg_names)   # captured values come first
     for i, var in enumerate(program.invars):
         given = program.arg_names[i - offset] if i >= offset else None
         wishes.append((var, var.name or given))
-    wishes.extend((var, var.name or f"c{i}") for i, (var, _) in enumerate(program.consts))
-    for eqn, last in zip(program.eqns, _ends_of_expressions(program.eqns), strict=True):
-        if len(eqn.outvars) == 1:
-            var = eqn.outvars[0]
-            wishes.append((var, var.name or (eqn.location.assigned_name() if last else None)))
-        else:
-            wishes.extend((var, var.name) for var in eqn.outvars)
     names = Names()
+    for i, (var, _) in enumerate(program.consts):
+        if var.name:
+            wishes.append((var, var.name))
+        else:
+            names[var] = f"%c{i}"
+    for eqn in program.eqns:
+        wishes.extend([(var, var.name) for var in eqn.outvars])
     used: set[str] = set(RESERVED)
     count: dict[str, int] = {}
+    letters = _letters()
     for var, wish in wishes:
-        name = base = _as_name(wish) if wish else ""
+        name = base = _as_name(wish)
         if not name:
-            continue
-        if name in used:
-            number = count.get(base, 0)
-            while name in used:
-                number += 1
-                name = f"{base}_{number}"
-            count[base] = number
+            name = next(letters)
+        elif name in used:
+            number = count[base] = count.get(base, 0) + 1
+            name = f"{base}%{number}"
         used.add(name)
         names[var] = name
-    letters = _letters()
-    for var, _ in wishes:
-        if var not in names:
-            name = next(letters)
-            while name in used:
-                name = next(letters)
-            names[var] = name
     return names
 
 
-def _ends_of_expressions(eqns: Sequence[Equation]) -> list[bool]:
-    """Which equations are the last that the user's expression led to.
-
-    Those that a transformation made beside them (a tangent) are passed over.
-    """
-    out = [False] * len(eqns)
-    following = None
-    for i in range(len(eqns) - 1, -1, -1):
-        place = eqns[i].location
-        if not place.transform:
-            span = (place.line, place.column, place.end_line, place.end_column, place.file)
-            out[i] = span != following
-            following = span
-    return out
+def given_name(name: str) -> str | None:
+    """What of a name in a text is the user's: `h` of `h%1`, nothing of `%a`."""
+    return name.partition("%")[0] or None
 
 
 def _as_name(text: str | None) -> str:
@@ -85,8 +68,7 @@ def _as_name(text: str | None) -> str:
 
 def _letters() -> Iterator[str]:
     alphabet = "abcdefghijklmnopqrstuvwxyz"
-    yield from alphabet
-    words: list[str] = list(alphabet)
+    words: list[str] = [f"%{letter}" for letter in alphabet]
     while True:
-        words = [w + letter for w in words for letter in alphabet]
         yield from words
+        words = [w + letter for w in words for letter in alphabet]

@@ -7,9 +7,9 @@
       return h
     }
 
-Variables have the user's names where these are known: of parameters, and of expressions that are
-assigned to a name; others are called a, b, c. The same program always gives the same text. A
-program that is wrong prints as well, since the verifier shows it.
+Variables have the user's names where these are known: of parameters, and of values that were bound
+to a name; others are called %a, %b, %c (ir/text/names.py). The same program always gives the same
+text. A program that is wrong prints as well, since the verifier shows it.
 """
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..op import Op, params_key
 from ..program import Atom, Equation, Level, Literal, Program
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
-from .names import Names, name_variables
+from .names import Names, given_name, name_variables
 from .pieces import Notation, exact, hidden_params, is_name, mesh_text
 from .placeholders import quote
 from .remarks import Files, file_word, remark_text
@@ -120,7 +120,7 @@ class _Printer:
         inner = indent + "  "
         for var, value in program.consts:
             name = names[var]
-            text = self.constant(name, value, var.aval)
+            text = self.constant(name.lstrip("%"), value, var.aval)
             lines.append(f"{inner}const {name}: {notation.type(var.aval)} = {text}")
         rows = [self.equation(eqn, names, notation, inner, program) for eqn in program.eqns]
         column = max((len(t) for t, remark, _ in rows if remark and len(t) <= _REMARK_COLUMN),
@@ -142,7 +142,7 @@ class _Printer:
         for i, var in enumerate(program.invars):
             name = names[var]
             path = program.arg_names[i - offset] if i >= offset else ""
-            shown = f" {quote(path)}" if path and path != name else ""
+            shown = f" {quote(path)}" if path and path != given_name(name) else ""
             text = f"{name}{shown}: {notation.type(var.aval)}"
             if i < len(program.global_in):
                 text += f" <- {whole.type(program.global_in[i])}"

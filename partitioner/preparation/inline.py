@@ -136,6 +136,10 @@ class _Inliner:
         self.body(called, rename=True)
         self.scope = outer
         results = self.atoms(called.outvars)
+        given = {*operands, *[v for v, _ in self.consts]}
+        for var, result in zip(eqn.outvars, results, strict=True):
+            if var.name is not None and isinstance(result, Var) and result not in given:
+                result.name = var.name         # it was made here, and is what the caller calls so
         results = self.constrained(eqn, results, eqn.params.get("out_shardings"))
         for var, result in zip(eqn.outvars, results, strict=True):
             self.env[var] = result

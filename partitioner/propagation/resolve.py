@@ -86,9 +86,17 @@ def without_sharding(use: Use) -> Use:
 def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
                      name: str | None = None) -> Equation:
     """`operand` brought to the layout of `aval`."""
-    result = Var(aval, name if name is not None else getattr(operand, "name", None))
+    if name is None and isinstance(operand, Var):
+        name = name_of_form(operand, aval)
+    result = Var(aval, name)
     return Equation(reshard_p, (operand,), (result,), {"dst_sharding": aval.sharding}, location,
                     reason)
+
+
+def name_of_form(var: Var, aval: ArrayType) -> str | None:
+    """What a value is called in the layout of `aval`: a sum that is still pending has no name."""
+    same = aval.sharding.spec.unreduced == var.aval.sharding.spec.unreduced
+    return var.name if same else None
 
 
 def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]

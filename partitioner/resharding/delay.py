@@ -19,7 +19,7 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..choice.alternatives import Passed, bytes_between, passed
-from ..propagation.resolve import reshard_equation
+from ..propagation.resolve import name_of_form, reshard_equation
 from ..unread import without_unread
 from .reshards import fold_reshards, takes
 
@@ -206,7 +206,7 @@ class _Writer:
             if v not in plan.entering:
                 invars.append(v)
                 continue
-            form = Var(plan.entering[v], v.name)
+            form = Var(plan.entering[v], name_of_form(v, plan.entering[v]))
             invars.append(form)
             self._hold(v, form, (CARRIED,), plan.location)
         for k, eqn, way in plan.touched:
@@ -245,7 +245,7 @@ class _Writer:
         """An equation on the earlier forms of its operands."""
         operands = [self._operand(eqn, way, i, a) for i, a in enumerate(eqn.invars)]
         result = eqn.outvars[0]
-        form = Var(way.result, result.name)
+        form = Var(way.result, name_of_form(result, way.result))
         self.eqns.append(eqn.replace(invars=operands, outvars=(form,)))
         sources = [o for o in operands if o in self.why]
         reasons = tuple(dict.fromkeys(r for o in sources for r in self.why[o]))

@@ -226,7 +226,7 @@ def _branched(eqn: Equation) -> list[Equation]:
     after: list[Equation] = []
     for k, form in wanted.items():
         outer = eqn.outvars[k]
-        results[k] = Var(form, outer.name)
+        results[k] = Var(form)
         left = [plan.left[k] for plan in plans if k in plan.left]
         where = left[0][0] if left else eqn.location
         reason = joined_reasons((*(r for _, reasons in left for r in reasons),
@@ -259,7 +259,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
                                     f"`{loop}` carries this sum and finishes it at its end")
             before.append(move)
             operands[s.operand] = move.outvars[0]
-        results[s.result] = Var(waiting, outer.name)
+        results[s.result] = Var(waiting)
         where, reasons = plan.left.get(_output(s, at), (eqn.location, ()))
         reason = joined_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
         move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
@@ -269,7 +269,7 @@ def _around(eqn: Equation, region: Region, at: int, body: Program, trial: dict[S
                 where, pos, program = region.programs[p]
                 program = programs[where, pos]
                 invars = list(program.invars)
-                invars[i] = Var(waiting, invars[i].name)
+                invars[i] = Var(waiting)
                 programs[where, pos] = program.replace(invars=invars)
     params = with_programs(eqn.params, programs)
     whole = eqn.replace(invars=operands, outvars=results, params=params)

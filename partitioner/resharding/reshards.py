@@ -25,7 +25,7 @@ from ..choice.reasons import joined, operand_reason, result_reason
 from ..choice.tasks import Members, Task, Tasks
 from ..factors import RuleInfo, rule_info
 from ..propagation.origins import KEY, Origins
-from ..propagation.resolve import reshard_equation, typed
+from ..propagation.resolve import name_of_form, reshard_equation, typed
 from ..regions import Region, has_region, region_of, trips_of, with_programs
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
@@ -201,7 +201,8 @@ class _Chooser:
         for k, var in enumerate(eqn.outvars):
             made, aval = choice.layouts[info.operands + k], var.aval
             if made != aval.entries or pending != aval.sharding.spec.unreduced:
-                result = Var(self.laid_out(aval, made, pending), var.name)
+                given = self.laid_out(aval, made, pending)
+                result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
                 made_by = _Made(eqn, info, choice, k, operands)

@@ -15,13 +15,6 @@ def test_capture_finds_this_expression():
     assert location.text() == "capture()"
 
 
-def test_assigned_name_is_the_target_of_the_whole_right_hand_side():
-    location = capture()
-    nested = [capture()][0]
-    assert location.assigned_name() == "location"
-    assert nested.assigned_name() is None
-
-
 def test_modules_of_the_package_are_ours_by_name_not_by_path():
     assert is_ours("shardtrace") and is_ours("shardtrace.ir.types")
     assert not is_ours("shardtraced") and not is_ours("tests.ir") and not is_ours("__main__")

@@ -39,7 +39,7 @@ def test_equations_point_to_the_users_expression():
 
     (eqn,) = st.make_jaxpr(f)(1.0).eqns
     assert eqn.location.text() == "jnp.sin(x)"
-    assert eqn.location.assigned_name() == "h"
+    assert eqn.outvars[0].name == "h"
     assert eqn.location.function == "f"
 
 

@@ -21,6 +21,7 @@ from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
+from ..staging.bound_names import name_alike
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer, typeof
 from .remembered import Remembered, remembered
@@ -132,6 +133,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
                     at(eqn)
                     at.exactly(eqn.location)
                     results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+                    name_alike(eqn.outvars, results)
                 env.update(zip(eqn.outvars, results, strict=True))
                 continue
             location = at(eqn)
@@ -140,6 +142,7 @@ def push_program(program: Program, env: dict[Var, Any], tangents: dict[Var, Any]
                 pushed = _push_remembered(eqn, env, given, rules, location)
             else:
                 pushed = push(eqn.op, [operand(a, env) for a in eqn.invars], given, eqn.params)
+            name_alike(eqn.outvars, pushed[0])
             for v, x, t in zip(eqn.outvars, *pushed, strict=True):
                 env[v] = x
                 if t is not None:
@@ -320,6 +323,7 @@ class Forward:
                     continue
                 at(eqn)
                 results = self.process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+                name_alike(eqn.outvars, results)
                 env.update(zip(eqn.outvars, results, strict=True))
         return [operand(a, env) for a in program.outvars]
 
@@ -359,7 +363,7 @@ def linearize_program(program: Program, env: dict[Var, Any], mask: Sequence[bool
     tangents: dict[Var, Any] = {}
     for v, m in zip(program.invars, mask, strict=True):
         if m:
-            tangents[v] = linear.argument(v.aval, v.name)
+            tangents[v] = linear.argument(v.aval)
     asked = [a for a, w in zip(program.outvars, wanted, strict=True) if w]
     with interpreter_context(Forward(outer, linear)), collector_paused():
         push_program(program, env, tangents, asked, outer, linear)

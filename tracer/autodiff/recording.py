@@ -131,7 +131,10 @@ def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name:
                 if x is not None:
                     recording.values[tracer.variable] = x
                     note_mesh(recording, x)
-        outvars = [recording.atom(r) for r in f(*args)]
+        try:
+            outvars = [recording.atom(r) for r in f(*args)]
+        finally:
+            recording.watch.end()
     if recording.parent is not None:
         for m in recording.meshes:
             if m not in recording.parent.meshes:

@@ -17,6 +17,7 @@ from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
+from ..staging.bound_names import name_alike
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.tracer import type_of_constant
 
@@ -124,6 +125,9 @@ class Replay:
     def __enter__(self) -> Replay:
         self.context = STATE.abstract_mesh
         self.locations = [b.location for b in self.builders]
+        for b in self.builders:
+            if b.location is None:
+                b.watch.place()                # what the user binds the results to
         return self
 
     def __call__(self, eqn: Equation) -> Location:
@@ -166,17 +170,19 @@ class Replay:
 class user_code:
     """While a function of the user's runs within a replay: its expressions have their own place."""
 
-    __slots__ = ("builder", "location")
+    __slots__ = ("builder", "location", "watched")
 
     def __enter__(self) -> None:
         interpreter = STATE.interpreter
         self.builder = interpreter if isinstance(interpreter, Builder) else None
         if self.builder is not None:
             self.location, self.builder.location = self.builder.location, None
+            self.watched = self.builder.watch.state()
 
     def __exit__(self, *exc: Any) -> None:
         if self.builder is not None:
             self.builder.location = self.location
+            self.builder.watch.restore(self.watched)
 
 
 def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Equation]:
@@ -210,6 +216,7 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "") -> list[An
                     continue
             at(eqn)
             results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+            name_alike(eqn.outvars, results)
             env.update(zip(eqn.outvars, results, strict=True))
     return [operand(a, env) for a in program.outvars]
 

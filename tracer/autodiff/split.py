@@ -128,7 +128,8 @@ def _cut(program: Program, unknown: Mask, force: Mask, forward: bool) -> Split |
             places.append(("result", len(results)))
             results.append(v)
     known = _of(program, given, first, results, program.consts)
-    names = {v: Var(v.aval) for v in residuals}  # the parts share no variable that one binds
+    # the parts share no variable that one binds
+    names = {v: Var(v.aval, v.name) for v in residuals}
     linear = _of(program, [*names.values(), *(
         v for v, u in zip(program.invars, unknown, strict=True) if u)],
         [renamed(e, names) for e in second], [names.get(a, a) for a in waiting])  # type: ignore

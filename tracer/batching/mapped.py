@@ -208,9 +208,15 @@ def call_mapped(builder: VmapBuilder, f: Callable[..., Any], *args: Any, **kwarg
     STATE.spmd_axes = spmd | frozenset(axis.spmd)
     if axis.name is not None:
         STATE.named_axes = (*names, (axis.name, axis.size))
+    around = builder.parent
+    if around is not None and around.location is None:
+        around.watch.place()                   # what the user binds the results to
+    watched = None if around is None else around.watch.state()
     try:
         return f(*args, **kwargs)
     finally:
+        if around is not None:
+            around.watch.restore(watched)      # type: ignore[arg-type]
         STATE.interpreter = outer
         STATE.named_axes, STATE.mapped_mesh_axes, STATE.spmd_axes = names, split, spmd
 

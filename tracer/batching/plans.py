@@ -12,7 +12,6 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.location import capture
 from ...ir.op import Op
 from ...ir.program import Atom
 from ...ir.typeof import NUMPY_SCALARS
@@ -39,7 +38,7 @@ class Place:
         found = self._table.get(self._key)
         if found is not None:
             steps, dims = found
-            location = self._builders[0].location or capture()
+            location = self._builders[0].location or self._builders[0].watch.place()
             return steps.repeat(self._builders, self._operands, location), dims
         self._before = marks(self._builders)
         return None

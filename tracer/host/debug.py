@@ -20,8 +20,8 @@ from ...ir.types import ArrayType
 
 
 class TypePrinter:
-    """Prints one line a value. Equations of one source expression are kept until the next one, so
-    that only the last of them, the expression's value, gets the name it is assigned to."""
+    """Prints one line a value. Equations of one source expression are kept until the next one, when
+    it is known which name its value was bound to."""
 
     def __init__(self, file: TextIO | None = None) -> None:
         self._file = file
@@ -51,10 +51,8 @@ class TypePrinter:
     def flush(self) -> None:
         pending, self._pending = self._pending, []
         for eqn in pending:
-            last = eqn is pending[-1]
-            name = (eqn.location.assigned_name() or "") if last else ""
             for v in eqn.outvars:
-                self._line(str(eqn.location), name, v.aval, eqn.op.name)
+                self._line(str(eqn.location), v.name or "", v.aval, eqn.op.name)
 
     def _line(self, where: str, name: str, aval: ArrayType, what: str) -> None:
         text = f"{where:<24} {name or '.':<10} {aval!s:<28} {what}{open_axes(aval)}"

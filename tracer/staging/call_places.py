@@ -18,6 +18,7 @@ def placed(find: Callable[[], Location] = capture) -> Iterator[None]:
     if getattr(interpreter, "location", _NONE) is not None:
         yield                               # eager, or a transformation that has its own place
         return
+    interpreter.watch.place()
     interpreter.location = find()
     try:
         yield
@@ -33,6 +34,7 @@ def bind_where_called(op: Op, x: Any, **params: Any) -> Any:
     interpreter: Any = STATE.interpreter
     if getattr(interpreter, "location", _NONE) is not None:
         return op.bind(x, **params)         # as in `placed`
+    interpreter.watch.place()
     interpreter.location = capture_call()
     try:
         return op.bind(x, **params)

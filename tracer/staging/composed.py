@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir.context import STATE, config
 from ...ir.dtypes import issubdtype
-from ...ir.location import Location, capture
+from ...ir.location import Location
 from ...ir.op import Op
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
@@ -77,7 +77,7 @@ def composed(f: F) -> F:
             return f(*args, **kwargs)
         if found is not None:
             steps, several = found
-            results = steps.repeat((builder,), given, builder.location or capture())
+            results = steps.repeat((builder,), given, builder.location or builder.watch.place())
             return tuple(results) if several else results[0]
         before = marks((builder,))
         result = f(*args, **kwargs)

@@ -23,7 +23,7 @@ from ...ir.diagnostic import fail
 from ...ir.dtypes import canonicalize_dtype
 from ...ir.errors import UnexpectedTracerError
 from ...ir.infer import infer, infer_anew
-from ...ir.location import Location, capture
+from ...ir.location import Location
 from ...ir.manual_state import NOT_MANUAL
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import OPS, Op
@@ -32,6 +32,7 @@ from ...ir.signature import SIGNATURES
 from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
 from . import leaks
+from .bound_names import DEEP, Watch
 from .tracer import Tracer, type_of_constant, typeof
 
 
@@ -44,7 +45,7 @@ class Builder:
     """
 
     __slots__ = ("args", "capture_type", "captured", "captured_vars", "const_vars", "consts",
-                 "eqns", "keep", "location", "meshes", "name", "parent")
+                 "eqns", "keep", "location", "meshes", "name", "parent", "watch")
 
     def __init__(self, name: str, parent: Any = None,
                  capture_type: Callable[[ArrayType], ArrayType] | None = None) -> None:
@@ -60,6 +61,7 @@ class Builder:
         self.args: list[Var] = []
         self.meshes: list[Mesh] = []
         self.location: Location | None = None   # set while a transformation replays equations
+        self.watch = Watch()
 
     # -- the interpreter ---------------------------------------------------------------------
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Tracer]:
@@ -83,7 +85,7 @@ class Builder:
         context = state.abstract_mesh
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
-        location = self.location or capture()
+        location = self.location or self.watch.place()
         use = own = None
         if known is not None:
             results, use, own = known
@@ -157,7 +159,10 @@ class Builder:
             if a.aval is not v.aval:
                 return None
             atoms.append(a)
-        outvars = tuple([Var(v.aval) for v in eqn.outvars])
+        outvars = tuple([Var(v.aval, v.name) for v in eqn.outvars])
+        for v in outvars:
+            if v.name is not None:
+                self.watch.depths[v] = DEEP
         new = Equation(op, tuple(atoms), outvars, eqn.params, location)
         new.known_types = eqn.known_types
         self.eqns.append(new)
@@ -218,7 +223,8 @@ class Builder:
                 outer = Tracer(parent, parent.atom(x))
             self.keep.append(x)
             t = typeof(outer)
-            var = Var(t if self.capture_type is None else self.capture_type(t))
+            var = Var(t if self.capture_type is None else self.capture_type(t),
+                      outer.variable.name if isinstance(outer, Tracer) else None)
             self.const_vars[id(x)] = var
             self.captured.append(outer)
             self.captured_vars.append(var)
@@ -397,9 +403,11 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         results = f(*args)
         outvars = [r.variable if type(r) is Tracer and r.builder is builder else builder.atom(r)
                    for r in results]
+        builder.watch.read()
         for observer in observers:
             observer.end()
     finally:
+        builder.watch.end()
         state.interpreter, state.abstract_mesh = outer, saved
     parent = builder.parent
     if parent is not None and builder.meshes:

@@ -1,0 +1,200 @@
+"""Which names the user's code binds the values of a trace to.
+
+A name belongs to a value, so it is read where Python keeps it: among the local variables of the
+user's frame, once the instruction that asked for an op has stored what it gave. Which names those
+are stands in the bytecode behind that instruction, and is worked out once for each. A `Watch`
+therefore looks when the next op is asked for, and when the trace ends.
+"""
+from __future__ import annotations
+
+import bisect
+import dis
+import sys
+from collections.abc import Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+from ...ir.location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
+from ...ir.program import Program, Var
+from .tracer import Tracer
+
+_MOST_CODES = 4096
+_MOST_STEPS = 64         # instructions looked at behind one
+_MOST_FRAMES = 32        # callers looked at
+
+DEEP = 1_000_000         # the depth of what is not called from where we are
+
+Frames = tuple[tuple[FrameType, tuple[str, ...], int], ...]
+
+
+class _Stores(dict[int, tuple[str, ...]]):
+    """Offset of an instruction of `code` -> names that its value may be stored in."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.instructions = list(dis.get_instructions(code))
+        self.offsets = [x.offset for x in self.instructions]
+
+    def __missing__(self, lasti: int) -> tuple[str, ...]:
+        """The names of the first stores behind it on a straight way, whatever is called between."""
+        found: dict[str, None] = {}
+        i = bisect.bisect_right(self.offsets, lasti)     # `lasti` may be in an instruction's cache
+        for _ in range(_MOST_STEPS):
+            if i >= len(self.instructions):
+                break
+            x = self.instructions[i]
+            name = x.opname
+            if name.startswith(("STORE_FAST", "STORE_DEREF", "STORE_NAME")):
+                names = x.argval if isinstance(x.argval, tuple) else (x.argval,)
+                if name == "STORE_FAST_LOAD_FAST":
+                    names = names[:1]
+                found.update(dict.fromkeys([n for n in names if n.strip("_")]))
+            elif name.startswith(("JUMP_FORWARD", "JUMP_BACKWARD")):
+                i = bisect.bisect_left(self.offsets, x.argval)
+                continue
+            elif name.startswith(("POP_JUMP", "JUMP_IF", "RETURN", "RAISE", "RERAISE", "YIELD",
+                                  "SEND")):
+                break
+            elif found and name.startswith(("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")):
+                break
+            i += 1
+        stores = self[lasti] = tuple(found)
+        return stores
+
+
+_CODES: dict[int, _Stores] = {}       # by the id of the code, which is held: its hash takes longer
+
+
+def _stores(code: CodeType) -> _Stores:
+    if len(_CODES) >= _MOST_CODES:
+        _CODES.clear()
+    found = _CODES[id(code)] = _Stores(code)
+    return found
+
+
+class Watch:
+    """The user's frame where the last op was asked for, and its callers, each with names to read.
+
+    It keeps these frames, hence what is in them: `end` lets them go. depths: of the values that
+    were named here, how deep in calls; a caller's name counts more than that of what it called.
+    """
+
+    __slots__ = ("callers", "depth", "depths", "frame", "names")
+
+    def __init__(self) -> None:
+        self.frame: FrameType | None = None
+        self.names: tuple[str, ...] = ()
+        self.callers: Frames = ()
+        self.depth = 0
+        self.depths: dict[Any, int] = {}
+
+    def place(self) -> Location:
+        """Where in the user's code we are, as `ir.location.capture`; names are read by the way."""
+        frame: Any = sys._getframe(2)
+        between = STANDS_BETWEEN
+        while frame is not None:
+            module = frame.f_globals
+            if not between[module["__name__"] if "__name__" in module else ""]:
+                code, lasti = frame.f_code, frame.f_lasti
+                if self.frame is not frame:
+                    self._enter(frame)
+                elif self.names:
+                    self._bind(frame, self.names, self.depth)
+                self.names = (_CODES.get(id(code)) or _stores(code))[lasti]
+                return Location(code, lasti, SCOPES.path)
+            frame = frame.f_back
+        return UNKNOWN
+
+    def _enter(self, frame: FrameType) -> None:
+        """From now on this is the frame."""
+        self.read()
+        self.frame = frame
+        callers = []
+        outer = frame.f_back
+        self.depth = 0
+        for depth in range(-1, -_MOST_FRAMES, -1):
+            if outer is None or is_ours(outer.f_globals.get("__name__", "")):
+                break
+            code = outer.f_code
+            names = (_CODES.get(id(code)) or _stores(code))[outer.f_lasti]
+            if names:
+                callers.append((outer, names, depth))
+            outer = outer.f_back
+            self.depth += 1
+        self.callers = tuple([(f, names, self.depth + up) for f, names, up in callers])
+
+    def _bind(self, frame: FrameType, names: tuple[str, ...], depth: int) -> None:
+        values, depths = frame.f_locals, self.depths
+        for name in names:
+            x = values.get(name)
+            if type(x) is Tracer:
+                variable = x.variable
+                if isinstance(variable, Var) and (
+                        variable.name is None or depths.get(variable, -1) > depth):
+                    variable.name = name
+                    depths[variable] = depth
+
+    def read(self) -> None:
+        """Read all names that there are to read."""
+        if self.frame is not None:
+            if self.names:
+                self._bind(self.frame, self.names, self.depth)
+            for frame, names, depth in self.callers:
+                self._bind(frame, names, depth)
+
+    def end(self) -> None:
+        """Read names for the last time."""
+        self.read()
+        self.frame, self.names, self.callers = None, (), ()
+        self.depths.clear()
+
+    def state(self) -> tuple:
+        """For `restore`, behind code of the user's that is called from where we are."""
+        return self.frame, self.names, self.callers, self.depth
+
+    def restore(self, state: tuple) -> None:
+        self.read()
+        self.frame, self.names, self.callers, self.depth = state
+
+
+def name_alike(variables: Sequence[Var], values: Sequence[Any]) -> None:
+    """Call the values of a program's variables as these are called, where they have no name."""
+    for v, x in zip(variables, values, strict=True):
+        if v.name is not None and type(x) is Tracer:
+            variable = x.variable
+            if isinstance(variable, Var) and variable.name is None:
+                variable.name = v.name
+                x.builder.watch.depths[variable] = DEEP
+
+
+def number_names(program: Program) -> None:
+    """Call the values that one name was bound to in turn `h`, `h_1`, `h_2`, for good; in the
+    programs that it holds as well."""
+    if program.memo.get(_NUMBERED):
+        return
+    program.memo[_NUMBERED] = True
+    used = {*program.arg_names, *[v.name for v in program.invars]}
+    again: list[Var] = []
+    for eqn in program.eqns:
+        for v in eqn.outvars:
+            if v.name is not None:
+                if v.name in used:
+                    again.append(v)
+                used.add(v.name)
+        for name in eqn.op.subprograms:
+            value = eqn.params[name]
+            for inner in value if isinstance(value, tuple) else (value,):
+                if isinstance(inner, Program):
+                    number_names(inner)
+    count: dict[str, int] = {}
+    for v in again:
+        base = v.name or ""
+        number = count.get(base, 0) + 1
+        while f"{base}_{number}" in used:
+            number += 1
+        count[base] = number
+        v.name = f"{base}_{number}"
+        used.add(v.name)
+
+
+_NUMBERED = "numbered"
