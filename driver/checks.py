@@ -29,6 +29,8 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
     default 1e-4 for float32). Values inside of a `shard_map`, and of what is seen outside, are
     taken as they are.
 
+    It holds of functions over Auto, Explicit and Manual axes alike.
+
     >>> mesh = st.make_mesh((8,), ("x",))
     >>> a = st.device_put(np.arange(64.0), st.NamedSharding(mesh, P("x")))
     >>> st.testing.assert_equivalent(lambda a: jnp.cumsum(a) / a.sum(), a)

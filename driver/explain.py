@@ -29,6 +29,11 @@ def explain(fun: Callable[..., Any], hardware: str | Hardware = DEFAULT_HARDWARE
     program; what was left untried is said).
     Raises what tracing and partitioning raise, and ValueError for a mesh that does not fit.
 
+    Sharding
+      Auto: collectives that the partitioner chose have its reasons, and suggestions.
+      Explicit: those that `reshard`, `out_sharding` or a contraction over a split dimension caused.
+      Manual: those that are written in `shard_map`, with their cost.
+
     >>> mesh = st.make_mesh((8,), ("x",))
     >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
     >>> found = st.explain(lambda a: a.sum(0))(a)

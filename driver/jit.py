@@ -338,6 +338,12 @@ def jit(fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
     Raises ValueError where committed arguments, shardings and the meshes named inside are not on
     the same devices, and IndivisibleError where a sharding does not divide an argument or result.
 
+    Sharding
+      Auto: an argument that is on a mesh keeps its layout, and the partitioner decides the rest:
+        intermediate values, results, and which collectives there are.
+      Explicit: shardings are part of the types that `fun` is traced with; `typeof` shows them.
+      Manual: inside `shard_map` a jitted function works on each device's block.
+
     >>> rows = st.NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("x"))
     >>> f = st.jit(lambda v: v * 2, in_shardings=rows, donate_argnums=0)
     >>> f(jnp.arange(8)).sharding.spec
@@ -371,13 +377,41 @@ JITTED: weakref.WeakSet[Jitted] = weakref.WeakSet()
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes, dtypes and shardings of `fun(*args, **kwargs)`, without computing it."""
+    """The shapes, dtypes and shardings of `fun(*args, **kwargs)`, which is traced but not computed.
+
+    args, kwargs: pytrees of arrays or ShapeDtypeStructs. The result has the structure of fun's
+    result, with ShapeDtypeStructs as leaves. Raises what tracing raises.
+
+    Sharding
+      Auto: is open until the program is partitioned, so the result says nothing of it.
+      Explicit: the result's `.sharding` is that of the type.
+      Manual: inside `shard_map` shapes are those of blocks.
+
+    >>> w = st.ShapeDtypeStruct((2, 3), jnp.float32)
+    >>> st.eval_shape(lambda x, w: x @ w, jnp.ones((8, 2)), w)
+    ShapeDtypeStruct(shape=(8, 3), dtype=float32)
+    """
     return jit(fun).eval_shape(*args, **kwargs)
 
 
 def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any = None,
                return_shape: bool = False) -> Callable[..., Any]:
-    """A function that returns the traced program of `fun` for given arguments."""
+    """A function that returns the program of `fun` for given arguments: what it does, op by op.
+
+    static_argnums: arguments that are part of the program. return_shape: also give the results'
+    ShapeDtypeStructs. The program prints as text; `.jaxpr.eqns` are its equations.
+
+    Sharding Auto: axes are not shown: the partitioner has not run
+    (`jit(fun).lower(...).as_text()` is later).
+      Explicit: every type shows its sharding.
+      Manual: the body of a `shard_map` shows shapes of blocks and the axes that they vary over.
+
+    >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
+    >>> x = st.device_put(np.ones((8, 2), np.float32), st.NamedSharding(mesh, P("x")))
+    >>> program = st.make_jaxpr(lambda x: x.sum(0))(x)
+    >>> [(e.primitive.name, e.invars[0].aval.str_short(True)) for e in program.jaxpr.eqns]
+    [('reduce_sum', 'f32[8@x,2]')]
+    """
     jitted = jit(fun, static_argnums=static_argnums)
 
     @functools.wraps(fun)

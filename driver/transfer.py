@@ -43,6 +43,11 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     Raises ValueError (IndivisibleError where axes do not divide a dimension) for a spec that does
     not fit, an unknown target, donate together with may_alias; TypeError for what is no array.
 
+    Sharding
+      Auto: the array is laid out as asked; inside `jit` that is a constraint.
+      Explicit: the result's type shows the sharding; inside `jit` that is a `reshard`.
+      Manual: ValueError for Manual axes: a block cannot be placed over them.
+
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
     >>> x = st.device_put(np.ones((8, 2)), st.NamedSharding(mesh, P("x", "y")))
     >>> x.addressable_shards[0].data.shape

@@ -46,6 +46,11 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
     `removed`, `added`, `rows`, as text and `to_dict()`.
     Raises ValueError for an argument, axis or line that there is not.
 
+    Sharding
+      Auto: the partitioner decides anew what the change leaves open.
+      Explicit: a spec of an argument changes its type; what then no longer type-checks is an error.
+      Manual: the body of a `shard_map` stays; what it is given may change.
+
     >>> mesh = st.make_mesh((8,), ("x",))
     >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))
     >>> d = st.whatif(lambda a: jnp.cumsum(a, 0), {"a": P(None, "x")})(a)

@@ -42,6 +42,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
     Raises ValueError if the number of names or types is wrong, TypeError if a type is not an
     `AxisType`. Interned: equal devices, names and types give the same object.
 
+    Each axis is Auto, Explicit or Manual: who decides how values are split over it, see `AxisType`.
+
     >>> from shardtrace.sharding import Mesh
     >>> mesh = Mesh(np.array(st.devices()[::-1]).reshape(2, 4), ("x", "y"))
     >>> mesh.shape, mesh.devices[0, 1]
@@ -225,6 +227,12 @@ class AbstractMesh(BaseMesh):
     axis (or a single one for a single axis), all Auto if None; `abstract_device`: what kind of
     devices are meant. A mesh written by hand has no abstract device, and so is not equal to
     `mesh.abstract_mesh` of a concrete mesh.
+
+    Each axis is Auto, Explicit or Manual, see `AxisType`. Programs are traced and partitioned on
+    it; to run one, a concrete mesh is needed.
+
+    Each axis is Auto, Explicit or Manual, see `AxisType`. Programs are traced and partitioned on
+    it; to run one, a concrete mesh is needed.
 
     >>> from shardtrace.sharding import AbstractMesh, AxisType
     >>> AbstractMesh((4, 2), ("x", "y")).update_axis_types({"x": AxisType.Explicit})

@@ -30,6 +30,12 @@ class ShapeDtypeStruct:
     mesh at the time when it is asked for. manual_axis_type: over which Manual axes it varies (vma:
     the same, as a set of names). Raises ValueError for a sharding that cannot be one of this shape.
 
+    The sharding's Auto axes lay the argument out, its Explicit axes are part of the type it is
+    traced with; Manual axes are named by manual_axis_type.
+
+    The sharding's Auto axes lay the argument out, its Explicit axes are part of the type it is
+    traced with; Manual axes are named by manual_axis_type.
+
     >>> x = st.ShapeDtypeStruct((8, 4), jnp.bfloat16)
     >>> st.eval_shape(lambda x: x @ x.T, x)
     ShapeDtypeStruct(shape=(8, 8), dtype=bfloat16)

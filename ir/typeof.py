@@ -16,6 +16,11 @@ def typeof(x: Any) -> ArrayType:
 
     Raises TypeError for what is no array.
 
+    Sharding
+      Auto: is not part of the type; `x.sharding` of a concrete array tells it.
+      Explicit: is shown beside each dimension: `float32[16@x,4]`.
+      Manual: shapes are those of blocks, and `{V:x}` says that the value varies over x.
+
     >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
     >>> st.typeof(st.device_put(np.ones((16, 4)), st.NamedSharding(mesh, P("x"))))
     ShapedArray(float32[16@x,4])

@@ -167,6 +167,11 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
       `config.default_axis_types` names ("auto" or "explicit").
     Raises ValueError if there are too few devices, or if shapes, names and types do not match.
 
+    Sharding
+      Auto (the default): the partitioner decides what is split over the axis.
+      Explicit: the types of values do, op by op.
+      Manual: your code does; `shard_map` makes axes Manual, so `axis_types` seldom says so.
+
     >>> st.make_mesh((2, 4), ("data", "model"))
     Mesh(axis_sizes=(2, 4), axis_names=('data', 'model'), axis_types=(Auto, Auto))
     """

@@ -18,6 +18,7 @@ from ..ir.ops.derivatives import explicit_sharding
 from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
+from . import sharding_notes
 from .autodiff.checks import (
     check_callable,
     check_forward_input,
@@ -32,12 +33,18 @@ from .staging.tracer import typeof
 from .trees import tree
 
 
+@sharding_notes.transformed
 def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False) -> Callable[..., Any]:
-    """A function that computes the Jacobian of `fun`, by forward mode: one push per argument
-    element.
+    """A function that computes the Jacobian of `fun` by forward mode, a pass per argument element.
 
-    The result is the tree of fun's result, with the tree of the arguments `argnums` in each leaf.
+    It suits functions of few arguments and many results. The result is the tree of fun's result,
+    with the tree of the arguments `argnums` in each leaf: leaves have the result's shape, then
+    the argument's. has_aux, holomorphic: as in `grad`.
+
+    >>> st.jacfwd(lambda x: x ** 2)(jnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
     """
     check_callable(fun)
     argnums = index_or_indices(argnums)
@@ -63,9 +70,18 @@ def _push(fun: Callable[..., Any], primals: tuple[Any, ...], has_aux: bool, tang
     return jvp(fun, primals, tangents, has_aux=has_aux)
 
 
+@sharding_notes.transformed
 def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
            holomorphic: bool = False, allow_int: bool = False) -> Callable[..., Any]:
-    """As `jacfwd`, by reverse mode: one pull per element of the result."""
+    """A function that computes the Jacobian of `fun` by reverse mode, a pass per result element.
+
+    It suits functions of many arguments and few results. The result is that of `jacfwd`. has_aux,
+    holomorphic, allow_int: as in `grad`.
+
+    >>> st.jacrev(lambda x: x ** 2)(jnp.array([1.0, 2.0]))
+    Array([[2., 0.],
+           [0., 4.]], dtype=float32)
+    """
     check_callable(fun)
     argnums = index_or_indices(argnums)
 
@@ -90,9 +106,17 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
 jacobian = jacrev
 
 
+@sharding_notes.transformed
 def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
             holomorphic: bool = False) -> Callable[..., Any]:
-    """The Jacobian of the gradient, forward over reverse."""
+    """A function that computes the Hessian of `fun`: `jacfwd` of `jacrev`.
+
+    The result has the tree of the arguments `argnums` twice; leaves have both their shapes.
+
+    >>> st.hessian(lambda x: (x ** 3).sum())(jnp.array([1.0, 2.0]))
+    Array([[ 6.,  0.],
+           [ 0., 12.]], dtype=float32)
+    """
     return jacfwd(jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic), argnums,
                   has_aux=has_aux, holomorphic=holomorphic)
 

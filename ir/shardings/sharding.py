@@ -45,6 +45,12 @@ class NamedSharding(Sharding):
     Raises what `check_spec` raises, and ValueError for a memory kind that the devices lack.
     Interned: equal mesh, spec and memory kind give the same object.
 
+    In the types of values (`typeof`), Auto axes of the spec are not shown, Explicit ones are, and
+    Manual ones cannot be: inside `shard_map` a dimension is that of a block.
+
+    In the types of values (`typeof`), Auto axes of the spec are not shown, Explicit ones are, and
+    Manual ones cannot be: inside `shard_map` a dimension is that of a block.
+
     >>> from shardtrace.sharding import NamedSharding
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
     >>> s = NamedSharding(mesh, P("x", None))

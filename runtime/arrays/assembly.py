@@ -76,6 +76,12 @@ def make_array_from_callback(
     Raises ValueError where a block has another shape or dtype than the first, and TypeError for
     what is no array or no sharding.
 
+    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
+    Manual axes hold no arrays: call it outside `shard_map`.
+
+    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
+    Manual axes hold no arrays: call it outside `shard_map`.
+
     >>> table = np.arange(32.).reshape(8, 4)            # or a file that is read in pieces
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
     >>> sharding = st.NamedSharding(mesh, P("x", "y"))
@@ -155,6 +161,12 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any,
       together, or the whole. global_shape: the shape of the whole, or a tree prefix of shapes; by
       default every dimension over which the processes differ is multiplied by their number.
     Raises ValueError where data and shape do not fit.
+
+    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
+    Manual axes hold no arrays: call it outside `shard_map`.
+
+    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
+    Manual axes hold no arrays: call it outside `shard_map`.
 
     >>> mesh = st.make_mesh((8,), ("batch",))
     >>> batch = {"x": np.ones((16, 4)), "y": np.zeros(16)}     # of this process

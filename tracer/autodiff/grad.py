@@ -15,6 +15,7 @@ from ...ir.dtypes import issubdtype
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.types import ArrayType, same_type
+from .. import sharding_notes
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
@@ -43,12 +44,17 @@ from .transpose import backward
 
 # -- forward ---------------------------------------------------------------------------------------
 
+@sharding_notes.transformed
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         has_aux: bool = False) -> Any:
-    """(fun(*primals), its derivative in the direction `tangents`), and aux if `has_aux`.
+    """`(fun(*primals), its derivative in the direction tangents)`, by forward mode.
 
-    tangents: of the primals' types, float0 for integers; resharded as the primals are. Raises
-    TypeError and ValueError as JAX does.
+    primals, tangents: tuples of pytrees of equal structure, shapes and dtypes (float0 for
+    integers); tangents are resharded as the primals are. has_aux: fun returns (result, aux), and
+    aux is a third item. Raises TypeError and ValueError where primals and tangents do not match.
+
+    >>> st.jvp(lambda x: x ** 2, (3.0,), (1.0,))
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
     check_callable(fun)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
@@ -81,10 +87,16 @@ def _laid_out(tangent: Any, t: ArrayType) -> Any:
     return OPS["reshard"].bind(tangent, dst_sharding=t.sharding)
 
 
+@sharding_notes.transformed
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
-    """(fun(*primals), the linear function that maps tangents of primals to those of the result).
+    """`(fun(*primals), f)`, where f maps tangents of the primals to that of the result.
 
-    The linear function does not run `fun` again. With has_aux a third item, the auxiliary data.
+    f is linear and does not run `fun` again: to be used where `jvp` is wanted at one point in
+    several directions. has_aux: the auxiliary data is a third item.
+
+    >>> y, push = st.linearize(lambda x: x ** 2, 3.0)
+    >>> y, push(1.0)
+    (Array(9., dtype=float32, weak_type=True), Array(6., dtype=float32, weak_type=True))
     """
     check_callable(fun)
     flat, in_tree = tree.flatten(primals)
@@ -131,12 +143,19 @@ class Linearized:
 
 # -- reverse ---------------------------------------------------------------------------------------
 
+@sharding_notes.transformed
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
         reduce_axes: Sequence[Any] = ()) -> Any:
-    """(fun(*primals), the function that maps a cotangent of the result to those of the primals).
+    """`(fun(*primals), f)`, where f maps a cotangent of the result to those of the primals.
 
-    A cotangent has its value's type with unreduced and reduced axes swapped; the function refuses
-    others (ValueError). With has_aux a third item, the auxiliary data.
+    f takes a pytree like the result, and gives a tuple with a pytree like each primal: the
+    products of the cotangent with the Jacobian. It raises ValueError for cotangents of other
+    types: a cotangent has its value's type with unreduced and reduced axes swapped. has_aux: fun
+    returns (result, aux), and aux is a third item.
+
+    >>> y, pull = st.vjp(lambda x, w: x * w, jnp.array([3.0]), jnp.array([4.0]))
+    >>> y, pull(jnp.array([1.0]))
+    (Array([12.], dtype=float32), (Array([4.], dtype=float32), Array([3.], dtype=float32)))
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to vjp is deprecated")
@@ -155,16 +174,22 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
     return (*answer, aux) if has_aux else answer
 
 
+@sharding_notes.transformed
 def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False,
          holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = ()
          ) -> Callable[..., Any]:
-    """A function that computes the gradient of `fun`, which returns a number.
+    """A function that computes the gradient of `fun`, whose result is one number, by reverse mode.
 
-    argnums: the arguments to differentiate by; a sequence gives a tuple of gradients, each of its
-      argument's type (unreduced and reduced swapped). has_aux: fun returns (number, aux), the
-      gradient function (gradient, aux). holomorphic: arguments and result are complex. allow_int:
-      accept integer arguments; their gradients are float0.
-    Raises TypeError as JAX does for other results and arguments.
+    argnums: the argument to differentiate by, or a sequence, which gives a tuple of gradients;
+    each is a pytree like its argument. has_aux: fun returns (number, aux), the gradient function
+    (gradient, aux). holomorphic: arguments and result are complex. allow_int: accept integers,
+    whose gradients are of dtype float0. Raises TypeError for a result that is no scalar, and for
+    integer arguments.
+
+    >>> def loss(w, x):
+    ...     return ((x @ w) ** 2).sum()
+    >>> st.grad(loss)(jnp.array([1.0, 2.0]), jnp.eye(2))
+    Array([2., 4.], dtype=float32)
     """
     value_and = value_and_grad(fun, argnums, has_aux=has_aux, holomorphic=holomorphic,
                                allow_int=allow_int, reduce_axes=reduce_axes)
@@ -177,10 +202,17 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
     return grad_f
 
 
+@sharding_notes.transformed
 def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
                    reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:
-    """As `grad`; the function returns (value, gradient), or ((value, aux), gradient)."""
+    """A function that computes the value of `fun` and its gradient together: (value, gradient).
+
+    The arguments are those of `grad`; with has_aux it returns ((value, aux), gradient).
+
+    >>> st.value_and_grad(lambda x: x ** 3)(2.0)
+    (Array(8., dtype=float32, weak_type=True), Array(12., dtype=float32, weak_type=True))
+    """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to grad is deprecated")
     check_callable(fun)

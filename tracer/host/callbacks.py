@@ -152,6 +152,8 @@ def debug_print(fmt: str | None = None, *args: Any, ordered: bool = False,
     Raises ValueError for arguments that `fmt` does not use, IndexError or KeyError for those that
     it misses.
 
+    Over Auto and Explicit axes it sees whole values; over Manual axes each device prints its block.
+
     >>> import shardtrace as st
     >>> @st.jit
     ... def f(x):

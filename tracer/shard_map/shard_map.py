@@ -49,12 +49,30 @@ def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_spec
               check_vma: bool = True) -> Callable[..., Any]:
     """`f` applied on each device to its blocks of the arguments.
 
-    in_specs, out_specs: pytree prefixes of PartitionSpec, of the positional arguments and of the
-      result. An axis in a spec cuts (or puts together) that dimension; an axis in none of an
-      output's entries promises that the output is the same along it. A None in in_specs marks a
-      static argument; without in_specs they are the arguments' own (Explicit axes only).
-    mesh: default the context mesh. axis_names: the axes that become Manual (default: all).
-    check_vma: track what varies, and refuse out_specs that do not hold.
+    in_specs, out_specs: PartitionSpecs, or pytree prefixes of them, for the positional arguments
+    and the result. An axis in in_specs cuts that dimension; in out_specs it puts blocks together;
+    an axis that is in none of an output's entries promises that the output is the same along it.
+    A None in in_specs marks a static argument; without in_specs they are the arguments' own
+    (Explicit only).
+    mesh: the context mesh by default. axis_names: the axes that become Manual, by default all.
+    check_vma: track in the types what varies over which axis, and refuse out_specs that do not
+    hold.
+    Also a decorator: `@shard_map(in_specs=..., out_specs=...)`. Raises ValueError for specs that
+    do not fit the arguments or the results, and for sizes that the axes do not divide.
+
+    Sharding Auto: arguments are moved to in_specs as needed; axes that are not in axis_names stay
+    Auto inside.
+      Explicit: arguments must be split as in_specs say, else ValueError; results are as out_specs
+    say.
+      Manual: inside, shapes are those of blocks; nothing is communicated but by collectives
+    (`lax.psum`, `lax.all_gather`, `lax.ppermute`, ...). May be nested over other axes.
+
+    >>> mesh = st.make_mesh((8,), ("x",))
+    >>> def normalize(block):                              # of shape (2, 4)
+    ...     return block / st.lax.psum(block.sum(), "x")
+    >>> x = st.shard_map(normalize, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(jnp.ones((16, 4)))
+    >>> x.shape, x.sharding.spec, float(x.sum())
+    ((16, 4), P('x',), 1.0)
     """
     if f is None:
         return functools.partial(shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh,
@@ -79,7 +97,20 @@ def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_spec
 
 def smap(f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any,
          axis_name: Hashable) -> Callable[..., Any]:
-    """shard_map over one axis, with the cut dimension given as an integer (None: whole)."""
+    """`shard_map` over one axis, with cut dimensions as integers, as in `vmap`.
+
+    in_axes, out_axes: the dimension that is cut, or None for what is whole; or pytree prefixes.
+    axis_name: the mesh axis, of the context mesh. Raises ValueError without a context mesh.
+
+    Sharding
+      Auto, Explicit: the other axes of the mesh stay what they are.
+      Manual: inside, `axis_name` is Manual and shapes are those of blocks.
+
+    >>> with st.set_mesh(st.make_mesh((8,), ("x",))):
+    ...     f = st.smap(lambda v: v - st.lax.pmean(v, "x"), in_axes=0, out_axes=0, axis_name="x")
+    ...     st.jit(f)(jnp.arange(8.0))
+    Array([-3.5, -2.5, -1.5, -0.5,  0.5,  1.5,  2.5,  3.5], dtype=float32)
+    """
     if f is None:
         return functools.partial(smap, in_axes=in_axes, out_axes=out_axes, axis_name=axis_name)
     if isinstance(axis_name, (tuple, list, set, frozenset)):

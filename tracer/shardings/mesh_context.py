@@ -40,6 +40,11 @@ class set_mesh:
     `set_mesh(None)` clears it. `with set_mesh(mesh) as m` binds None, as in JAX.
     Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
 
+    Sharding
+      Auto: `P(...)` without a mesh means this mesh, in jit's shardings and constraints.
+      Explicit: besides, new arrays and `out_sharding=P(...)` are typed over it.
+      Manual: may not be called inside `shard_map`, which sets its own.
+
     >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
     >>> with st.set_mesh(mesh):
     ...     st.typeof(jnp.zeros((16, 2), out_sharding=P("x")))
@@ -109,6 +114,10 @@ def use_abstract_mesh(mesh: AbstractMesh):
     """Let types see `mesh` within a `with` block: other names or axis types, the same size.
 
     Raises ValueError for anything but an AbstractMesh, and for one of another size.
+
+    Sharding
+      Auto, Explicit: says which axes of the context count as which, with no devices behind them.
+      Manual: axes of the mesh may be Manual; `shard_map` sees to that by itself.
 
     >>> mesh = st.sharding.AbstractMesh((8,), ("x",), (st.sharding.AxisType.Explicit,))
     >>> x = st.ShapeDtypeStruct((16, 4), np.float32, sharding=st.NamedSharding(mesh, P("x")))

@@ -57,6 +57,11 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Raises ValueError where an axis is not Explicit or the sharding is None.
     Source: JAX's `jax.sharding.reshard`.
 
+    Sharding
+      Auto: ValueError; over Auto axes use `lax.with_sharding_constraint`.
+      Explicit: moves the value: the type changes, and the collectives that it takes are inserted.
+      Manual: ValueError; collectives of `lax` move blocks.
+
     >>> mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
     >>> x = st.device_put(np.ones((8, 8)), st.NamedSharding(mesh, P("x", "y")))
     >>> with st.set_mesh(mesh):
@@ -149,6 +154,11 @@ def auto_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
     also be given at the call. Without a mesh, or with the axes Auto already, `f` is called as is.
     Raises TypeError if no out_sharding is given.
 
+    Sharding
+      Auto: inside, the axes are Auto and types do not show them.
+      Explicit: outside, `out_sharding` gives the results their types.
+      Manual: Manual axes stay as they are.
+
     >>> mesh = st.make_mesh((8,), ("x",), axis_types=(st.sharding.AxisType.Explicit,))
     >>> with st.set_mesh(mesh):
     ...     x = st.reshard(jnp.ones((8, 8)), P("x"))
@@ -206,6 +216,11 @@ def explicit_axes(f: Callable[..., Any] | None = None, *, axes: Any = None,
 
     Arguments are resharded to `in_sharding` (also a call argument); the types of the results drop
     those axes again. Raises ValueError without a context mesh, TypeError without in_sharding.
+
+    Sharding
+      Auto: outside, the results are open again.
+      Explicit: inside, `in_sharding` gives the arguments their types.
+      Manual: Manual axes stay as they are.
 
     >>> @st.sharding.explicit_axes(in_sharding=P("x"))
     ... def f(x):
