@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 from ..ir.errors import ShardtraceError
 from ..ir.location import UNKNOWN
 from ..ir.program import Program, programs_equal
+from ..ir.text.folding import unfold_comment
 from ..ir.text.parse import load_program, parse_program
 from ..ir.text.print import print_program
 from ..ir.text.remarks import read_remark
@@ -24,8 +26,12 @@ from .output import Output
 from .problems import FINDING, Problem
 
 _LINE = re.compile(r"""((?:[^"'#\n]|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')*)(#.*)?""")
-_KEY = re.compile(r"\s*((?:const\s+)?[A-Za-z_]\w*(?:\.\d+)*|@|\}|\))")
-_CONST = re.compile(r"^\s*const\s+([A-Za-z_]\w*)\s*:[^=]*=\s*(.*?)\s*$")
+_KEY = re.compile(r"\s*((?:const\s+)?%?[A-Za-z_]\w*(?:[.%]\d+)*|@|\}|\))")
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_CONST = re.compile(r"^\s*const\s+%?([A-Za-z_]\w*(?:%\d+)?)\s*:[^=]*=\s*("
+                    rf"\[[\[\],\s\w.+-]*\]|[a-z]\w+\s+{_STRING}(?:[\s\\]+{_STRING})*(?:\s*:\s*\w+)?"
+                    r"|.*?)[ \t]*$", re.MULTILINE)
+_WITHIN = re.compile(r'(")[\s\\]*\n\s*"|\s*\n\s*')
 
 
 def add_options(sub: argparse.ArgumentParser) -> None:
@@ -90,8 +96,8 @@ def formatted(text: str, path: Path | None = None) -> str:
     else:
         program = load_program(path)
     bare = _without_own_lines(program, "<stdin>" if path is None else str(path))
-    written = iter([m.groups() for line in text.splitlines()
-                    if (m := _CONST.match(_LINE.match(line)[1]))])  # type: ignore[index]
+    code = "\n".join([_LINE.match(line)[1] for line in text.splitlines()])  # type: ignore[index]
+    written = iter([(m[1], _in_one_line(m[2])) for m in _CONST.finditer(code)])
 
     def constant(name: str, value: Any, aval: Any) -> str:
         given, said = next(written)
@@ -103,6 +109,11 @@ def formatted(text: str, path: Path | None = None) -> str:
     if folder is None and not programs_equal(parse_program(new, filename="<stdin>"), program):
         raise ValueError("the formatted text would be another program; this is a mistake of fmt's")
     return new
+
+
+def _in_one_line(constant: str) -> str:
+    """A constant as it was before it was broken into lines: strings become one."""
+    return _WITHIN.sub(lambda m: "" if m[1] else " ", constant)
 
 
 def _without_own_lines(program: Program, file: str) -> Program:
@@ -145,13 +156,20 @@ def with_comments(old: str, new: str) -> str:
 def _comments(text: str) -> Iterator[tuple[str, list[str]]]:
     """(what the line begins with that they belong to, comments), in order."""
     pending: list[str] = []
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        assert match is not None
-        code, comment = match[1], match[2]
-        if comment and not code.strip():
-            pending.append(comment.rstrip())
-        elif comment and read_remark(comment.rstrip(), "") is None:
+    rows = [match.groups() for line in text.splitlines() if (match := _LINE.match(line))]
+    own = 0                                       # rows below an equation that are its remark
+    for i, (code, comment) in enumerate(rows):
+        if own:
+            own -= 1
+            continue
+        if code.strip():
+            below = itertools.takewhile(lambda row: row[1] and not row[0].strip(), rows[i + 1:])
+            remark, own = unfold_comment([comment or "", *(row[1] for row in below)])
+            if read_remark(remark, "") is None:
+                own = 0
+            else:
+                own, comment = own - 1, None
+        if comment:
             pending.append(comment.rstrip())
         if code.strip() and pending:
             yield _key(code), pending

@@ -16,6 +16,7 @@ from ..op import OPS, Op
 from ..program import Equation, Program
 from ..types import ArrayType
 from .constants import from_bytes, read_elements, read_full, read_seed, read_zlib, supplied
+from .folding import unfold_comment
 from .frames import Frames
 from .pieces import hidden_params, unquote
 from .remarks import read_remark
@@ -58,9 +59,8 @@ class Actions(Frames):
         return eqn
 
     def _remark(self, eqn: Equation, end: Token, name: Token) -> None:
-        comment = end.lstrip(" \t")
-        if comment[:1] == "#":
-            comment = comment.partition("\n")[0].rstrip()
+        comment = remark_of(end)
+        if comment:
             remark = self.comments.get(comment)
             if remark is None:
                 remark = self.comments[comment] = read_remark(comment, self.frames[-1].name)
@@ -140,7 +140,8 @@ class Actions(Frames):
         return (lambda run, text, aval, name: read_seed(text, aval), parts[0])
 
     def zlib(self, parts: list) -> tuple:
-        return (lambda run, text, aval, name: read_zlib(unquote(text), aval), parts[0])
+        text = "".join(map(unquote, parts))
+        return (lambda run, first, aval, name: read_zlib(text, aval), parts[0])
 
     def npz(self, parts: list) -> tuple:
         return (Actions._from_archive, parts[0], parts[1])
@@ -166,6 +167,14 @@ class Actions(Frames):
         if key not in archive:
             raise ValueError(f"{beside!r} has no array {str(key)!r}")
         return from_bytes(archive[key].tobytes(), aval)
+
+
+def remark_of(end: str) -> str:
+    """The comment of an equation, from all that stands between it and what follows."""
+    if "#" not in end:
+        return ""
+    lines = end.lstrip(" \t").split("\n")
+    return unfold_comment(lines)[0] if len(lines) > 2 else lines[0].rstrip()
 
 
 def _filled(value: Any, path: tuple[int, ...], program: Program, token: Token) -> Any:

@@ -28,26 +28,27 @@ from ..op import Op, params_key
 from ..program import Atom, Equation, Level, Literal, Program
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
+from .folding import DEEPER, WIDTH, fold, fold_constant, ways, with_remark
 from .names import Names, given_name, name_variables
 from .pieces import Notation, exact, hidden_params, is_name, mesh_text
 from .placeholders import quote
-from .remarks import Files, file_word, remark_text
+from .remarks import Files, brief_place, file_word, place_text, reason_text
 from .scalars import scalar_text
 
 zipfile = lazy_import("zipfile")
 
-WIDTH = 100              # of a heading before it is broken
-_REMARK_COLUMN = 72      # comments of shorter equations are aligned
+_REMARK_COLUMN = 0.72    # of the width: comments of equations that are shorter are aligned
 
 
-def print_program(program: Program, *, locations: bool = True,
-                  constant: Writer = constant_text) -> str:
+def print_program(program: Program, *, locations: bool = True, constant: Writer = constant_text,
+                  width: int = WIDTH, brief: bool = False) -> str:
     """The text of a program; `parse_program` gives an equal one.
 
     locations: with the comments that say where equations come from. constant: what stands after
-    `=` of a constant, from its name, value and type.
+    `=` of a constant, from its name, value and type. width: of a line, where it can be broken.
+    brief: of equations only results, op, operands and line; this is to be read, not to be parsed.
     """
-    return _Printer(locations, constant).text(program)
+    return _Printer(locations, constant, width, brief).text(program)
 
 
 def save_program(program: Program, path: str | Path, comment: str = "") -> None:
@@ -85,29 +86,31 @@ def save_program(program: Program, path: str | Path, comment: str = "") -> None:
 class _Printer:
     """Writes one text: what its programs share are the names of meshes, files and functions."""
 
-    def __init__(self, locations: bool, constant: Writer) -> None:
-        self.locations = locations
-        self.constant = constant
+    def __init__(self, locations: bool, constant: Writer, width: int = WIDTH,
+                 brief: bool = False) -> None:
+        self.locations, self.constant = locations, constant
+        self.width, self.brief = width, brief
         self.files = Files()
 
     def text(self, program: Program) -> str:
         with collector_paused():
             notation = Notation(program.mesh)
             body = self.function(program, notation, "", "program ")
-            lines = []
+            heads = []
             if program.mesh is not empty_abstract_mesh:
-                lines.append(f"mesh {mesh_text(program.mesh)}")
-            lines += [f"mesh {name} = {mesh_text(m)}" for m, name in notation.meshes.items()]
-            lines += [f"devices {mesh_text(m)}" for m in program.memo.get("meshes", ())
+                heads.append(f"mesh {mesh_text(program.mesh)}")
+            heads += [f"mesh {name} = {mesh_text(m)}" for m, name in notation.meshes.items()]
+            heads += [f"devices {mesh_text(m)}" for m in program.memo.get("meshes", ())
                       if not _default_order(m)]
             if program.level is not Level.TRACED:
-                lines.append(f"level {program.level.value}")
+                heads.append(f"level {program.level.value}")
+            lines = [line for head in heads for line in fold(head, "", self.width)]
             if lines:
                 lines.append("")
             lines += body
             files = [(file_word(label), path) for path, label in self.files.labels.items()
                      if path != label]
-            if files:
+            if files and not self.brief:
                 lines.append("")
                 lines += [f"file {label} = {quote(path)}" for label, path in files]
             return "\n".join(lines) + "\n"
@@ -121,16 +124,20 @@ class _Printer:
         for var, value in program.consts:
             name = names[var]
             text = self.constant(name.lstrip("%"), value, var.aval)
-            lines.append(f"{inner}const {name}: {notation.type(var.aval)} = {text}")
-        rows = [self.equation(eqn, names, notation, inner, program) for eqn in program.eqns]
-        column = max((len(t) for t, remark, _ in rows if remark and len(t) <= _REMARK_COLUMN),
-                     default=0)
+            head = f"const {name}: {notation.type(var.aval)} ="
+            lines += fold_constant(head, text, inner, self.width)
+        rows = [(self.equation(eqn, names, notation, program), *self._remark(eqn, program), eqn)
+                for eqn in program.eqns]
+        most = self.width * _REMARK_COLUMN - len(inner)
+        column = len(inner) + max((len(t) for t, place, _, _ in rows if place and len(t) <= most),
+                                  default=0)
         column = -(-(column + 2) // 4) * 4
-        for text, remark, nested in rows:
-            lines.append(f"{text.ljust(max(column, len(text) + 2))}# {remark}" if remark else text)
-            lines += nested
+        for text, place, reason, eqn in rows:
+            lines += with_remark(ways(text, inner, self.width, operands=True), place, reason,
+                                 column, self.width)
+            lines += self._blocks(eqn, notation, inner + "  ", program)
         results = ", ".join([self.atom(v, names, notation) for v in program.outvars])
-        lines.append(f"{inner}return {results}".rstrip())
+        lines += fold(f"return {results}".rstrip(), inner, self.width)
         lines.append(indent + "}")
         return lines
 
@@ -162,29 +169,38 @@ class _Printer:
         head = f"{indent}{prefix}@{name}("
         tail = results[0] if len(results) == 1 else f"({', '.join(results)})"
         line = f"{head}{', '.join(parameters)}) -> {tail} {{"
-        if len(line) <= WIDTH:
+        if len(line) <= self.width:
             return [line]
-        deep = indent + "    "
-        if len(results) > 1 and len(indent) + len(tail) + 8 > WIDTH:
-            after = [f"{indent}) -> (", *[f"{deep}{r}," for r in results], indent + ") {"]
+        deep = indent + DEEPER
+        if len(results) > 1 and len(indent) + len(tail) + 8 > self.width:
+            after = [f"{indent}) -> (", *self._one_a_line(results, deep), indent + ") {"]
         else:
-            after = [f"{indent}) -> {tail} {{"]
-        return [head, *[f"{deep}{p}," for p in parameters], *after]
+            after = fold(f") -> {tail} {{", indent, self.width)
+        return [head, *self._one_a_line(parameters, deep), *after]
 
-    def equation(self, eqn: Equation, names: Names, notation: Notation, indent: str,
-                 program: Program) -> tuple[str, str, list[str]]:
-        """An equation's text, its comment, and the lines of the programs it holds."""
-        text = indent
+    def _one_a_line(self, texts: Sequence[str], indent: str) -> list[str]:
+        return [line for text in texts for line in fold(f"{text},", indent, self.width)]
+
+    def equation(self, eqn: Equation, names: Names, notation: Notation, program: Program) -> str:
+        """An equation's text, in one line."""
+        text = ""
         if eqn.outvars:
             bound = [f"{names[v]}: {notation.type(v.aval)}" for v in eqn.outvars]
-            text += ", ".join(bound) + " = "
-        text += eqn.op.name + self._params(eqn.op, eqn.params, notation)
+            text = ", ".join(bound) + " = "
+        text += eqn.op.name
+        if not self.brief:
+            text += self._params(eqn.op, eqn.params, notation)
         for atom in eqn.invars:
             text += " " + self.atom(atom, names, notation)
-        remark = ""
-        if self.locations:
-            remark = remark_text(eqn, program.mesh, program.name, self.files)
-        return text, remark, self._blocks(eqn, notation, indent + "  ", program)
+        return text
+
+    def _remark(self, eqn: Equation, program: Program) -> tuple[str, str]:
+        """What an equation's comment says: where it comes from, and why it exists."""
+        if not self.locations:
+            return "", ""
+        if self.brief:
+            return brief_place(eqn, self.files), ""
+        return place_text(eqn, program.mesh, program.name, self.files), reason_text(eqn)
 
     def atom(self, atom: Atom, names: Names, notation: Notation) -> str:
         """An operand: a name, or `2.0:f32[]`; `2.0:f32` is on no mesh though the program is."""
@@ -279,7 +295,7 @@ def equation_excerpt(program: Program, index: int, around: int = 2) -> list[str]
     lines: list[str] = []
     width = len(str(len(program.eqns)))
     for i in range(max(0, index - around), min(len(program.eqns), index + around + 1)):
-        text, _, _ = printer.equation(program.eqns[i], names, notation, "", program)
+        text = printer.equation(program.eqns[i], names, notation, program)
         mark = ">" if i == index else " "
         lines.append(f"{mark} {i:>{width}}  {text}")
     if index + around >= len(program.eqns):

@@ -2,13 +2,14 @@
 
     # train.py:9:9-13 in layer
     # transpose of train.py:9:9-13 under attention/scores
-    # psum over X, 1,024 B received per device, train.py:9:9-13, because w is whole over X
+    # psum over X, 1,024 B received per device, train.py:9:9-13
+    # because w is whole over X
 
 File, line, columns (from 1, both included), function, scope, transformation and reason are read
 back; the cost of a collective follows from the equation, so it is only shown. A file is named by
 the end of its path that tells it from the others; the full paths stand below the program, as in
 `file train.py = "/home/me/train.py"`. The function is left out where it is the program's own. Any
-other comment means nothing.
+other comment means nothing. ir/text/folding.py breaks it into lines and joins these.
 """
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ def file_word(label: str) -> str:
     return _word(label, _PLAIN_FILE)
 
 
-def remark_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) -> str:
-    """The comment of an equation, without `#`; '' if there is nothing to say."""
+def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) -> str:
+    """What an equation costs and where it comes from; '' if there is nothing to say."""
     parts = []
     if eqn.op.collective is not None:
         cost = wire_text(eqn, mesh)
@@ -77,12 +78,21 @@ def remark_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) 
     place = eqn.location
     if place is not UNKNOWN:
         parts.append(_place_text(place, function, files))
-    if eqn.reason:
-        reason = eqn.reason
-        if reason != reason.strip() or not reason.isprintable() or reason[0] == '"':
-            reason = quote(reason)
-        parts.append(f"because {reason}")
     return ", ".join(parts)
+
+
+def brief_place(eqn: Equation, files: Files) -> str:
+    """The file and line of an equation."""
+    place = eqn.location
+    return "" if place is UNKNOWN else f"{file_word(files.label(place.file))}:{place.line}"
+
+
+def reason_text(eqn: Equation) -> str:
+    """Why an equation exists, as it stands after `because`."""
+    reason = eqn.reason
+    if reason and (reason != reason.strip() or not reason.isprintable() or reason[0] == '"'):
+        reason = quote(reason)
+    return reason
 
 
 def _place_text(place: Location, function: str, files: Files) -> str:

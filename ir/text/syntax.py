@@ -98,7 +98,7 @@ _LIKELY: tuple[tuple[set[str], str | None, str, str, str], ...] = (
      "write `name: f32[8,4] = op operands`"),
     ({"SYMBOL", "LEVEL"}, None, "=", "the result of an equation needs its type",
      "write `name: f32[8,4] = op operands`; a nested program begins `param = @name(...)`"),
-    ({"PARAMS", "END"}, "[", "", "params begin with `[` but do not end on this line",
+    ({"PARAMS", "END"}, "[", "", "params begin with `[` but do not end",
      "close them with `]`"),
     ({"END", "NAME", "LITERAL"}, None, "", "an operand is a name, or a literal with its type",
      "operands are separated by spaces; a literal is written `2.0:f32[]`"),

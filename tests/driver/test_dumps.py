@@ -77,10 +77,13 @@ def test_dumps_of_the_three_stages(name, golden):
 def test_a_collective_carries_its_axes_bytes_and_line():
     f, args = PROGRAMS["explicit_layer"]()
     text = st.jit(f).lower(*args).compile().as_text()
-    (line,) = [x for x in text.splitlines() if "psum_invariant" in x]
-    assert "axes=('Y',)" in line and "psum_invariant over Y" in line
-    assert "96 B received per device" in line          # 2 * 3/4 of 16 numbers of 4 bytes
-    assert "test_dumps.py:" in line and "because `reduce_sum` leaves partial sums" in line
+    lines = text.splitlines()
+    (at,) = [i for i, x in enumerate(lines) if "= psum_invariant" in x]
+    equation, cost, reason = lines[at:at + 3]
+    assert "axes=('Y',)" in equation
+    assert "psum_invariant over Y" in cost and "test_dumps.py:" in cost
+    assert "96 B received per device" in cost          # 2 * 3/4 of 16 numbers of 4 bytes
+    assert "# because `reduce_sum` leaves partial sums" in reason
 
 
 def test_show_types(golden):

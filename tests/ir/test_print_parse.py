@@ -87,7 +87,8 @@ mesh (X=2, Y=4)
 
 program @layer(x: f32[64@X,4], w: f32[64@X,4]) -> f32[4,64@X] {
   h: f32[64@X,4] = add x w                              # train.py:9:9-13
-  %a: f32[4,64@X] = transpose[permutation=(1, 0)] h     # train.py:10:5-9 in other, because of x
+  %a: f32[4,64@X] = transpose[permutation=(1, 0)] h     # train.py:10:5-9 in other
+      # because of x
   return %a
 }
 '''
@@ -107,8 +108,9 @@ mesh (X=2 manual, Y=4 manual)
 level local
 
 program @layer(x: f32[32,4]{V:X} <- f32[64@X,4]) -> f32[32,4] => f32[32,4] {
-  y: f32[32,4] = psum_invariant[axes=('X',)] x  # psum_invariant over X, 512 B received per \
-device, train.py:9:9-13, because w is whole over X
+  y: f32[32,4] = psum_invariant[axes=('X',)] x
+      # psum_invariant over X, 512 B received per device, train.py:9:9-13
+      # because w is whole over X
   return y
 }
 '''
@@ -418,6 +420,44 @@ def programs(draw):
 @given(programs())
 def test_printing_and_reading_is_the_identity(program):
     round_trip(program)
+
+
+@given(programs(), some.sampled_from((30, 60, 80, 160)))
+def test_a_program_is_the_same_at_every_width(program, width):
+    text = print_program(program, width=width)
+    again = parse_program(text)
+    assert programs_equal(again, program)
+    assert [(e.reason, str(e.location)) for e in again.eqns] == [
+        (e.reason, str(e.location)) for e in program.eqns]
+    assert print_program(again, width=width) == text
+    assert str(again) == str(program)
+
+
+def test_lines_are_broken_where_the_parser_reads_on():
+    reason = "`concatenate` puts its blocks together: dimension 0 of operand 0 is over X"
+    xs = [Var(t((64, 4), ("X",)), f"a_long_parameter_{i}") for i in range(8)]
+    y = equation("concatenate", xs, {"dimension": 0}, names=["y"], reason=reason,
+                 location=Location.at("folder/a_long_name_of_a_file.py", 9, 8, 9, 13, "other"))
+    z = equation("transpose", y.outvars, {"permutation": (1, 0)}, names=["z"])
+    program = Program("f", xs, [y, z], [*z.outvars, *xs[:5]], mesh=MESH)
+    for width in (40, 60, 80):
+        text = print_program(program, width=width)
+        assert max(len(x) for x in text.splitlines() if not x.startswith("file ")) <= width
+        again = parse_program(text)
+        assert programs_equal(again, program)
+        assert again.eqns[0].reason == reason
+        assert again.eqns[0].location.file == "folder/a_long_name_of_a_file.py"
+    assert ("\n      # because `concatenate` puts its blocks together: dimension 0 of operand 0\n"
+            "      #   is over X\n") in print_program(program, width=80)
+
+
+def test_a_comment_below_an_equation_stays_a_comment():
+    program = parse_program("program @f(x: f32[]) -> f32[] {\n  y: f32[] = sin x  # f.py:1:2\n"
+                            "  # looks at x\n  #   twice\n  z: f32[] = cos y\n"
+                            "      # because it is so\n      #   and so on\n      # really\n"
+                            "  return z\n}\n")
+    assert [e.reason for e in program.eqns] == ["", "it is so and so on"]
+    assert program.eqns[0].location.line == 1
 
 
 @given(programs())
