@@ -401,8 +401,9 @@ def make_jaxpr(fun: Callable[..., Any], static_argnums: Any = (), axis_env: Any 
     static_argnums: arguments that are part of the program. return_shape: also give the results'
     ShapeDtypeStructs. The program prints as text; `.jaxpr.eqns` are its equations.
 
-    Sharding Auto: axes are not shown: the partitioner has not run
-    (`jit(fun).lower(...).as_text()` is later).
+    Sharding
+      Auto: axes are not shown: the partitioner has not run (`jit(fun).lower(...).as_text()` is
+        later).
       Explicit: every type shows its sharding.
       Manual: the body of a `shard_map` shows shapes of blocks and the axes that they vary over.
 

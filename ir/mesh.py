@@ -231,9 +231,6 @@ class AbstractMesh(BaseMesh):
     Each axis is Auto, Explicit or Manual, see `AxisType`. Programs are traced and partitioned on
     it; to run one, a concrete mesh is needed.
 
-    Each axis is Auto, Explicit or Manual, see `AxisType`. Programs are traced and partitioned on
-    it; to run one, a concrete mesh is needed.
-
     >>> from shardtrace.sharding import AbstractMesh, AxisType
     >>> AbstractMesh((4, 2), ("x", "y")).update_axis_types({"x": AxisType.Explicit})
     AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Auto))

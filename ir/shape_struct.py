@@ -33,9 +33,6 @@ class ShapeDtypeStruct:
     The sharding's Auto axes lay the argument out, its Explicit axes are part of the type it is
     traced with; Manual axes are named by manual_axis_type.
 
-    The sharding's Auto axes lay the argument out, its Explicit axes are part of the type it is
-    traced with; Manual axes are named by manual_axis_type.
-
     >>> x = st.ShapeDtypeStruct((8, 4), jnp.bfloat16)
     >>> st.eval_shape(lambda x: x @ x.T, x)
     ShapeDtypeStruct(shape=(8, 8), dtype=bfloat16)

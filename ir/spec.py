@@ -150,10 +150,6 @@ class PartitionSpec(Immutable):
     axes it is part of the type; over Manual axes it is written in shard_map's in_specs and
     out_specs only.
 
-    Over Auto axes a spec is a wish that constraints, `jit` and `device_put` fulfil; over Explicit
-    axes it is part of the type; over Manual axes it is written in shard_map's in_specs and
-    out_specs only.
-
     >>> from shardtrace.sharding import PartitionSpec as P
     >>> P("x", None, ("y", "z")), P(["x"]) == P("x"), P("x", unreduced={"y"})
     (P('x', None, ('y', 'z')), True, P('x', unreduced={'y'}))

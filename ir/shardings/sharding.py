@@ -48,9 +48,6 @@ class NamedSharding(Sharding):
     In the types of values (`typeof`), Auto axes of the spec are not shown, Explicit ones are, and
     Manual ones cannot be: inside `shard_map` a dimension is that of a block.
 
-    In the types of values (`typeof`), Auto axes of the spec are not shown, Explicit ones are, and
-    Manual ones cannot be: inside `shard_map` a dimension is that of a block.
-
     >>> from shardtrace.sharding import NamedSharding
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
     >>> s = NamedSharding(mesh, P("x", None))

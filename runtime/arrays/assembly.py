@@ -79,9 +79,6 @@ def make_array_from_callback(
     Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
     Manual axes hold no arrays: call it outside `shard_map`.
 
-    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
-    Manual axes hold no arrays: call it outside `shard_map`.
-
     >>> table = np.arange(32.).reshape(8, 4)            # or a file that is read in pieces
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
     >>> sharding = st.NamedSharding(mesh, P("x", "y"))
@@ -161,9 +158,6 @@ def make_array_from_process_local_data(sharding: Any, local_data: Any,
       together, or the whole. global_shape: the shape of the whole, or a tree prefix of shapes; by
       default every dimension over which the processes differ is multiplied by their number.
     Raises ValueError where data and shape do not fit.
-
-    Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
-    Manual axes hold no arrays: call it outside `shard_map`.
 
     Over Auto and Explicit axes alike it is laid out as asked (a type shows Explicit axes only);
     Manual axes hold no arrays: call it outside `shard_map`.

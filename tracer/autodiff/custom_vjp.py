@@ -56,10 +56,11 @@ class custom_vjp:
     cotangent for each argument, or None for zero. nondiff_argnums: arguments that are no arrays;
     bwd gets them in front of the residuals. Forward mode raises TypeError.
 
-    Sharding Auto, Explicit: the rules are traced like any code; over Explicit axes a cotangent
-    must have its argument's type.
+    Sharding
+      Auto, Explicit: the rules are traced like any code; over Explicit axes a cotangent must have
+        its argument's type.
       Manual: arguments and cotangents are each device's blocks. The cotangent of an argument that
-    does not vary over an axis must not vary either (`lax.psum`).
+        does not vary over an axis must not vary either (`lax.psum`).
 
     >>> @st.custom_vjp
     ... def clipped(x):

@@ -51,21 +51,11 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
     Raises ValueError where mapped sizes differ, and over Explicit axes where mapped dimensions
     are not split alike.
 
-    Sharding Auto: a mapped dimension is split or not like any other.
+    Sharding
+      Auto: a mapped dimension is split or not like any other.
       Explicit: all mapped dimensions are split alike, and so is that of every result; what `fun`
-    says of shardings is about the other dimensions.
+        says of shardings is about the other dimensions.
       Manual: maps over a dimension of each device's block; collectives over mesh axes go through.
-
-    Raises ValueError where mapped sizes differ, and over Explicit axes where mapped dimensions
-    are not split alike.
-
-    Sharding Auto: a mapped dimension is split or not like any other.
-      Explicit: all mapped dimensions are split alike, and so is that of every result; what `fun`
-    says of shardings is about the other dimensions.
-      Manual: maps over a dimension of each device's block; collectives over mesh axes go through.
-
-    >>> st.vmap(jnp.dot, in_axes=(0, None))(jnp.ones((5, 3)), jnp.ones(3)).shape
-    (5,)
 
     >>> st.vmap(jnp.dot, in_axes=(0, None))(jnp.ones((5, 3)), jnp.ones(3)).shape
     (5,)

@@ -123,10 +123,11 @@ def conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation=None, r
     are divided into so many groups, each with kernels of its own. Raises ValueError and TypeError
     where shapes do not fit.
 
-    Sharding Auto: batch and features may be split; along a spatial dimension devices exchange the
-    rows that their windows share; contracted features leave partial sums, which are added.
+    Sharding
+      Auto: batch and features may be split; along a spatial dimension devices exchange the rows
+        that their windows share; contracted features leave partial sums, which are added.
       Explicit: batch and spatial dimensions stay split. Where kernels or features are split,
-    `out_sharding` must say how the result is, else ShardingTypeError.
+        `out_sharding` must say how the result is, else ShardingTypeError.
       Manual: convolves each device's block; rows of neighbours are not seen.
 
     >>> x, kernel = jnp.ones((1, 1, 5)), jnp.ones((1, 1, 3))

@@ -32,8 +32,9 @@ def with_sharding_constraint(x, shardings):
     Raises RuntimeError for a PartitionSpec without a context mesh, and ValueError for a spec that
     does not fit the value.
 
-    Sharding Auto: the value is laid out like this here, and collectives are inserted where its
-    maker or its users would have it otherwise.
+    Sharding
+      Auto: the value is laid out like this here, and collectives are inserted where its maker or
+        its users would have it otherwise.
       Explicit: asserts that the type says so already, else AssertionError; `reshard` changes it.
       Manual: ValueError for Manual axes; a block has no more to be split over them.
 

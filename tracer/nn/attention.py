@@ -41,10 +41,11 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     local_window_size: how many keys to the left and right are seen. return_residual: also the
     logsumexp of the scores, (batch, T, heads). Raises ValueError where shapes do not fit.
 
-    Sharding Auto: over batch and heads nothing is communicated; split positions are gathered or
-    summed over.
+    Sharding
+      Auto: over batch and heads nothing is communicated; split positions are gathered or summed
+        over.
       Explicit: batch and heads stay split. Positions that are split in query and key alike raise
-    ShardingTypeError; `reshard` key and value first.
+        ShardingTypeError; `reshard` key and value first.
       Manual: attends within each device's block.
 
     >>> q = jnp.ones((2, 4, 8, 16))                    # batch, positions, heads, size

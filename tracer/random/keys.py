@@ -132,8 +132,9 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Array:
     The same seed gives the same key everywhere. impl: the generator: "threefry2x32" (the default),
     "rbg" or "unsafe_rbg". Raises TypeError for a seed that is no integer scalar.
 
-    Sharding Auto, Explicit: whole on every device; `split(key, n)` gives an array of keys, which
-    may be split.
+    Sharding
+      Auto, Explicit: whole on every device; `split(key, n)` gives an array of keys, which may be
+        split.
       Manual: the same on every device. `fold_in(key, lax.axis_index('x'))` gives each its own.
 
     >>> first, second = st.random.split(st.random.key(7))

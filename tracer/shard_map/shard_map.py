@@ -60,12 +60,13 @@ def shard_map(f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_spec
     Also a decorator: `@shard_map(in_specs=..., out_specs=...)`. Raises ValueError for specs that
     do not fit the arguments or the results, and for sizes that the axes do not divide.
 
-    Sharding Auto: arguments are moved to in_specs as needed; axes that are not in axis_names stay
-    Auto inside.
+    Sharding
+      Auto: arguments are moved to in_specs as needed; axes that are not in axis_names stay Auto
+        inside.
       Explicit: arguments must be split as in_specs say, else ValueError; results are as out_specs
-    say.
+        say.
       Manual: inside, shapes are those of blocks; nothing is communicated but by collectives
-    (`lax.psum`, `lax.all_gather`, `lax.ppermute`, ...). May be nested over other axes.
+        (`lax.psum`, `lax.all_gather`, `lax.ppermute`, ...). May be nested over other axes.
 
     >>> mesh = st.make_mesh((8,), ("x",))
     >>> def normalize(block):                              # of shape (2, 4)

@@ -58,7 +58,8 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Source: JAX's `jax.sharding.reshard`.
 
     Sharding
-      Auto: ValueError; over Auto axes use `lax.with_sharding_constraint`.
+      Auto: moves a concrete array to a NamedSharding; inside `jit` a ValueError, since there
+        `lax.with_sharding_constraint` does that.
       Explicit: moves the value: the type changes, and the collectives that it takes are inserted.
       Manual: ValueError; collectives of `lax` move blocks.
 
