@@ -1,18 +1,49 @@
 """shardtrace: Python array programs whose types carry their sharding.
 
-    import shardtrace as st
-    import shardtrace.numpy as jnp
-    from shardtrace.sharding import PartitionSpec as P
+Where to begin: make a mesh, place arrays on it, jit a function of them, look at what became of it.
 
-    mesh = st.make_mesh((2, 4), ("X", "Y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+>>> import numpy as np
+>>> import shardtrace as st
+>>> import shardtrace.numpy as jnp
+>>> from shardtrace.sharding import NamedSharding, PartitionSpec as P
+>>> mesh = st.make_mesh((2, 4), ("data", "model"))
+>>> x = st.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("data", "model")))
+>>> w = st.device_put(np.ones((16, 32), np.float32), NamedSharding(mesh, P("model", None)))
+>>> @st.jit
+... def layer(x, w):
+...     return jnp.tanh(x @ w)
+>>> layer(x, w).sharding.spec
+P('data',)
+>>> [(c.kind, c.mesh_axes, c.received_bytes) for c in st.explain(layer)(x, w).collectives]
+[('all-reduce', ('model',), 768)]
 
-    @st.jit
-    def layer(x, w):
-        return jnp.tanh(x @ w)               # float32[32@X,64] @ float32[64,128@Y]
+`print(layer.trace(x, w).jaxpr)` shows the typed program, `layer.lower(x, w).as_text()` has every
+sharding resolved, and `.compile().as_text()` is the per-device program with its collectives.
 
-`layer.trace(x, w).jaxpr` is the typed program, `layer.lower(x, w).as_text()` has every sharding
-resolved, and `.compile().as_text()` is the per-device program with its collectives. Names are
-JAX's. Everything is loaded when first used.
+Who decides how values are split is a property of each mesh axis (`sharding.AxisType`):
+  Auto      the partitioner, from the inputs and from constraints; types do not show it
+  Explicit  the types of values, op by op: `float32[32@x,64]`; `reshard` changes them
+  Manual    you, inside `shard_map`, where code works on blocks and calls collectives
+The docstrings of functions say what each mode means for them: `help(jnp.matmul)`.
+
+Names are JAX's. In this module:
+  running        jit, eval_shape, make_jaxpr, disable_jit, block_until_ready
+  placing        make_mesh, set_mesh, device_put, reshard, devices, make_array_from_callback
+  by device      shard_map, smap, pmap
+  derivatives    grad, value_and_grad, vjp, jvp, linearize, jacfwd, jacrev, hessian, checkpoint
+  batching       vmap
+  looking        typeof, explain, whatif, debug, profile_phases
+and in its modules:
+  numpy, scipy   array functions, with numpy's and scipy's names
+  lax            loops, branches, collectives, and what the numpy functions are made of
+  nn, random     activations, attention, initial values; random numbers from keys
+  sharding       Mesh, PartitionSpec, NamedSharding, AxisType
+  tree           functions over nested containers of arrays
+  testing        assertions about communication, memory and equal results
+  errors         every error, with its cause and its fix
+  checkpoints, distributed, stages, config, ...
+
+Everything is loaded when first used.
 """
 from __future__ import annotations
 

@@ -74,7 +74,10 @@ def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
 
 
 class Jitted:
-    """A jitted function; see `jit`."""
+    """A jitted function, made by `jit`; called, it runs.
+
+    `.trace`, `.lower` and `.eval_shape` are its stages; `isinstance(f, stages.Wrapped)` tells it.
+    """
 
     def __init__(self, f: Callable[..., Any], boundary: Boundary, inline: bool, keep_unused: bool,
                  device: Device | None = None, options: dict[str, Any] | None = None) -> None:

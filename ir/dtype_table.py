@@ -30,7 +30,7 @@ class extended(np.generic):
 
 
 class prng_key(extended):
-    """Scalar class of random key dtypes; only for `issubdtype`."""
+    """The scalar class of random key dtypes; for `issubdtype(key.dtype, dtypes.prng_key)` only."""
 
 
 class ExtendedDType(Immutable):

@@ -95,11 +95,11 @@ class IndivisibleError(ShardtraceError, ValueError):
 
 
 class JAXTypeError(ShardtraceError, TypeError):
-    """Base of the TypeErrors that tracing raises."""
+    """The base class of the TypeErrors that tracing raises, such as for a tracer as a bool."""
 
 
 class JAXIndexError(ShardtraceError, IndexError):
-    """Base of the IndexErrors that tracing raises."""
+    """The base class of the IndexErrors that tracing raises, such as for a mask as an index."""
 
 
 class ConcretizationTypeError(JAXTypeError):

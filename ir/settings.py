@@ -38,30 +38,41 @@ class Setting:
         return f"<setting {self.name}={self.value!r}>"
 
 
-debug_nans = Setting("jax_debug_nans", "Raise FloatingPointError at the op that makes a NaN.")
-debug_infs = Setting("jax_debug_infs", "Raise FloatingPointError at the op that makes an infinity.")
+debug_nans = Setting(
+    "jax_debug_nans", "Whether to raise FloatingPointError at the op that makes a NaN.")
+debug_infs = Setting(
+    "jax_debug_infs", "Whether to raise FloatingPointError at the op that makes an infinity.")
 check_tracer_leaks = Setting(
     "jax_check_tracer_leaks", "Raise where a traced value outlives the function that was traced.")
-log_compiles = Setting("jax_log_compiles", "Log each function that is traced and compiled.")
-no_tracing = Setting("jax_no_tracing", "Raise RuntimeError where a function would be traced anew.")
+log_compiles = Setting(
+    "jax_log_compiles", "Whether to log each function when it is traced and compiled.")
+no_tracing = Setting(
+    "jax_no_tracing", "Whether to raise RuntimeError where a function would be traced anew.")
 numpy_rank_promotion = Setting(
     "jax_numpy_rank_promotion", "'allow', 'warn' about or 'raise' on operands of different ranks.")
 numpy_dtype_promotion = Setting(
-    "jax_numpy_dtype_promotion", "'standard', or 'strict': no operands of different dtypes.")
+    "jax_numpy_dtype_promotion",
+    "'standard', or 'strict', which refuses operands of different dtypes.")
 default_matmul_precision = Setting(
-    "jax_default_matmul_precision", "The precision of products that name none.")
-default_prng_impl = Setting("jax_default_prng_impl", "The generator of keys that name none.")
-enable_custom_prng = Setting("jax_enable_custom_prng", "PRNGKey gives typed keys, as `key` does.")
+    "jax_default_matmul_precision",
+    "The precision of products that name none: 'default', 'high' or 'highest'.")
+default_prng_impl = Setting(
+    "jax_default_prng_impl", "The generator of random keys that name none, such as 'threefry2x32'.")
+enable_custom_prng = Setting(
+    "jax_enable_custom_prng", "Whether `random.PRNGKey` gives typed keys, as `random.key` does.")
 legacy_prng_key = Setting(
-    "jax_legacy_prng_key", "'allow', 'warn' about or 'error' on raw uint32 keys.")
+    "jax_legacy_prng_key", "What to do where a raw uint32 key is used: 'allow', 'warn' or 'error'.")
 threefry_partitionable = Setting(
-    "jax_threefry_partitionable", "Each random number depends on its own position alone.")
+    "jax_threefry_partitionable",
+    "Whether each random number depends on its own position alone, not on the shape.")
 transfer_guard = Setting(
     "jax_transfer_guard", "'allow', 'log' or 'disallow' implicit transfers; '..._explicit' all.")
 transfer_guard_host_to_device = Setting(
-    "jax_transfer_guard_host_to_device", "As transfer_guard, for values of the host.")
+    "jax_transfer_guard_host_to_device",
+    "As `transfer_guard`, for values of the host that are moved to a device.")
 transfer_guard_device_to_device = Setting(
-    "jax_transfer_guard_device_to_device", "As transfer_guard, for moves between devices.")
+    "jax_transfer_guard_device_to_device",
+    "As `transfer_guard`, for values that are moved from one device to another.")
 transfer_guard_device_to_host = Setting(
     "jax_transfer_guard_device_to_host", "As transfer_guard, for values read by the host; arrays "
     "of CPUs are read where they are, so it never applies.")
@@ -73,7 +84,7 @@ def disable_jit(disable: bool = True) -> Any:
 
 
 def checking_leaks() -> Any:
-    """`check_tracer_leaks(True)`."""
+    """A context manager in which leaked tracers are looked for: `check_tracer_leaks(True)`."""
     return check_tracer_leaks(True)
 
 

@@ -1,9 +1,10 @@
-"""Docstrings of public things: their examples run, and where users place data there are examples.
+"""Docstrings of public things: there is one, its examples run, help shows how a thing is called.
 
-Every example (`>>> `) of every public function and class is run, each in a thread of its own with
-eight devices and a fresh configuration; `st`, `np`, `jnp`, `P` and what the module of the thing
-itself names are at hand. Things that come
-from the modules of `WITH_EXAMPLES` must have one, and their methods a docstring.
+Every example (`>>> `) of every public module, function and class is run, each in a thread of its
+own with eight devices and a fresh configuration; `st`, `np`, `jnp`, `P` and what the module of the
+thing itself names are at hand. Things that come from the modules of `WITH_EXAMPLES` must have one,
+and their methods a docstring; those of `MOST_USED` must have one and say what becomes of the
+sharding over axes of each type.
 """
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ import importlib
 import inspect
 import io
 import pathlib
+import pydoc
+import re
 import threading
 from typing import Any
 
@@ -50,6 +53,45 @@ WITH_EXAMPLES = (
     "shardtrace.tracer.shardings.mesh_context",
     "shardtrace.tracer.shardings.sharding_functions",
 )
+# What programs use most: the top level, shardings, collectives and loops, and the array functions
+# that examples and tutorials are made of.
+MOST_USED = {
+    "shardtrace": """
+        jit make_mesh set_mesh device_put reshard shard_map smap grad value_and_grad vjp jvp
+        linearize jacfwd jacrev hessian vmap checkpoint custom_jvp custom_vjp eval_shape make_jaxpr
+        typeof explain whatif NamedSharding P ShapeDtypeStruct make_array_from_callback
+        make_array_from_process_local_data""",
+    "shardtrace.sharding": """
+        AxisType Mesh AbstractMesh PartitionSpec use_abstract_mesh auto_axes explicit_axes""",
+    "shardtrace.testing": "assert_equivalent",
+    "shardtrace.debug": "print",
+    "shardtrace.tree": "map",
+    "shardtrace.lax": """
+        psum pmean pmax pmin all_gather psum_scatter all_to_all ppermute axis_index axis_size pcast
+        with_sharding_constraint scan while_loop fori_loop cond switch map associative_scan
+        dot_general dot conv_general_dilated slice dynamic_slice dynamic_update_slice gather top_k
+        convert_element_type stop_gradient iota broadcast_in_dim reshape transpose concatenate
+        select""",
+    "shardtrace.numpy": """
+        array asarray astype zeros ones full zeros_like ones_like full_like arange linspace eye
+        add subtract multiply divide negative power floor_divide mod maximum minimum clip
+        abs sign sqrt square exp expm1 log log1p log2 sin cos tan tanh floor ceil round logaddexp
+        equal not_equal greater greater_equal less less_equal logical_and logical_or logical_not
+        isnan isinf isfinite isclose allclose where
+        sum prod mean var std max min all any argmax argmin count_nonzero cumsum cumprod median
+        matmul dot vdot inner outer tensordot einsum
+        reshape ravel transpose swapaxes moveaxis squeeze expand_dims broadcast_to
+        concatenate stack vstack hstack split tile repeat pad roll flip diff
+        take take_along_axis nonzero sort argsort unique searchsorted triu tril diag meshgrid""",
+    "shardtrace.numpy.linalg": "norm inv solve svd",
+    "shardtrace.nn": """
+        relu gelu silu sigmoid softplus leaky_relu softmax log_softmax logsumexp standardize
+        one_hot dot_product_attention""",
+    "shardtrace.random": """
+        key split fold_in normal truncated_normal uniform randint bernoulli categorical permutation
+        choice""",
+}
+PLAIN = 60                     # characters that say more than the name does
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -91,6 +133,10 @@ def _must_have_examples(thing: Any) -> bool:
 
 
 def _examples(name: str, thing: Any) -> list[doctest.DocTest]:
+    if inspect.ismodule(thing):
+        names = {"st": st, "np": np, "jnp": jnp, "P": st.P}
+        parsed = doctest.DocTestParser().get_doctest(thing.__doc__ or "", names, name, name, 0)
+        return [parsed] if parsed.examples else []
     module = importlib.import_module(_home(thing))
     names = {**vars(module), "st": st, "np": np, "jnp": jnp, "P": st.P}
     if not inspect.isclass(thing) and not inspect.isroutine(thing):
@@ -102,7 +148,9 @@ def _examples(name: str, thing: Any) -> list[doctest.DocTest]:
     return [test for test in finder.find(thing, name, module=False, globs=names) if test.examples]
 
 
-DOCTESTS = {test.name: test for name, thing in THINGS.items() for test in _examples(name, thing)}
+MODULES = {name: importlib.import_module(name) for name in _public_modules()}
+DOCTESTS = {test.name: test for name, thing in {**MODULES, **THINGS}.items()
+            for test in _examples(name, thing)}
 
 
 @pytest.mark.parametrize("name", sorted(DOCTESTS))
@@ -140,3 +188,45 @@ def test_their_methods_have_docstrings(name: str) -> None:
               and (inspect.isroutine(value) or isinstance(value, property))
               and not inspect.getdoc(getattr(cls, method))]
     assert silent == [], f"methods of {name} without a docstring"
+
+
+def test_every_public_thing_says_what_it_is() -> None:
+    short = [f"{name}: {inspect.getdoc(thing)!r}" for name, thing in THINGS.items()
+             if len(inspect.getdoc(thing) or "") < PLAIN]
+    assert not short, "\n".join(short)
+
+
+def test_every_public_thing_says_how_it_is_called() -> None:
+    silent = []
+    for name, thing in THINGS.items():
+        if inspect.isclass(thing) and issubclass(thing, Exception):
+            continue                              # called like the built-in class it extends
+        try:
+            inspect.signature(thing)
+        except ValueError:
+            silent.append(name)
+    assert not silent, silent
+
+
+@pytest.mark.parametrize("module", MOST_USED)
+def test_what_is_used_most_shows_an_example_and_names_each_mode(module: str) -> None:
+    home, wrong = importlib.import_module(module), []
+    for name in MOST_USED[module].split():
+        thing = getattr(home, name)
+        told = pydoc.plain(pydoc.render_doc(thing))
+        wrong += [f"{name}: no {what}" for what in ("Auto", "Explicit", "Manual", ">>> ")
+                  if what not in told]
+        called = f"{thing.__name__}{inspect.signature(thing)}"
+        if not inspect.isclass(thing) and called not in told.splitlines():
+            wrong.append(f"{name}: no line {called}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", ("shardtrace", "shardtrace.numpy", "shardtrace.lax"))
+def test_names_that_a_module_begins_with_are_there(name: str) -> None:
+    module = MODULES[name]
+    named = re.findall(r"`(\w+)`", inspect.getdoc(module) or "")
+    assert [n for n in named if not hasattr(module, n) and not hasattr(st, n)] == []
+    for row in re.findall(r"^  (?:running|placing|by device|derivatives|batching|looking) +(.*)$",
+                          inspect.getdoc(module) or "", re.MULTILINE):
+        assert [n for n in row.split(", ") if not hasattr(module, n)] == []

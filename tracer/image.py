@@ -22,7 +22,7 @@ from .staging.constants import as_array
 
 
 class ResizeMethod(enum.Enum):
-    """How pixels between pixels are found."""
+    """How `image.resize` finds the values between pixels; its names are accepted as text too."""
 
     NEAREST = 0
     LINEAR = 1

@@ -1,4 +1,16 @@
-"""The functions one level below numpy, and the collectives, as in `jax.lax`."""
+"""The functions one level below numpy, and the collectives, as in `jax.lax`.
+
+Loops and branches: `scan`, `fori_loop`, `while_loop`, `cond`, `switch`, `map`, `associative_scan`.
+Collectives, for use inside `shard_map`: `psum`, `pmean`, `pmax`, `all_gather`, `psum_scatter`,
+`all_to_all`, `ppermute`; `axis_index`, `axis_size` and `pcast` beside them.
+Sharding: `with_sharding_constraint` over Auto axes.
+Ops: `dot_general`, `conv_general_dilated`, `dynamic_slice`, `gather`, `scatter`, `reduce_window`,
+`sort`, `top_k` and the elementwise ones. They promote nothing: operands have one dtype and rank.
+
+>>> from shardtrace import lax
+>>> lax.fori_loop(0, 4, lambda i, total: total + i, 0)
+Array(6, dtype=int32, weak_type=True)
+"""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.tracer import lax as _lax
 from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root

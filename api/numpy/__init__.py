@@ -1,4 +1,18 @@
-"""The numpy functions over traced and sharded arrays, as in `jax.numpy`."""
+"""The numpy functions over traced and sharded arrays, as in `jax.numpy`.
+
+`import shardtrace.numpy as jnp` and write numpy. What differs: arrays are immutable
+(`x.at[i].set(v)` gives a new one), dtypes are of 32 bits unless x64 is enabled, shapes must be
+known under `jit`, and many functions take `out_sharding=`, a PartitionSpec of the result.
+
+Where to begin: `array`, `zeros`, `arange` make arrays; `matmul`, `einsum` multiply them; `sum`,
+`mean`, `max` reduce them; `reshape`, `transpose`, `concatenate` rearrange them; `where`, `take` and
+`x[...]` choose from them. `linalg` and `fft` are modules. Each docstring says what becomes of the
+sharding over Auto, Explicit and Manual mesh axes.
+
+>>> import shardtrace.numpy as jnp
+>>> jnp.arange(6).reshape(2, 3).sum(axis=0)
+Array([3, 5, 7], dtype=int32)
+"""
 import sys as _sys
 import typing as _typing
 

@@ -1,4 +1,15 @@
-"""Meshes, specs and shardings, as in `jax.sharding`, and the switches between axis modes."""
+"""Meshes, specs and shardings, as in `jax.sharding`, and the switches between axis modes.
+
+A `Mesh` is a grid of devices with named axes, each Auto, Explicit or Manual (`AxisType`). A
+`PartitionSpec` says which axes split which dimension; both together are a `NamedSharding`.
+`set_mesh` makes a mesh the context, so that specs alone will do; `reshard`, `auto_axes` and
+`explicit_axes` change how values are split and who decides it.
+
+>>> import shardtrace as st
+>>> from shardtrace.sharding import NamedSharding, PartitionSpec as P
+>>> NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("x", None)).shard_shape((8, 6))
+(2, 6)
+"""
 from shardtrace.ir.device import AbstractDevice
 from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh

@@ -1,4 +1,12 @@
-"""Functions over pytrees by their short names, as in `jax.tree`."""
+"""Functions over pytrees (nested containers of arrays) by their short names, as in `jax.tree`.
+
+`map` applies a function to each leaf, `leaves` lists them, `flatten` and `unflatten` take a tree
+apart and put it together. Classes become containers by `shardtrace.tree_util.register_dataclass`.
+
+>>> import shardtrace as st
+>>> st.tree.map(lambda w, g: w - g, {"w": 3, "b": 1}, {"w": 1, "b": 1})
+{'b': 0, 'w': 2}
+"""
 from shardtrace.tracer.trees.tree import all, leaves, leaves_with_path, map, map_with_path, reduce
 from shardtrace.tracer.trees.tree_api import (
     flatten,

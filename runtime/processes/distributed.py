@@ -79,6 +79,8 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Take `initialize` back.
 
+    The process may then call `initialize` again; without one it does nothing.
+
     >>> st.distributed.shutdown()
     """
     coordinator = current_coordinator()

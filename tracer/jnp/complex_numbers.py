@@ -52,13 +52,13 @@ def angle(z, deg=False):
 
 
 def iscomplex(x):
-    """Whether the imaginary part is not zero."""
+    """Whether the imaginary part of x is not zero, elementwise: an array of bool."""
     part = imag(x)
     return ne_p.bind(part, literal_like(0, part))
 
 
 def isreal(x):
-    """Whether the imaginary part is zero."""
+    """Whether the imaginary part of x is zero, elementwise: an array of bool."""
     part = imag(x)
     return eq_p.bind(part, literal_like(0, part))
 

@@ -47,7 +47,8 @@ class _ScalarMeta(type):
 
 def _scalar(name: str, dtype: Any) -> _ScalarMeta:
     made = _ScalarMeta(name, (), {"dtype": np.dtype(dtype), "__module__": "shardtrace.numpy",
-                                  "__doc__": f"The dtype {name}; called, an array of it."})
+                                  "__doc__": f"The dtype {name}, for `dtype=` and to compare with; "
+                                             f"`{name}(x)` is x as an array of it."})
     return made
 
 

@@ -131,7 +131,7 @@ def _two(name: str, kind: str) -> Callable[..., Array]:
         return _transform(name, kind, a, s, axes, norm)
 
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"The {kind} transform along two dimensions."
+    f.__doc__ = f"The {kind} transform along two dimensions, cut or filled with zeros to sizes `s`."
     return f
 
 
@@ -140,7 +140,7 @@ def _many(name: str, kind: str) -> Callable[..., Array]:
         return _transform(name, kind, a, s, axes, norm)
 
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"The {kind} transform along several dimensions, all by default."
+    f.__doc__ = f"The {kind} transform along several dimensions (all by default), of sizes `s`."
     return f
 
 

@@ -277,19 +277,19 @@ def isscalar(element):
 
 
 def iscomplexobj(x):
-    """Whether x has a complex dtype."""
+    """Whether the dtype of x is a complex one, whatever its values: one Python bool."""
     if x is None:
         return False
     return LEVEL.get(dtype_name(np_or_array(x))) == 3
 
 
 def isrealobj(x):
-    """Whether x has a dtype that is not complex."""
+    """Whether the dtype of x is not a complex one, whatever its values: one Python bool."""
     return not iscomplexobj(x)
 
 
 def iterable(y):
-    """Whether y can be iterated over."""
+    """Whether y can be iterated over, as sequences and arrays with a dimension can."""
     if isinstance(y, Array):
         return y.ndim > 0
     return np.iterable(y)

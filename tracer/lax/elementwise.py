@@ -95,7 +95,7 @@ class Tolerance:
 
 @register_param_type
 class AccuracyMode(enum.Enum):
-    """Requested accuracy of a function: the best, or the usual."""
+    """The accuracy asked of a function: the best there is (HIGHEST), or the usual one (DEFAULT)."""
 
     HIGHEST = 1
     DEFAULT = 2

@@ -35,7 +35,7 @@ from ..staging.constants import as_array
 
 
 def identity(x):
-    """x itself, as an array: the activation that does nothing."""
+    """x itself, as an array: the activation that does nothing, where a function is asked for."""
     check_arraylike("identity", x)
     return as_array(x)
 
@@ -151,7 +151,7 @@ def log_sigmoid(x):
 
 @composed
 def elu(x, alpha=1.0):
-    """x where x > 0, alpha * (exp(x) - 1) elsewhere, elementwise."""
+    """x where it is positive, alpha * (exp(x) - 1) elsewhere, elementwise: smooth for alpha 1."""
     check_arraylike("elu", x)
     x = as_array(x)
     positive, safe = greater(x, 0), choose_where(greater(x, 0), 0.0, x)
@@ -243,7 +243,7 @@ def hard_silu(x):
 
 @composed
 def hard_swish(x):
-    """x * hard_sigmoid(x), elementwise; the same as `hard_silu`."""
+    """x * hard_sigmoid(x), elementwise: another name of `hard_silu`, with which it is the same."""
     return hard_silu(x)
 
 

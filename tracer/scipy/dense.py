@@ -26,7 +26,7 @@ def cholesky(a, lower=False, overwrite_a=False, check_finite=True):
 
 
 def cho_factor(a, lower=False, overwrite_a=False, check_finite=True):
-    """(the Cholesky factor of a, lower), for `cho_solve`."""
+    """The Cholesky factor of `a` and the flag `lower`, as a pair that `cho_solve` takes."""
     return cholesky(a, lower=lower), lower
 
 
@@ -72,7 +72,8 @@ def solve(a, b, lower=False, overwrite_a=False, overwrite_b=False, debug=False,
 
 
 def lu_factor(a, overwrite_a=False, check_finite=True):
-    """(both triangles in one matrix, pivots), for `lu_solve`."""
+    """Both triangular factors of `a` in one matrix, and the pivots: a pair that `lu_solve` takes.
+    """
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     both, pivots, _ = lax.linalg.lu(a)
     return both, pivots
@@ -98,7 +99,7 @@ def lu_solve(lu_and_piv, b, trans=0, overwrite_b=False, check_finite=True):
 
 
 def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
-    """(P, L, U) with a = P L U; with permute_l, (P L, U)."""
+    """The factors (P, L, U) of `a = P @ L @ U`; with permute_l the pair (P @ L, U)."""
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     both, _, order = lax.linalg.lu(a)
     rows, columns = a.shape[-2:]
@@ -112,12 +113,12 @@ def lu(a, permute_l=False, overwrite_a=False, check_finite=True):
 
 
 def det(a, overwrite_a=False, check_finite=True):
-    """The determinant."""
+    """The determinants of the square matrices in the last two dimensions of `a`."""
     return jnp.linalg.det(a)
 
 
 def inv(a, overwrite_a=False, check_finite=True):
-    """The inverse."""
+    """The inverses of the square matrices in the last two dimensions of `a`."""
     return jnp.linalg.inv(a)
 
 
@@ -132,7 +133,7 @@ def qr(a, overwrite_a=False, lwork=None, mode="full", pivoting=False, check_fini
 
 def svd(a, full_matrices=True, compute_uv=True, overwrite_a=False, check_finite=True,
         lapack_driver="gesdd"):
-    """(U, singular values, V^H), or the singular values."""
+    """The singular value decomposition of `a`: (U, s, Vh), or the values s alone."""
     (a,) = promote_dtypes_inexact(jnp.asarray(a))
     return lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
 

@@ -122,7 +122,7 @@ class norm(_Symmetric):
 
 
 class laplace(_Symmetric):
-    """The Laplace distribution: exponential on both sides."""
+    """The Laplace distribution around loc: exponential on both sides, with scale."""
 
     @staticmethod
     def _log_density(z):
@@ -139,7 +139,7 @@ class laplace(_Symmetric):
 
 
 class logistic(_Symmetric):
-    """The logistic distribution."""
+    """The logistic distribution around loc, with scale; its cumulative function is `expit`."""
 
     @staticmethod
     def _log_density(z):
@@ -150,7 +150,7 @@ class logistic(_Symmetric):
 
 
 class cauchy(_Symmetric):
-    """The Cauchy distribution."""
+    """The Cauchy distribution around loc: tails so heavy that it has no mean."""
 
     @staticmethod
     def _log_density(z):
@@ -167,7 +167,7 @@ class cauchy(_Symmetric):
 
 
 class expon(_LocationScale):
-    """The exponential distribution."""
+    """The exponential distribution from loc on, with mean loc + scale."""
 
     @staticmethod
     def _log_density(z):
@@ -183,7 +183,7 @@ class expon(_LocationScale):
 
 
 class uniform(_LocationScale):
-    """The uniform distribution between loc and loc + scale."""
+    """The uniform distribution: equal density between loc and loc + scale."""
 
     @staticmethod
     def _log_density(z):
@@ -209,7 +209,7 @@ class _Shaped:
 
 
 class gamma(_Shaped):
-    """The gamma distribution of shape a."""
+    """The gamma distribution with shape parameter a, from loc on, scaled by scale."""
 
     @classmethod
     def logpdf(cls, x, a, loc=0, scale=1):
@@ -264,7 +264,7 @@ for _name in ("logpdf", "pdf", "cdf", "logcdf", "sf", "logsf"):
 
 
 class beta(_Shaped):
-    """The beta distribution."""
+    """The beta distribution on [loc, loc + scale], with parameters a and b."""
 
     @classmethod
     def logpdf(cls, x, a, b, loc=0, scale=1):
@@ -303,7 +303,7 @@ class beta(_Shaped):
 
 
 class t(_Shaped):
-    """Student's distribution with df degrees of freedom."""
+    """Student's t distribution with df degrees of freedom, around loc, scaled by scale."""
 
     @classmethod
     def logpdf(cls, x, df, loc=0, scale=1):
@@ -321,7 +321,7 @@ class t(_Shaped):
 # -- discrete --------------------------------------------------------------------------------------
 
 class bernoulli:
-    """One with probability p, else zero."""
+    """The Bernoulli distribution: 1 with probability p, else 0. Functions take (k, p, loc)."""
 
     @staticmethod
     def logpmf(k, p, loc=0):
@@ -350,7 +350,7 @@ class bernoulli:
 
 
 class binom:
-    """How many of n trials succeed, each with probability p."""
+    """The binomial distribution: how many of n trials succeed, each with probability p."""
 
     @staticmethod
     def logpmf(k, n, p, loc=0):
@@ -368,7 +368,7 @@ class binom:
 
 
 class poisson:
-    """How many events happen where mu are expected."""
+    """The Poisson distribution: how many events happen where mu are expected."""
 
     @staticmethod
     def logpmf(k, mu, loc=0):
@@ -422,7 +422,7 @@ class dirichlet:
 
 
 class multivariate_normal:
-    """The normal distribution of vectors: dimension -1 of x."""
+    """The normal distribution of vectors, which are dimension -1 of x, with mean and cov."""
 
     @staticmethod
     def logpdf(x, mean, cov, allow_singular=None):

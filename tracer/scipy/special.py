@@ -52,7 +52,7 @@ def gammasgn(x):
 
 
 def gamma(x):
-    """The gamma function."""
+    """The gamma function, elementwise; (n - 1)! for positive integers n."""
     (x,) = promote_args_inexact("gamma", x)
     return gammasgn(x) * lax.exp(lax.lgamma(x))
 
@@ -66,13 +66,13 @@ def factorial(n, exact=False):
 
 
 def digamma(x):
-    """The derivative of `gammaln`."""
+    """The digamma function, elementwise: the derivative of the logarithm of gamma."""
     (x,) = promote_args_inexact("digamma", x)
     return lax.digamma(x)
 
 
 def polygamma(n, x):
-    """The n-th derivative of `digamma`."""
+    """The n-th derivative of the digamma function at x, elementwise."""
     n, x = promote_args_inexact("polygamma", n, x)
     return lax.polygamma(n, x)
 
@@ -84,17 +84,17 @@ def zeta(x, q=None):
 
 
 def gammainc(a, x):
-    """The regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function of a and x, elementwise: from 0 to 1."""
     return lax.igamma(*promote_args_inexact("gammainc", a, x))
 
 
 def gammaincc(a, x):
-    """The regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function of a and x, elementwise: from 1 to 0."""
     return lax.igammac(*promote_args_inexact("gammaincc", a, x))
 
 
 def multigammaln(a, d):
-    """log of the gamma function of d dimensions, d an integer."""
+    """The logarithm of the gamma function of d dimensions (d an integer), elementwise."""
     d = operator.index(d)
     (a,) = promote_args_inexact("multigammaln", a)
     halves = jnp.arange(d) / 2.0
@@ -103,24 +103,24 @@ def multigammaln(a, d):
 
 
 def betaln(a, b):
-    """log of the beta function."""
+    """The logarithm of the absolute value of the beta function, elementwise."""
     a, b = promote_args_inexact("betaln", a, b)
     return lax.lgamma(a) + lax.lgamma(b) - lax.lgamma(a + b)
 
 
 def beta(a, b):
-    """The beta function gamma(a) gamma(b) / gamma(a + b)."""
+    """The beta function, elementwise: gamma(a) * gamma(b) / gamma(a + b)."""
     a, b = promote_args_inexact("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * lax.exp(betaln(a, b))
 
 
 def betainc(a, b, x):
-    """The regularized incomplete beta function."""
+    """The regularized incomplete beta function of a, b and x, elementwise: from 0 to 1."""
     return lax.betainc(*promote_args_inexact("betainc", a, b, x))
 
 
 def poch(z, m):
-    """The rising factorial gamma(z + m) / gamma(z)."""
+    """Pochhammer's rising factorial, elementwise: gamma(z + m) / gamma(z)."""
     z, m = promote_args_inexact("poch", z, m)
     ratio = gammasgn(z) * gammasgn(z + m) * lax.exp(lax.lgamma(z + m) - lax.lgamma(z))
     return where(m == 0, 1.0, ratio).astype(dtype_name(z))
@@ -174,7 +174,7 @@ def xlogy(x, y):
 
 
 def xlog1py(x, y):
-    """x log(1 + y), and 0 where x is 0."""
+    """x * log(1 + y), elementwise, and 0 where x is 0, whatever y is."""
     return _xlog1py(*jnp.broadcast_arrays(*promote_args_inexact("xlog1py", x, y)))
 
 
@@ -190,7 +190,7 @@ def _(primals, tangents):
 
 
 def entr(x):
-    """-x log(x), the term of an entropy; -inf for negative x."""
+    """The term of an entropy, elementwise: -x * log(x), 0 at 0, -inf for negative x."""
     (x,) = promote_args_inexact("entr", x)
     return where(x < 0, jnp.full_like(x, -np.inf), -_xlogx(x))
 
@@ -206,13 +206,13 @@ def rel_entr(p, q):
 
 
 def kl_div(p, q):
-    """p log(p / q) - p + q."""
+    """The term of a Kullback-Leibler divergence, elementwise: p * log(p / q) - p + q."""
     p, q = promote_args_inexact("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
 
 def expit(x):
-    """The logistic function 1 / (1 + exp(-x))."""
+    """The logistic function, elementwise: 1 / (1 + exp(-x)); see `nn.sigmoid`."""
     (x,) = promote_args_inexact("expit", x)
     return lax.logistic(x)
 
@@ -229,20 +229,20 @@ def _(primals, tangents):
 
 
 def logit(x):
-    """log(x / (1 - x)), the inverse of `expit`."""
+    """The logarithm of odds, elementwise: log(x / (1 - x)), the inverse of `expit`."""
     (x,) = promote_args_inexact("logit", x)
     return _logit(x)
 
 
 def boxcox(x, lmbda):
-    """(x**lmbda - 1) / lmbda, and log(x) where lmbda is 0."""
+    """Box and Cox's transform, elementwise: (x**lmbda - 1) / lmbda, or log(x) where lmbda is 0."""
     x, lmbda = promote_args_inexact("boxcox", x, lmbda)
     power = where(lmbda == 0, 1.0, lmbda)
     return where(lmbda == 0, lax.log(x), jnp.expm1(power * lax.log(x)) / power)
 
 
 def boxcox1p(x, lmbda):
-    """`boxcox` of 1 + x, exact for small x."""
+    """Box and Cox's transform of 1 + x, elementwise, accurate also for small x."""
     x, lmbda = promote_args_inexact("boxcox1p", x, lmbda)
     power = where(lmbda == 0, 1.0, lmbda)
     return where(lmbda == 0, lax.log1p(x), jnp.expm1(power * lax.log1p(x)) / power)
@@ -251,19 +251,20 @@ def boxcox1p(x, lmbda):
 # -- the normal distribution -----------------------------------------------------------------------
 
 def erf(x):
-    """The error function."""
+    """The error function, elementwise: 2 / sqrt(pi) times the integral of exp(-t**2) from 0 to x.
+    """
     (x,) = promote_args_inexact("erf", x)
     return lax.erf(x)
 
 
 def erfc(x):
-    """1 - erf(x), without cancellation."""
+    """The complement of the error function, elementwise: 1 - erf(x), without cancellation."""
     (x,) = promote_args_inexact("erfc", x)
     return lax.erfc(x)
 
 
 def erfinv(x):
-    """The inverse of `erf`."""
+    """The inverse of the error function, elementwise, for x between -1 and 1."""
     (x,) = promote_args_inexact("erfinv", x)
     return lax.erf_inv(x)
 
@@ -336,7 +337,7 @@ def _(primals, tangents):
 
 
 def ndtri(p):
-    """The inverse of `ndtr`."""
+    """The normal distribution's quantiles, elementwise: the inverse of `ndtr`."""
     (p,) = promote_args_inexact("ndtri", p)
     return _ndtri(p)
 
@@ -344,24 +345,24 @@ def ndtri(p):
 # -- Bessel functions ------------------------------------------------------------------------------
 
 def i0e(x):
-    """`i0` times exp(-|x|)."""
+    """The modified Bessel function of order 0 times exp(-|x|), elementwise: without overflow."""
     (x,) = promote_args_inexact("i0e", x)
     return lax.bessel_i0e(x)
 
 
 def i0(x):
-    """The modified Bessel function of order 0."""
+    """The modified Bessel function of the first kind of order 0, elementwise."""
     (x,) = promote_args_inexact("i0", x)
     return lax.exp(lax.abs(x)) * lax.bessel_i0e(x)
 
 
 def i1e(x):
-    """`i1` times exp(-|x|)."""
+    """The modified Bessel function of order 1 times exp(-|x|), elementwise: without overflow."""
     (x,) = promote_args_inexact("i1e", x)
     return lax.bessel_i1e(x)
 
 
 def i1(x):
-    """The modified Bessel function of order 1."""
+    """The modified Bessel function of the first kind of order 1, elementwise."""
     (x,) = promote_args_inexact("i1", x)
     return lax.exp(lax.abs(x)) * lax.bessel_i1e(x)

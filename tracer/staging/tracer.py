@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Tracer(Array):
-    """A traced array: a variable of `builder`'s program."""
+    """A traced array: it stands for a value of the program being recorded, and has a type only."""
 
     __slots__ = ("aval", "builder", "variable")
     aval: ArrayType

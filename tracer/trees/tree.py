@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import optree
 
@@ -31,6 +31,11 @@ PyTreeDef = optree.PyTreeSpec
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves of a pytree in order, as a list; None is no leaf, unless is_leaf says so.
+
+    >>> st.tree.leaves({"b": 3, "a": [1, 2]})
+    [1, 2, 3]
+    """
     return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
 
 
@@ -40,9 +45,17 @@ def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTree
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any,
         is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """A pytree of `f(leaf, *corresponding parts of rest)`.
+    """A pytree of the results of `f`, called with each leaf and what is in its place in `rest`.
 
-    Raises ValueError, naming the key path, where a tree of `rest` has another structure.
+    is_leaf: a function that says of subtrees whether they count as leaves. Raises ValueError,
+    naming the key path, where a tree of `rest` has another structure.
+
+    Sharding
+      Auto, Explicit, Manual: a pytree is a Python container; each array in it has a sharding of
+        its own.
+
+    >>> st.tree.map(lambda w, g: w - g, {"w": 3, "b": [1]}, {"w": 1, "b": [1]})
+    {'b': [0], 'w': 2}
     """
     if not rest and isinstance(tree, Array):
         return f(tree)
@@ -61,7 +74,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any,
 
 @immutable
 class SequenceKey:
-    """An index into a list or tuple."""
+    """A step of a key path: the item at an index of a list or tuple, `[0]`."""
     idx: int
 
     def __str__(self) -> str:
@@ -70,7 +83,7 @@ class SequenceKey:
 
 @immutable
 class DictKey:
-    """A key of a dictionary."""
+    """A step of a key path: the value at a key of a dictionary, `['name']`."""
     key: Hashable
 
     def __str__(self) -> str:
@@ -79,7 +92,7 @@ class DictKey:
 
 @immutable
 class GetAttrKey:
-    """A field of a named tuple, dataclass or registered class."""
+    """A step of a key path: a field of a named tuple, dataclass or registered class."""
     name: str
 
     def __str__(self) -> str:
@@ -206,7 +219,17 @@ def register_dataclass(nodetype: type, data_fields: Sequence[str] | None = None,
 
 
 class Partial(functools.partial):
-    """A `functools.partial` that is a pytree: its arguments are children."""
+    """A `functools.partial` that is a pytree: its arguments are children, its function is static.
+
+    Unlike a closure it can be an argument or a result of a jitted function.
+
+    >>> f = st.tree_util.Partial(jnp.add, jnp.ones(2))
+    >>> st.jit(lambda f, x: f(x))(f, 1.0)
+    Array([2., 2.], dtype=float32)
+    """
+
+    def __new__(cls, func: Any, *args: Any, **kw: Any) -> Self:
+        return super().__new__(cls, func, *args, **kw)
 
 
 register_pytree_node(
@@ -217,7 +240,11 @@ register_pytree_node(
 # -- the rest of JAX's tree functions -------------------------------------------------------------
 
 def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Are all leaves true?"""
+    """Whether all leaves of a pytree are true; True where there are none.
+
+    >>> st.tree.all({"a": True, "b": [1, 0]})
+    False
+    """
     return bool(functools.reduce(lambda a, b: a and b, leaves(tree, is_leaf), True))
 
 
@@ -226,7 +253,11 @@ _MISSING = object()
 
 def reduce(function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING,
            is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """`functools.reduce` over the leaves."""
+    """The leaves of a pytree, combined from the first to the last by a function of two.
+
+    >>> st.tree.reduce(lambda a, b: a + b, {"a": 1, "b": [2, 3]})
+    6
+    """
     if initializer is _MISSING:
         return functools.reduce(function, leaves(tree, is_leaf))
     return functools.reduce(function, leaves(tree, is_leaf), initializer)
@@ -244,4 +275,10 @@ def treedef_is_leaf(treedef: PyTreeDef) -> bool:
 
 def leaves_with_path(tree: Any, is_leaf: Callable[..., bool] | None = None,
                      is_leaf_takes_path: bool = False) -> list[tuple[tuple[Any, ...], Any]]:
+    """The leaves of a pytree in order, each with the tuple of keys that leads to it.
+
+    >>> pairs = st.tree.leaves_with_path({"a": [1, 2]})
+    >>> [(st.tree_util.keystr(path), leaf) for path, leaf in pairs]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     return flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]

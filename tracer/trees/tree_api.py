@@ -57,17 +57,27 @@ def _spec(treedef: Any) -> Any:
 
 
 def flatten(tree: Any, is_leaf: Leafish = None) -> tuple[list[Any], PyTreeDef]:
-    """Leaves of a pytree in order, and its structure."""
+    """The leaves of a pytree in order, and its structure, for `unflatten`.
+
+    >>> leaves, form = st.tree.flatten({"b": 3, "a": [1, 2]})
+    >>> leaves, st.tree.unflatten(form, [10, 20, 30])
+    ([1, 2, 3], {'a': [10, 20], 'b': 30})
+    """
     leaves_, treedef = _tree.flatten(tree, is_leaf)
     return leaves_, PyTreeDef(treedef)
 
 
 def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
-    """The pytree of this structure with these leaves."""
+    """The pytree of this structure with these leaves, in the order of `flatten`."""
     return _tree.unflatten(_spec(treedef), leaves)
 
 
 def structure(tree: Any, is_leaf: Leafish = None) -> PyTreeDef:
+    """The structure of a pytree: what it is without its leaves; `*` stands for each.
+
+    >>> st.tree.structure({"b": 3, "a": [1, 2]})
+    PyTreeDef({'a': [*, *], 'b': *})
+    """
     return PyTreeDef(_tree.structure(tree, is_leaf))
 
 
@@ -85,15 +95,16 @@ def transpose(outer_treedef: Any, inner_treedef: Any, pytree_to_transpose: Any) 
 
 
 def treedef_is_leaf(treedef: Any) -> bool:
-    """Is it the structure of a single leaf?"""
+    """Whether a structure is that of a single leaf, without any container."""
     return _tree.treedef_is_leaf(_spec(treedef))
 
 
 def treedef_children(treedef: Any) -> list[PyTreeDef]:
+    """The structures of the items of a container, given the structure of the whole."""
     return PyTreeDef(_spec(treedef)).children()
 
 
 def treedef_tuple(treedefs: Sequence[Any]) -> PyTreeDef:
-    """The structure of a tuple whose items have these structures."""
+    """The structure of a tuple whose items have these structures, in this order."""
     items = [_tree.unflatten(_spec(t), range(_spec(t).num_leaves)) for t in treedefs]
     return structure(tuple(items))

@@ -122,7 +122,7 @@ def flatten_one_level(tree: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def flatten_one_level_with_keys(tree: Any) -> tuple[tuple[tuple[Any, Any], ...], Any]:
-    """As `flatten_one_level`, each child paired with its key."""
+    """As `flatten_one_level`, with each child in a pair with its key: what leads to it."""
     children, metadata, keys = _one_level(tree)
     return tuple(zip(keys, children, strict=True)), metadata
 
