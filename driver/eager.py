@@ -35,10 +35,11 @@ class EagerInterpreter:
         self._cache: dict[Any, Executable] = {}
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
+        for x in operands:
+            if type(x) is Tracer:       # of a derivative's recording, or one that has leaked
+                operands = [x.builder.outside(x) if isinstance(x, Tracer) else x for x in operands]
+                break
         if op.effect == "debug":
-            for x in operands:
-                if isinstance(x, Tracer):
-                    x.builder._leaked(x)
             _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
             return []
         key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
@@ -46,10 +47,6 @@ class EagerInterpreter:
                config.jax_default_device, trace_settings(), process_identity())
         executable = self._cache.get(key)
         if executable is None:
-            for x in operands:
-                if isinstance(x, Tracer):
-                    x.builder._leaked(x)
-
             def one(*values: Any) -> list[Any]:
                 for mesh in (*STATE.eager_meshes, *_named_meshes(op, params)):
                     record_mesh(mesh)

@@ -100,7 +100,7 @@ def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
                 return Stored(x.value, ())
         return storage
     if isinstance(x, Tracer):
-        x.builder._leaked(x)
+        return stored_value(x.builder.outside(x), mesh)
     return Stored(canonical_value(x), ())
 
 

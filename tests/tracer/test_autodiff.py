@@ -511,3 +511,32 @@ def test_differentiating_by_what_a_custom_function_closes_over() -> None:
         return g(x)
     with pytest.raises(UnexpectedTracerError, match="closed-over value"):
         st.grad(f)(1.0)
+
+
+def test_rules_of_custom_vjp_close_over_values_that_are_not_differentiated() -> None:
+    def rules(y, primal=lambda t: t * 2):
+        g = st.custom_vjp(primal)
+        g.defvjp(lambda t: (t * y, None), lambda _, ct: (ct * y + 1,))
+        return g
+
+    def f(x):
+        y = jnp.arange(3.).sum() + 1            # 4, whatever x is
+        return rules(y)(x)
+    assert float(st.grad(f)(1.0)) == float(st.jit(st.grad(f))(1.0)) == 5
+    assert float(st.vmap(st.grad(f))(jnp.arange(2.)).sum()) == 10
+
+    def moved(x):
+        return rules(jnp.sin(x))(x)
+    with pytest.raises(UnexpectedTracerError):
+        st.grad(moved)(1.0)
+
+
+def test_a_custom_vjp_function_that_closes_over_what_moves_follows_its_rule_as_in_jax() -> None:
+    def f(x):
+        y = jnp.sin(x)
+        g = st.custom_vjp(lambda t: t * y)
+        g.defvjp(lambda t: (t * 2, None), lambda _, ct: (ct * 3,))
+        return g(x)
+    assert float(st.grad(f)(1.0)) == float(st.jit(st.grad(f))(1.0)) == 3
+    with pytest.raises(UnexpectedTracerError, match="closed-over value"):
+        st.grad(st.jit(f))(1.0)

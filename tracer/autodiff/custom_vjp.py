@@ -37,6 +37,7 @@ from .custom import (
     split_arguments,
 )
 from .custom_jvp import inline_split, inline_transpose
+from .recording import Recording
 from .replay import user_code
 from .rules import register
 from .transpose import zero_cotangent
@@ -100,7 +101,9 @@ class custom_vjp:
         leaves, treedef = tree.flatten(tuple(moving))
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
-        rule = _FlatRule(self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
+        # As in JAX, derivatives of what is traced here and now see `fwd` alone, not `fun`.
+        at_once = isinstance(STATE.interpreter, Recording)
+        rule = _FlatRule(at_once, self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
                          [typeof(x) for x in leaves], program.out_avals)
         outs = custom_vjp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, fwd_jaxpr_thunk=rule, bwd=rule.backward,
@@ -130,11 +133,12 @@ class _FlatRule:
 
     __name__: str
 
-    def __init__(self, fwd: Callable[..., Any], bwd: Callable[..., Any],
+    def __init__(self, at_once: bool, fwd: Callable[..., Any], bwd: Callable[..., Any],
                  merge: Callable[[Sequence[Any]], list[Any]], fixed: Sequence[Any], name: str,
                  in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],
                  out_types: Sequence[ArrayType]) -> None:
         named_as(self, fwd)
+        self.at_once = at_once
         self.fwd, self.bwd, self.name = fwd, functools.partial(bwd, *fixed), name
         self.merge, self.in_tree, self.out_tree = merge, in_tree, out_tree
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
@@ -251,7 +255,8 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
     count = params["num_consts"]
-    refuse_closed_over(tangents[:count], "custom_vjp", "custom VJP rule")
+    if not params["fwd_jaxpr_thunk"].at_once or all(t is None for t in tangents[count:]):
+        refuse_closed_over(tangents[:count], "custom_vjp", "custom VJP rule")
     moved = tuple(t is not None for t in tangents[count:])
     trees: list[Any] = []
 
@@ -266,7 +271,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
     types = tuple(typeof(x) for x in outs)
     floats = tuple(has_tangent(t.dtype) for t in types)
     found = iter(custom_lin_p.bind(
-        *res, *(t for t in tangents if t is not None), num_res=len(res), res_tree=res_tree,
+        *res, *(t for t in tangents[count:] if t is not None), num_res=len(res), res_tree=res_tree,
         bwd=params["bwd"], moved=moved, symbolic_zeros=params["symbolic_zeros"], out_types=types,
         out_avals=tuple(t for t, f in zip(types, floats, strict=True) if f)))
     return outs, [next(found) if f else None for f in floats]

@@ -7,7 +7,7 @@ surrounds the recording, which may itself be a recording: derivatives nest.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.array import Array
@@ -68,26 +68,49 @@ class Recording(Builder):
         value = self.values[var]
         return value._known() if isinstance(value, Tracer) else value
 
+    def outside(self, x: Tracer) -> Any:
+        """The value of a tracer that no argument enters, in the surrounding interpreter.
+
+        The rules of custom derivatives run when the recording has ended: a value that does not
+        depend on what is differentiated is to them what it would be outside.
+        """
+        var = x.variable
+        if isinstance(var, Literal):
+            return Scalar(var.val, var.aval)
+        given = dict(zip(self.captured_vars, self.captured, strict=True)) | dict(self.consts)
+        needed = self._needed(var, given)
+        if needed is None:
+            return super().outside(x)
+        self.values.update(given)
+        self._run([eqn for eqn in needed if eqn.outvars[0] not in self.values])
+        return self.values[var]
+
     def _compute(self, var: Var) -> bool:
+        needed = self._needed(var, self.known())
+        if needed is None:
+            return False
+        self._run(needed)
+        return True
+
+    def _needed(self, var: Var, given: Mapping[Var, Any]) -> list[Equation] | None:
+        """The equations that give a variable, out of those that are given; None if none do."""
         for i in range(self._seen, len(self.eqns)):
             for v in self.eqns[i].outvars:
                 self._producer[v] = i
         self._seen = len(self.eqns)
-        values = self.known()
         needed: set[int] = set()
         waiting = [var]
         while waiting:
             v = waiting.pop()
-            if v in values:
+            if v in given:
                 continue
             index = self._producer.get(v)
             if index is None:
-                return False
+                return None
             if index not in needed:
                 needed.add(index)
                 waiting += [a for a in self.eqns[index].invars if isinstance(a, Var)]
-        self._run([self.eqns[index] for index in sorted(needed)])
-        return True
+        return [self.eqns[index] for index in sorted(needed)]
 
     def _run(self, eqns: Sequence[Equation]) -> None:
         """Compute equations in the surrounding interpreter; their operands have values."""

@@ -85,6 +85,7 @@ class _MappedForward:
 
     def __init__(self, axis: MappedAxis, fwd: Any, dims: Dims) -> None:
         self.axis, self.fwd, self.dims = axis, fwd, dims
+        self.at_once = getattr(fwd, "at_once", False)
         self.__name__ = getattr(fwd, "__name__", "fwd")
 
     def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool

@@ -141,7 +141,7 @@ class VmapBuilder(Builder):
             if x.builder is self:
                 return x.variable
             if not self._encloses(x.builder):
-                self._leaked(x)
+                return self.atom(x.builder.outside(x))
             return BatchedVar(x.aval, x, None)
         aval = typeof(x)
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype != aval.dtype:

@@ -181,7 +181,7 @@ class Builder:
             if x.builder is self:
                 return x.variable
             if not self._encloses(x.builder):
-                self._leaked(x)
+                return self.atom(x.builder.outside(x))
             return self._capture(x)
         if kind in (int, float, bool, complex):
             aval = type_of_constant(x)
@@ -248,7 +248,8 @@ class Builder:
             self.keep.append(x)
         return var
 
-    def _leaked(self, x: Tracer) -> None:
+    def outside(self, x: Tracer) -> Any:
+        """What stands for a value of this trace where that is not around: nothing, an error."""
         fail(UnexpectedTracerError,
              "Encountered an unexpected tracer. A function transformed by JAX had a side effect, "
              "allowing for a reference to an intermediate value with type "
