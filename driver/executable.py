@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.array import Array
 from ..ir.context import STATE, config
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -101,6 +102,8 @@ def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
         return storage
     if isinstance(x, Tracer):
         return stored_value(x.builder.outside(x), mesh)
+    if isinstance(x, Array):
+        return Stored(np.asarray(x, x.dtype), ())       # a number of a derivative
     return Stored(canonical_value(x), ())
 
 

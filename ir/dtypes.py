@@ -226,7 +226,7 @@ def _lattice_result_type(pairs: tuple[tuple[Any, bool], ...], x64: bool) -> tupl
         node = _join(frozenset(_node_of(dtype, weak) for dtype, weak in pairs), x64)
     if isinstance(node, type):
         return python_scalar_dtype(node, x64)
-    node = canonicalize_dtype(node, x64 or node in dtypes)
+    node = canonicalize_dtype(node, x64)
     return node, all_weak and node != BOOL
 
 

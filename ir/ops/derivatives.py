@@ -57,7 +57,16 @@ def const(value: Any, like: Any) -> Any:
     t = like if isinstance(like, ArrayType) else type_of(like)
     if t.weak_type and type_of(scalar.item()).dtype == t.dtype:
         return scalar.item()
-    return scalar
+    return of_dtype(scalar)
+
+
+def of_dtype(scalar: Any) -> Any:
+    """A numpy scalar as an operand of its dtype, also where programs have narrower constants."""
+    dtype = scalar.dtype
+    if dtype.itemsize < 8 or canonicalize_dtype(dtype, x64_enabled()) is dtype:
+        return scalar
+    return OPS["convert_element_type"].bind(scalar, new_dtype=scalar.dtype, weak_type=False,
+                                            sharding=None)
 
 
 def is_complex(x: Any) -> bool:
@@ -90,8 +99,8 @@ def full_like(x: Any, value: Any, dtype: Any = None) -> Any:
     t = type_of(x)
     scalar = np.asarray(value, t.dtype if dtype is None else dtype)[()]
     if not t.shape and not t.varying:
-        return const(value, t) if dtype is None else scalar
-    return _vary_as(broadcast(scalar, t, ()), t)
+        return const(value, t) if dtype is None else of_dtype(scalar)
+    return _vary_as(broadcast(of_dtype(scalar), t, ()), t)
 
 
 def zeros_like(x: Any) -> Any:

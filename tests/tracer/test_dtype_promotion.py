@@ -158,3 +158,37 @@ def test_operands_that_do_not_fit_are_refused(expression, error, text):
 def test_a_shape_may_not_be_traced():
     with pytest.raises(TypeError, match="Shapes must be 1D sequences of concrete values"):
         st.jit(lambda n: jnp.zeros(n))(3)
+
+
+# What JAX gives for a float64 array that was made under x64, once that is off.
+LEFT_OVER = {
+    "x + 1": (lambda x: x + 1, "float32"), "x + x": (lambda x: x + x, "float64"),
+    "-x": (lambda x: -x, "float64"), "sin": (jnp.sin, "float64"), "sum": (jnp.sum, "float32"),
+    "mean": (jnp.mean, "float32"), "var": (jnp.var, "float32"), "cumsum": (jnp.cumsum, "float32"),
+    "x @ f32": (lambda x: x @ jnp.ones(4), "float32"), "where": (lambda x: jnp.where(x > 0, x, 0),
+                                                                "float32"),
+    "softmax": (st.nn.softmax, "float32"), "pad": (lambda x: jnp.pad(x, 1), "float64"),
+    "index": (lambda x: jnp.ones(5)[x.astype("int32")], "float32"),
+    "grad": (lambda x: st.grad(lambda y: (y ** 2).sum())(x), "float64"),
+    "grad of sin": (lambda x: st.grad(lambda y: jnp.sin(y).sum())(x), "float64"),
+    "jit": (lambda x: st.jit(lambda y: y * 2 + y)(x), "float32"),
+    "vmap": (lambda x: st.vmap(lambda y: y * 2)(x), "float32"),
+    "scan": (lambda x: st.lax.scan(lambda c, a: (c + a, a), 0.0, x)[0], "float32")}
+
+
+@pytest.mark.parametrize("name", LEFT_OVER)
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype")
+def test_arrays_of_64_bits_go_on_when_x64_is_off(name):
+    f, dtype = LEFT_OVER[name]
+    with st.enable_x64(True):
+        x = jnp.arange(4.0)
+    assert x.dtype == np.float64 and f(x).dtype == dtype
+
+
+def test_indices_of_64_bits_go_on_when_x64_is_off():
+    with st.enable_x64(True):
+        i = jnp.arange(3)
+    with pytest.warns(UserWarning, match="int64"):
+        np.testing.assert_array_equal(i + jnp.ones(3, "int32"), [1, 2, 3])
+    with pytest.warns(UserWarning, match="int64"):
+        np.testing.assert_array_equal(jnp.arange(5.0)[i], [0, 1, 2])

@@ -17,6 +17,7 @@ from .. import lax, sharding_notes
 from ..lax.creation import filled_as
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
+    available,
     check_arraylike,
     convert,
     dtype_name,
@@ -54,7 +55,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
     axis = canonical_axis(axis, len(shape_of(x)))
     if fill_nan is not None and LEVEL[dtype_name(x)] >= 2:
         x = select_of(isnan(x), x, convert(fill_nan, dtype_name(x)))
-    own = dtype_name(x)
+    own = available(dtype_name(x))
     if dtype is None:
         dtype = promoted_integer(own) if promote else (int_default() if own == BOOL else own)
     if dtype == BOOL:

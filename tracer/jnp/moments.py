@@ -15,6 +15,7 @@ from ...ir.ops.reshape import reshape_p
 from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
+    available,
     check_arraylike,
     convert,
     dtype_name,
@@ -68,7 +69,7 @@ def mean(a, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
         check_arraylike("mean", a)
     no_out("mean", out)
     if dtype is None:
-        result = to_inexact(promoted_integer(dtype_name(a)))
+        result = to_inexact(promoted_integer(available(dtype_name(a))))
         if dtype_name(a) == BOOL:
             a = convert(a, int_default())
         compute = FLOAT32 if result in HALF_FLOATS else result
@@ -137,7 +138,7 @@ def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, wh
 
 def var_dtypes(name: str, a: Any, dtype: Any) -> tuple[Any, Any]:
     """The dtype in which a variance is computed, and that of the result."""
-    own = dtype_name(a)
+    own = available(dtype_name(a))
     if dtype is not None:
         dtype = user_dtype(dtype, name)
         if LEVEL[own] == 3 and LEVEL[dtype] != 3:

@@ -31,7 +31,14 @@ from ...ir.ops.reduction import (
 from .. import lax, sharding_notes
 from ..lax.reduction import extreme
 from ..operands.broadcasting import select_of, to_type
-from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of, user_dtype
+from ..operands.dtype_promotion import (
+    available,
+    check_arraylike,
+    convert,
+    dtype_name,
+    shape_of,
+    user_dtype,
+)
 from ..operands.scalars import BOOL, int_default
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 from ..staging.composed import composed
@@ -98,11 +105,11 @@ def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims
     axes = reduction_axes(axis, len(shape))
     if initial is None and not has_identity and 0 in [shape[d] for d in axes]:
         raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
-    result = own if dtype is None else dtype
+    result = available(own) if dtype is None else dtype
     if as_bool:
         result = BOOL
     elif dtype is None and promote:
-        result = promoted_integer(own)
+        result = promoted_integer(result)
     compute = FLOAT32 if upcast and result in HALF_FLOATS and dtype is None else result
     x = convert(a, compute)
     if where is not None:

@@ -19,7 +19,7 @@ from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.slicing import slice_p
 from .. import sharding_notes
-from ..operands.dtype_promotion import convert, dtype_name, shape_of
+from ..operands.dtype_promotion import available, convert, dtype_name, shape_of
 from ..operands.scalars import scalar_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.composed import composed
@@ -113,7 +113,7 @@ def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str
 def wrap_negative(i: Any, n: int) -> Any:
     """Indices with n added where they are negative, as equations."""
     dtype = dtype_name(i)
-    if n > iinfo(dtype).max:
+    if n > iinfo(dtype).max or available(dtype) is not dtype:
         i = convert(i, np.dtype("int32"))
         dtype = np.dtype("int32")
     elif isinstance(i, Array) and i.aval.weak_type:

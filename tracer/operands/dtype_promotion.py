@@ -7,6 +7,7 @@ equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from .scalars import (
     LEVEL,
     PYTHON_LEVEL,
     PYTHON_OF_LEVEL,
+    WIDE,
     int_default,
     scalar_like,
     scalar_of,
@@ -48,7 +50,7 @@ class ComplexWarning(RuntimeWarning):
     """The imaginary part is dropped by a conversion to a real dtype."""
 
 
-_AS_THEY_ARE = frozenset(d for d in ALL_DTYPES if canonicalize_dtype(d) == d)
+_AS_THEY_ARE = frozenset(ALL_DTYPES) - WIDE
 
 
 def user_dtype(dtype: Any, function: str) -> Any:
@@ -112,6 +114,9 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
                  ComplexWarning)
         return convert_element_type_p.bind(x, new_dtype=dtype, weak_type=weak, sharding=None)
     kind = type(x)
+    if dtype in WIDE and not x64_enabled():     # constants of programs are narrower
+        narrow = convert(x, canonicalize_dtype(dtype))
+        return convert_element_type_p.bind(narrow, new_dtype=dtype, weak_type=weak, sharding=None)
     if kind in PYTHON_LEVEL:
         if not weak:
             return scalar_of(x, dtype)
@@ -139,7 +144,21 @@ def result_dtype(*args: Any) -> tuple[Any, bool]:
     pairs = [dtype_and_weak(a) for a in args]
     if config.jax_numpy_dtype_promotion == "strict":
         _check_strict(pairs)
-    return lattice_result_type(pairs, x64_enabled())
+    dtype, weak = lattice_result_type(pairs, x64_enabled())
+    return available(dtype, [d for d, _ in pairs]), weak
+
+
+def available(dtype: Any, given: Sequence[Any] = ()) -> Any:
+    """The dtype of results for operands of dtypes `given` that promote to this one.
+
+    Arrays of 64 bits may be left from where x64 was enabled. Without it they meet others in 32,
+    with a warning.
+    """
+    wide = [d for d in (*given, dtype) if d in WIDE]
+    if not wide or x64_enabled() or given and all(d == dtype for d in given):
+        return dtype
+    user_dtype(wide[0], "dtype")        # warns
+    return canonicalize_dtype(dtype)
 
 
 def _check_strict(pairs: list[tuple[Any, bool]]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.context import x64_enabled
-from ...ir.dtypes import ALL_DTYPES, iinfo, issubdtype, python_scalar_dtype
+from ...ir.dtypes import ALL_DTYPES, canonicalize_dtype, iinfo, issubdtype, python_scalar_dtype
 
 BOOL = np.dtype(bool)
 
@@ -24,6 +24,9 @@ def _level(dtype: np.dtype) -> int:
 
 # bool < int < float < complex: a Python scalar takes the dtype of an array of its level or above.
 LEVEL: dict[Any, int] = {d: _level(d) for d in ALL_DTYPES}
+
+
+WIDE = frozenset(d for d in ALL_DTYPES if canonicalize_dtype(d) is not d)   # not without x64
 
 
 PYTHON_LEVEL: dict[type, int] = {bool: 0, int: 1, float: 2, complex: 3}
@@ -86,7 +89,7 @@ def scalar_like(x: Any, level: int, aval: Any) -> Any:
     must change its own dtype first."""
     dtype = aval.dtype
     kind = LEVEL.get(dtype)
-    if kind is None or level > kind:
+    if kind is None or level > kind or (dtype in WIDE and not x64_enabled()):
         return None
     if not aval.weak_type:
         if kind == 3:
