@@ -49,11 +49,11 @@ elementwise = _Note(
     "whole there. Two different splits raise ShardingTypeError: `reshard` one of the operands.",
     "works on each device's block; the result varies over the axes that an operand varies over.")
 
-choice = _Note(
+equal = _Note(
     "operands that are laid out alike are combined block by block, without communication;\n"
     "the partitioner moves those that are not.",
-    "the arrays among which it chooses must be split alike, and the result is too; otherwise\n"
-    "ShardingTypeError. Scalars go with anything.",
+    "the operands must be split alike, and the result is too; otherwise ShardingTypeError.\n"
+    "Scalars go with anything.",
     "works on each device's block; the result varies over the axes that an operand varies over.")
 
 reduction = _Note(
@@ -154,8 +154,8 @@ drawn = _Note(
     "unless the key varies, as `fold_in(key, lax.axis_index('x'))` does.")
 
 collective = _Note(
-    "not for use over Auto axes (NameError): there the partitioner inserts the collectives.",
-    "not for use over Explicit axes (NameError): there `reshard` and `out_sharding` cause them.",
+    "an error outside of `shard_map`: the partitioner itself inserts the collectives.",
+    "an error outside of `shard_map`: there `reshard` and `out_sharding` move values.",
     "for use inside `shard_map` over its axes (or over the `axis_name` of a `vmap`).")
 
 transformed = _Note(

@@ -24,7 +24,7 @@ from ...ir.ops.convert import bitcast_convert_type_p
 from ...ir.ops.powers import pow_p
 from ...ir.ops.reduction import reduce_sum_p
 from ...ir.ops.select import select_n_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -67,32 +67,38 @@ bitwise_xor_function = _bitwise(
     "The bits set in exactly one of x and y, elementwise; `xor` for bool.")
 
 
+@sharding_notes.elementwise
 def bitwise_not(x, /):
     """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     (x,) = promote_args("bitwise_not", x)
     return not_p.bind(x)
 
 
+@sharding_notes.elementwise
 def bitwise_invert(x, /):
     """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     return bitwise_not(x)
 
 
+@sharding_notes.elementwise
 def invert(x, /):
     """The bits that are not set in x, elementwise (`~x`); logical not for bool."""
     return bitwise_not(x)
 
 
+@sharding_notes.elementwise
 def left_shift(x, y, /):
     """The bits of x moved y places to the left, elementwise (`x << y`); zeros come in."""
     return shift_left_p.bind(*promote_args_numeric("left_shift", x, y))
 
 
+@sharding_notes.elementwise
 def bitwise_left_shift(x, y, /):
     """The bits of x moved y places to the left, elementwise (`x << y`); zeros come in."""
     return left_shift(x, y)
 
 
+@sharding_notes.elementwise
 def right_shift(x1, x2, /):
     """Bits of x1 shifted to the right by x2 places, the sign filling in."""
     x1, x2 = promote_args_numeric("right_shift", x1, x2)
@@ -101,11 +107,13 @@ def right_shift(x1, x2, /):
     return shift_right_arithmetic_p.bind(x1, x2)
 
 
+@sharding_notes.elementwise
 def bitwise_right_shift(x1, x2, /):
     """Bits of x1 shifted to the right by x2 places, the sign filling in."""
     return right_shift(x1, x2)
 
 
+@sharding_notes.elementwise
 def bitwise_count(x, /):
     """The number of bits set in the absolute value of x, elementwise, as uint8."""
     (x,) = promote_args_numeric("bitwise_count", x)
@@ -187,6 +195,7 @@ def _int_of(dtype: Any) -> np.dtype:
     return _INTEGERS[np.dtype(dtype).itemsize]
 
 
+@sharding_notes.elementwise
 def signbit(x, /):
     """Whether the sign bit is set: negative numbers, -0.0 and NaN with a sign."""
     (x,) = promote_args("signbit", x)
@@ -203,6 +212,7 @@ def signbit(x, /):
     return convert(top, np.dtype(bool))
 
 
+@sharding_notes.equal
 def copysign(x1, x2, /):
     """The absolute value of x1 with the sign of x2, elementwise; also of zeros and NaN."""
     x1, x2 = promote_args_inexact("copysign", x1, x2)

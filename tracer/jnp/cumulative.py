@@ -91,11 +91,13 @@ def cumprod(a, axis=None, dtype=None, out=None):
     return _cumulative("cumprod", cumprod_p, a, axis, dtype, out)
 
 
+@sharding_notes.ordered
 def nancumsum(a, axis=None, dtype=None, out=None):
     """The sums of all elements up to each, as in `cumsum`, with NaN counting as 0."""
     return _cumulative("nancumsum", cumsum_p, a, axis, dtype, out, 0)
 
 
+@sharding_notes.ordered
 def nancumprod(a, axis=None, dtype=None, out=None):
     """The products of all elements up to each, as in `cumprod`, with NaN counting as 1."""
     return _cumulative("nancumprod", cumprod_p, a, axis, dtype, out, 1)

@@ -19,7 +19,7 @@ from ..staging.composed import composed
 from .elementwise import literal_like
 
 
-@sharding_notes.elementwise
+@sharding_notes.equal
 @composed
 def floor_divide(x1, x2, /):
     """x1 / x2 rounded down to an integer, elementwise; also written `x1 // x2`.
@@ -66,6 +66,7 @@ def divmod(x1, x2, /):
     return _float_divmod(x1, x2)
 
 
+@sharding_notes.elementwise
 @composed
 def remainder(x1, x2, /):
     """What `x1 // x2` leaves of x1, elementwise, with the sign of x2; also written `x1 % x2`."""
@@ -97,6 +98,7 @@ def mod(x1, x2, /):
     return remainder(x1, x2)
 
 
+@sharding_notes.elementwise
 def fmod(x1, x2, /):
     """What x1 / x2 rounded towards zero leaves of x1, elementwise, with the sign of x1."""
     check_arraylike("fmod", x1, x2)

@@ -197,6 +197,7 @@ sign = _same(
     "Array([-1.,  0.,  1.], dtype=float32)")
 
 
+@sharding_notes.elementwise
 def acosh(x, /):
     """Inverse hyperbolic cosine; of complex x the branch with a real part that is not negative."""
     (x,) = promote_args_inexact("acosh", x)
@@ -207,6 +208,7 @@ def acosh(x, /):
     return result
 
 
+@sharding_notes.elementwise
 def arccosh(x, /):
     """Inverse hyperbolic cosine; of complex x the branch with a real part that is not negative."""
     return acosh(x)
@@ -232,6 +234,7 @@ def abs(x, /):
     return absolute(x)
 
 
+@sharding_notes.elementwise
 def absolute(x, /):
     """Another name of `abs`: the absolute value of x, elementwise; of complex x a float."""
     check_arraylike("absolute", x)
@@ -241,6 +244,7 @@ def absolute(x, /):
     return abs_p.bind(x)
 
 
+@sharding_notes.elementwise
 def fabs(x, /):
     """The absolute value of x as a float, elementwise; raises TypeError for complex x."""
     check_arraylike("fabs", x)
@@ -249,6 +253,7 @@ def fabs(x, /):
     return abs_p.bind(*promote_args_inexact("fabs", x))
 
 
+@sharding_notes.elementwise
 def positive(x, /):
     """x itself, elementwise: what `+x` means. Raises TypeError for what is no number."""
     (x,) = promote_args("positive", x)
@@ -294,6 +299,7 @@ radians = _scaled(
     "Angles in degrees, converted to radians: x times pi / 180.")
 
 
+@sharding_notes.elementwise
 def sinc(x, /):
     """sin(pi x) / (pi x), and 1 at 0, with derivatives that are right there too."""
     (x,) = promote_args_inexact("sinc", x)
@@ -397,12 +403,14 @@ atan2 = _binary_inexact(
     "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
 
 
+@sharding_notes.elementwise
 def nextafter(x, y, /):
     """The next number after x in the direction of y, elementwise, in their float dtype."""
     x, y = promote_pair_inexact("nextafter", x, y)
     return nextafter_p.bind(x, y)
 
 
+@sharding_notes.equal
 def heaviside(x1, x2, /):
     """The step function, elementwise: 0 where x1 is negative, 1 where positive, x2 where zero."""
     check_arraylike("heaviside", x1, x2)
@@ -445,6 +453,7 @@ def extreme_values(dtype: Any) -> tuple[Any, Any]:
     return info.min, info.max
 
 
+@sharding_notes.elementwise
 def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     """x with NaN replaced by a number, and infinities by the extreme finite values or those given.
     """

@@ -187,11 +187,13 @@ def _is_infinity(x: Any, value: float, out: Any) -> Any:
     return lax.full_like(x, False, np.dtype(bool))
 
 
+@sharding_notes.elementwise
 def isposinf(x, /, out=None):
     """Whether x is positive infinity, elementwise: an array of bool. `x` must be real."""
     return _is_infinity(x, np.inf, out)
 
 
+@sharding_notes.elementwise
 def isneginf(x, /, out=None):
     """Whether x is negative infinity, elementwise: an array of bool. `x` must be real."""
     return _is_infinity(x, -np.inf, out)

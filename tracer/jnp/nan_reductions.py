@@ -10,7 +10,7 @@ from ...ir.ops.arithmetic import div_p, mul_p, sub_p
 from ...ir.ops.comparison import le_p
 from ...ir.ops.complex_parts import real_p
 from ...ir.ops.powers import sqrt_p, square_p
-from .. import lax
+from .. import lax, sharding_notes
 from ..operands.broadcasting import select_of
 from ..operands.dtype_promotion import check_arraylike, convert, dtype_name, shape_of
 from ..operands.scalars import LEVEL, int_default
@@ -47,11 +47,13 @@ def _extreme(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: A
     return select_of(empty, result, convert(np.nan, dtype_name(a)))
 
 
+@sharding_notes.reduction
 def nanmax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Maximum over dimensions, NaN left out; NaN where there is nothing else."""
     return _extreme("nanmax", reductions.max, -np.inf, a, axis, out, keepdims, initial, where)
 
 
+@sharding_notes.reduction
 def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Minimum over dimensions, NaN left out; NaN where there is nothing else."""
     return _extreme("nanmin", reductions.min, np.inf, a, axis, out, keepdims, initial, where)
@@ -65,16 +67,19 @@ def _filled(name: str, reduce: Callable[..., Any], fill: float, a: Any, axis: An
     return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
 
 
+@sharding_notes.reduction
 def nansum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
     """The sum over all dimensions or those in `axis`, with NaN counting as 0."""
     return _filled("nansum", reductions.sum, 0, a, axis, dtype, out, keepdims, initial, where)
 
 
+@sharding_notes.reduction
 def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
     """The product over all dimensions or those in `axis`, with NaN counting as 1."""
     return _filled("nanprod", reductions.prod, 1, a, axis, dtype, out, keepdims, initial, where)
 
 
+@sharding_notes.reduction
 def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
     """The mean over all dimensions or those in `axis`, NaN left out; NaN where all are."""
     check_arraylike("nanmean", a)
@@ -90,6 +95,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
     return div_p.bind(total, count)
 
 
+@sharding_notes.reduction
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """The variance over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanvar", a)
@@ -115,6 +121,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
     return convert(div_p.bind(total, convert(count, dtype_name(total))), result)
 
 
+@sharding_notes.reduction
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """The standard deviation over all dimensions or those in `axis`, with NaN left out."""
     check_arraylike("nanstd", a)
@@ -136,11 +143,13 @@ def _nan_arg(name: str, arg: Callable[..., Any], fill: float, a: Any, axis: Any,
     return select_of(nothing, found, convert(-1, dtype_name(found)))
 
 
+@sharding_notes.reduction
 def nanargmax(a, axis=None, out=None, keepdims=None):
     """Position of the first maximum, NaN left out; -1 where there is nothing else."""
     return _nan_arg("nanargmax", reductions.argmax, -np.inf, a, axis, out, keepdims)
 
 
+@sharding_notes.reduction
 def nanargmin(a, axis=None, out=None, keepdims=None):
     """Position of the first minimum, NaN left out; -1 where there is nothing else."""
     return _nan_arg("nanargmin", reductions.argmin, np.inf, a, axis, out, keepdims)

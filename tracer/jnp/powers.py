@@ -34,6 +34,7 @@ from .elementwise import literal_like, real_dtype
 _NUMBERS = (int, float)
 
 
+@sharding_notes.elementwise
 def reciprocal(x, /):
     """1 / x, elementwise; integers become floats first. At 0 it is infinite."""
     return integer_pow_p.bind(*promote_args_inexact("reciprocal", x), y=-1)
@@ -132,11 +133,13 @@ def _integer_power(x1: Any, x2: Any) -> Any:
     return result
 
 
+@sharding_notes.elementwise
 def pow(x1, x2, /):
     """Another name of `power`: x1 to the power of x2, elementwise; also written `x1 ** x2`."""
     return power(x1, x2)
 
 
+@sharding_notes.elementwise
 def float_power(x, y, /):
     """x to the power of y, elementwise, both converted to floats first; NaN where that is not real.
     """
@@ -238,6 +241,7 @@ def _wrap_between(x: Any, half: float) -> Any:
     return sub_p.bind(rem, a)
 
 
+@sharding_notes.elementwise
 def hypot(x1, x2, /):
     """sqrt(x1 ** 2 + x2 ** 2), elementwise, without overflow where the squares would have it."""
     x1, x2 = promote_args_inexact("hypot", x1, x2)

@@ -174,6 +174,7 @@ def _by_weight(x: Array, q: Array, dim: int, weights: Array | None, missing: Arr
     return _elements(x, dim, lax.min(position, last), levels)
 
 
+@sharding_notes.ordered
 def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False, *,
              weights=None):
     """The values below which shares q (between 0 and 1) of the elements lie."""
@@ -182,6 +183,7 @@ def quantile(a, q, axis=None, out=None, overwrite_input=False, method="linear", 
     return _quantile("quantile", a, q, axis, method, keepdims, weights, False)
 
 
+@sharding_notes.ordered
 def nanquantile(a, q, axis=None, out=None, overwrite_input=False, method="linear",
                 keepdims=False, *, weights=None):
     """The values below which given shares of the elements lie, as in `quantile`, with NaN left out.
@@ -196,6 +198,7 @@ def _unsupported(name: str, out: Any, overwrite: Any) -> None:
         raise ValueError(f"jax.numpy.{name} does not support overwrite_input=True or out != None")
 
 
+@sharding_notes.ordered
 def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear", keepdims=False,
                *, weights=None, out_sharding=None):
     """The values below which given percentages of the elements lie: `quantile` of q / 100."""
@@ -211,6 +214,7 @@ def percentile(a, q, axis=None, out=None, overwrite_input=False, method="linear"
     return in_auto_mode(run, canonicalize_sharding(out_sharding, "jnp.percentile"), *operands)
 
 
+@sharding_notes.ordered
 def nanpercentile(a, q, axis=None, out=None, overwrite_input=False, method="linear",
                   keepdims=False, *, weights=None):
     """The values below which given percentages of the elements lie, with NaN left out."""
@@ -235,6 +239,7 @@ def median(a, axis=None, out=None, overwrite_input=False, keepdims=False):
     return _quantile("median", a, 0.5, axis, "midpoint", keepdims, None, False)
 
 
+@sharding_notes.ordered
 def nanmedian(a, axis=None, out=None, overwrite_input=False, keepdims=False):
     """The element in the middle of the sorted elements, as in `median`, with NaN left out."""
     _unsupported("nanmedian", out, overwrite_input)

@@ -205,11 +205,13 @@ def _lowest(dtype: Any) -> Any:
     return extreme(dtype, False)
 
 
+@sharding_notes.reduction
 def amax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Another name of `max`: the greatest element over all dimensions or those in `axis`."""
     return max(a, axis, out, keepdims, initial, where)
 
 
+@sharding_notes.reduction
 def amin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
     """Another name of `min`: the least element over all dimensions or those in `axis`."""
     return min(a, axis, out, keepdims, initial, where)

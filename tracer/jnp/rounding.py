@@ -48,6 +48,7 @@ floor = _rounding(
     "Array([-2.,  1.], dtype=float32)")
 
 
+@sharding_notes.elementwise
 def trunc(x):
     """x rounded to an integer towards zero, elementwise, in the dtype of x."""
     check_arraylike("trunc", x)
@@ -101,11 +102,13 @@ def _round_float(x: Any, decimals: int) -> Any:
     return convert(out, dtype) if wide else out
 
 
+@sharding_notes.elementwise
 def around(a, decimals=0, out=None):
     """a rounded to decimals digits behind the point, halves to even."""
     return round(a, decimals, out)
 
 
+@sharding_notes.elementwise
 def rint(x, /):
     """x rounded to the nearest integer, elementwise, halves to the even one; a float."""
     check_arraylike("rint", x)

@@ -40,7 +40,7 @@ from .reductions import to_shape
 from .shaping import ravel
 
 
-@sharding_notes.choice
+@sharding_notes.equal
 @composed
 def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
     """`x` where the condition is true, else `y`, elementwise; the three broadcast to one shape.

@@ -139,6 +139,7 @@ def _checked_kth(name: str, a: Any, kth: Any, axis: int) -> int:
     return canonical_axis(kth, n, "kth")
 
 
+@sharding_notes.ordered
 def partition(a, kth, axis=-1):
     """a with the element that sorting puts at kth in place, smaller ones before it."""
     check_arraylike("partition", a)
@@ -150,6 +151,7 @@ def partition(a, kth, axis=-1):
     return _from_last(lax.concatenate([low, high], x.ndim - 1), axis)
 
 
+@sharding_notes.ordered
 def argpartition(a, kth, axis=-1):
     """The positions of the elements of `a` in the order in which `partition` puts them."""
     check_arraylike("argpartition", a)

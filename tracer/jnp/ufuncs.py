@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import sharding_notes
 from ..operands.dtype_promotion import convert, promote_dtypes_inexact
 from . import reductions
 from .bits import (
@@ -82,11 +83,13 @@ logical_or = ufunc(logical_or_function, 2, 1, name="logical_or", identity=False,
 logical_xor = ufunc(logical_xor_function, 2, 1, name="logical_xor", identity=False)
 
 
+@sharding_notes.equal
 def fmax(x1, x2):
     """The greater of x1 and x2, elementwise; where one of them is NaN, the other one."""
     return fmax_or_fmin(greater, x1, x2)
 
 
+@sharding_notes.equal
 def fmin(x1, x2):
     """The lesser of x1 and x2, elementwise; where one of them is NaN, the other one."""
     return fmax_or_fmin(less, x1, x2)

@@ -103,8 +103,8 @@ class AccuracyMode(enum.Enum):
 
 def _named(f: Callable[..., Any], op: Op, name: str, doc: str) -> Callable[..., Any]:
     f.__name__ = f.__qualname__ = name
-    f.__doc__ = f"{doc} The op is `{op.name}`; x: array or scalar, the result has its shape."
-    return f
+    f.__doc__ = f"{doc} Elementwise: the op `{op.name}`, of operands of one dtype and shape."
+    return sharding_notes.elementwise(f)
 
 
 def _unary(op: Op, doc: str, name: str = "") -> Callable[..., Any]:
@@ -255,7 +255,7 @@ def select_n(which, *cases):
     return select_n_p.bind(which, *cases)
 
 
-@sharding_notes.choice
+@sharding_notes.equal
 def select(pred, on_true, on_false):
     """`on_true` where `pred` is true, else `on_false`, elementwise.
 

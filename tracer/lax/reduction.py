@@ -40,6 +40,7 @@ def _axes(axes: Any) -> tuple[int, ...]:
     return tuple(int(a) for a in axes)
 
 
+@sharding_notes.reduction
 def reduce_sum(operand, axes, *, out_sharding=None):
     """Sum over dimensions. out_sharding: of the result; it may leave the sum over a sharded
     dimension pending with `P(..., unreduced={axis})`."""
@@ -49,16 +50,19 @@ def reduce_sum(operand, axes, *, out_sharding=None):
                              out_sharding=output_sharding(out_sharding, "reduce_sum", ndim))
 
 
+@sharding_notes.reduction
 def reduce_prod(operand, axes):
     """The product of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_prod_p.bind(operand, axes=_axes(axes))
 
 
+@sharding_notes.reduction
 def reduce_max(operand, axes):
     """The maximum of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_max_p.bind(operand, axes=_axes(axes))
 
 
+@sharding_notes.reduction
 def reduce_min(operand, axes):
     """The minimum of the elements over the dimensions `axes`, which the result lacks."""
     return reduce_min_p.bind(operand, axes=_axes(axes))
@@ -79,11 +83,13 @@ def reduce_xor(operand, axes):
     return reduce_xor_p.bind(operand, axes=_axes(axes))
 
 
+@sharding_notes.reduction
 def argmax(operand, axis, index_dtype):
     """Position of the first maximum along a dimension, as an integer type."""
     return _arg_reduce(argmax_p, operand, axis, index_dtype)
 
 
+@sharding_notes.reduction
 def argmin(operand, axis, index_dtype):
     """Position of the first minimum along a dimension, as an integer type."""
     return _arg_reduce(argmin_p, operand, axis, index_dtype)
@@ -199,32 +205,38 @@ def _cumulative(op: Op, operand: Any, axis: int, reverse: bool) -> Array:
     return op.bind(operand, axis=int(axis), reverse=bool(reverse))
 
 
+@sharding_notes.ordered
 def cumsum(operand, axis=0, reverse=False):
     """The sums of all elements up to each along the dimension `axis`; from each on, if `reverse`.
     """
     return _cumulative(cumsum_p, operand, axis, reverse)
 
 
+@sharding_notes.ordered
 def cumprod(operand, axis=0, reverse=False):
     """Products of all elements up to each (from each on, if reverse)."""
     return _cumulative(cumprod_p, operand, axis, reverse)
 
 
+@sharding_notes.ordered
 def cummax(operand, axis=0, reverse=False):
     """Maximum of all elements up to each (from each on, if reverse)."""
     return _cumulative(cummax_p, operand, axis, reverse)
 
 
+@sharding_notes.ordered
 def cummin(operand, axis=0, reverse=False):
     """Minimum of all elements up to each (from each on, if reverse)."""
     return _cumulative(cummin_p, operand, axis, reverse)
 
 
+@sharding_notes.ordered
 def cumlogsumexp(operand, axis=0, reverse=False):
     """log of the sum of exp of all elements up to each (from each on, if reverse)."""
     return _cumulative(cumlogsumexp_p, operand, axis, reverse)
 
 
+@sharding_notes.ordered
 def sort(operand, dimension=-1, is_stable=True, num_keys=1):
     """operand sorted along a dimension; several arrays are sorted together by the first keys.
 

@@ -57,6 +57,7 @@ def _relu_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
     return relu(x), lax.select(greater(x, 0), t, lax.full_like(t, 0))
 
 
+@sharding_notes.elementwise
 @custom_jvp
 def relu6(x):
     """min(max(x, 0), 6), elementwise; its derivative is 0 at 0 and at 6."""
@@ -93,6 +94,7 @@ def softplus(x):
     return logaddexp_function(x, 0.0)
 
 
+@sharding_notes.elementwise
 def sparse_plus(x):
     """0 below -1, x above 1, and (x + 1)**2 / 4 between, elementwise: a smooth `relu`."""
     check_arraylike("sparse_plus", x)
@@ -102,11 +104,13 @@ def sparse_plus(x):
     return choose_where(less_equal(x, -1.0), 0.0, inner)
 
 
+@sharding_notes.elementwise
 def sparse_sigmoid(x):
     """The derivative of `sparse_plus`: (x + 1) / 2, kept between 0 and 1."""
     return multiply_function(0.5, clip(add_function(x, 1.0), 0.0, 2.0))
 
 
+@sharding_notes.elementwise
 @composed
 def soft_sign(x):
     """x / (|x| + 1), elementwise: between -1 and 1, with the sign of x."""
@@ -127,12 +131,14 @@ def silu(x):
     return multiply_function(x, sigmoid(x))
 
 
+@sharding_notes.elementwise
 @composed
 def swish(x):
     """x * sigmoid(x), elementwise; the first name of `silu`, with which it is the same."""
     return silu(x)
 
 
+@sharding_notes.elementwise
 @composed
 def mish(x):
     """x * tanh(softplus(x)), elementwise: smooth, with a small dip below 0."""
@@ -141,6 +147,7 @@ def mish(x):
     return multiply_function(x, tanh(softplus(x)))
 
 
+@sharding_notes.elementwise
 @composed
 def log_sigmoid(x):
     """log(sigmoid(x)), elementwise, without underflow where x is far below 0."""
@@ -149,6 +156,7 @@ def log_sigmoid(x):
     return negative_function(softplus(negative_function(x)))
 
 
+@sharding_notes.elementwise
 @composed
 def elu(x, alpha=1.0):
     """x where it is positive, alpha * (exp(x) - 1) elsewhere, elementwise: smooth for alpha 1."""
@@ -158,6 +166,7 @@ def elu(x, alpha=1.0):
     return choose_where(positive, x, multiply_function(alpha, expm1(safe)))
 
 
+@sharding_notes.elementwise
 @composed
 def selu(x):
     """elu scaled so that means and variances of activations keep near 0 and 1."""
@@ -166,6 +175,7 @@ def selu(x):
     return multiply_function(scale, elu(x, alpha))
 
 
+@sharding_notes.elementwise
 @composed
 def celu(x, alpha=1.0):
     """max(x, 0) + min(0, alpha * (exp(x / alpha) - 1)), elementwise."""
@@ -219,6 +229,7 @@ def leaky_relu(x, negative_slope=0.01):
     return choose_where(greater_equal(x, 0), x, multiply_function(negative_slope, x))
 
 
+@sharding_notes.elementwise
 @composed
 def hard_tanh(x):
     """x kept between -1 and 1, elementwise: a tanh made of straight lines."""
@@ -227,12 +238,14 @@ def hard_tanh(x):
     return choose_where(greater(x, 1), 1, choose_where(less(x, -1), -1, x))
 
 
+@sharding_notes.elementwise
 @composed
 def hard_sigmoid(x):
     """relu6(x + 3) / 6, elementwise: a sigmoid made of straight lines."""
     return divide(relu6(add_function(x, 3.0)), 6.0)
 
 
+@sharding_notes.elementwise
 @composed
 def hard_silu(x):
     """x * hard_sigmoid(x), elementwise: a `silu` without exponentials."""
@@ -241,12 +254,14 @@ def hard_silu(x):
     return multiply_function(x, hard_sigmoid(x))
 
 
+@sharding_notes.elementwise
 @composed
 def hard_swish(x):
     """x * hard_sigmoid(x), elementwise: another name of `hard_silu`, with which it is the same."""
     return hard_silu(x)
 
 
+@sharding_notes.elementwise
 @composed
 def squareplus(x, b=4):
     """(x + sqrt(x**2 + b)) / 2, a smooth relu without exponentials."""

@@ -121,6 +121,7 @@ def sample_maxwell(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.sqrt(lax.reduce_sum(z * z, (len(shape),)))
 
 
+@sharding_notes.drawn
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the Maxwell distribution: lengths of vectors of three normal numbers."""
     return draw_numbers("maxwell", sample_maxwell, key, shape, dtype, out_sharding)
@@ -186,6 +187,7 @@ def sample_exponential(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.neg(lax.log1p(lax.neg(plain_uniform(key, shape, dtype))))
 
 
+@sharding_notes.drawn
 @composed
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None
                 ) -> Array:
@@ -199,6 +201,7 @@ def sample_laplace(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.mul(lax.sign(u), lax.log1p(lax.neg(lax.abs(u))))
 
 
+@sharding_notes.drawn
 @composed
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the Laplace distribution of scale 1: exponential on both sides of 0."""
@@ -210,6 +213,7 @@ def sample_logistic(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.sub(lax.log(u), lax.log1p(lax.neg(u)))
 
 
+@sharding_notes.drawn
 @composed
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the logistic distribution: log(u / (1 - u)) of uniform u."""
@@ -221,6 +225,7 @@ def sample_cauchy(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return lax.tan(lax.mul(dtype.type(np.pi), lax.sub(u, dtype.type(0.5))))
 
 
+@sharding_notes.drawn
 @composed
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Numbers of the Cauchy distribution: tan(pi * (u - 1/2)) of uniform u."""
@@ -313,6 +318,7 @@ def _fraction_of_words(high: Array, low: Array) -> Array:
     return lax.bitcast_convert_type(lax.bitwise_or(exponent, mantissa), np.float32)
 
 
+@sharding_notes.drawn
 @composed
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
            out_sharding: Any = None) -> Array:

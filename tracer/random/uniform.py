@@ -33,6 +33,7 @@ def sample_bits(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return raw_bits(key, 8 * dtype.itemsize, shape)
 
 
+@sharding_notes.drawn
 @composed
 def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """Random bits: unsigned integers of `dtype` (default uint32), all values equally likely."""
@@ -208,6 +209,7 @@ def sample_rademacher(key: Array, *, shape: Shape, dtype: np.dtype) -> Array:
     return convert(2 * convert(heads, dtype) - 1, dtype)
 
 
+@sharding_notes.drawn
 @composed
 def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Array:
     """The numbers -1 and 1, equally likely, of `dtype` (int32 by default)."""
