@@ -45,7 +45,12 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
             fail(ValueError, f"an argument is {typeof(x)}, which has no whole value yet",
                  code="pending-argument", help="sum it first, or leave it out")
         values.append(np.asarray(settled(stored.data)))
-    found = first_divergence(lowered._executable.partitioned, values, tolerance)
+    partitioned = lowered._executable.partitioned
+    if not any(n > 1 for n in partitioned.mesh.axis_sizes):
+        fail(ValueError, f"nothing is split in `{lowered.fun_name}`: no argument lies on a mesh of "
+             f"several devices, so there is nothing to compare", code="nothing-split",
+             help="place the arguments with `device_put` and a NamedSharding")
+    found = first_divergence(partitioned, values, tolerance)
     if found is not None:
         raise refuse(found, lowered.fun_name)
 
@@ -62,6 +67,12 @@ def fuzz_equivalent(fun: Callable[..., Any], *args: Any, mesh: Mesh, count: int 
     """
     rng = np.random.default_rng(seed)
     leaves, form = tree.flatten(args)
+    if count < 1:
+        fail(ValueError, f"count must be 1 at least, got {count}", code="nothing-split")
+    if not any(n % k == 0 for x in leaves for n in np.shape(x)
+               for k in mesh.axis_sizes if k > 1):
+        fail(ValueError, f"nothing is split: no axis of {mesh} divides a dimension of "
+             f"{[np.shape(x) for x in leaves]}", code="nothing-split")
     for _ in range(count):
         placed = [device_put(x, NamedSharding(mesh, _drawn(np.shape(x), mesh, rng)))
                   for x in leaves]

@@ -15,8 +15,8 @@ from typing import Any
 
 from ..diagnostic import error, fail
 from ..errors import DuplicateSpecError
-from ..lazy import lazy_import
 from ..mesh import AbstractMesh, AxisType, Mesh
+from ..near import close_match
 from ..spec import (
     UNCONSTRAINED,
     AxisName,
@@ -27,8 +27,6 @@ from ..spec import (
     axis_size,
     parse_axis,
 )
-
-difflib = lazy_import("difflib")
 
 __all__ = ["canonical_tiling", "check_spec", "dim_factors", "merge_digits", "tile_index"]
 
@@ -156,11 +154,10 @@ def _check_axis(name: AxisName, mesh: Mesh | AbstractMesh, spec: PartitionSpec) 
         return
     base, _, size = parse_axis(name)
     if size is None or base not in mesh.shape:
-        close = difflib.get_close_matches(str(name), [str(a) for a in mesh.shape], 1, 0.4)
         fail(ValueError,
              f"Resource axis: {name} of {spec} is not found in mesh: {tuple(mesh.shape)}.",
              code="unknown-axis", label=f"the mesh has the axes {tuple(mesh.shape)}",
-             help=f"did you mean {close[0]!r}?" if close else
+             help=close_match(name, mesh.shape) or
              f"name one of {tuple(mesh.shape)}, or make a mesh with an axis {name!r}")
     axis_factor(name, mesh.shape)  # raises if the axis has no such part
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from lark import Token
 
+from ..near import close_match
 from ..op import OPS, Op
 from ..program import Equation, Program
 from ..types import ArrayType
@@ -20,7 +21,7 @@ from .folding import unfold_comment
 from .frames import Frames
 from .pieces import hidden_params, unquote
 from .remarks import read_remark
-from .syntax import Mistake, close_match, text_location
+from .syntax import Mistake, text_location
 from .values import ABSENT, HOLE
 
 

@@ -16,6 +16,7 @@ from lark.exceptions import UnexpectedInput
 from ..errors import ShardtraceError
 from ..keys import storage_dtype
 from ..mesh import AbstractMesh, Mesh
+from ..near import close_match
 from ..program import Atom, Equation, Level, Literal, Program, Var
 from ..types import ArrayType
 from .names import given_name
@@ -23,7 +24,7 @@ from .pieces import unquote
 from .print import frozen
 from .remarks import Remark
 from .scalars import parse_scalar
-from .syntax import Mistake, close_match, grammar_mistake
+from .syntax import Mistake, grammar_mistake
 from .values import Values
 
 _LEVELS = {level.value: level for level in Level}

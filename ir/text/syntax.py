@@ -6,17 +6,14 @@ Both become a `ProgramSyntaxError` that shows the line with a caret.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from ..diagnostic import Diagnostic
 from ..errors import ProgramSyntaxError
-from ..lazy import lazy_import
 from ..location import Location
-
-difflib = lazy_import("difflib")
 
 
 class Mistake(Exception):
@@ -64,12 +61,6 @@ def syntax_error(text: str, filename: str, mistake: Mistake) -> ProgramSyntaxErr
     error.diagnostic = diagnostic
     error.filename, error.line, error.column = filename, line, column + 1
     return error
-
-
-def close_match(word: str, known: Iterable[str]) -> str:
-    """`did you mean ...?` for a misspelt word, or ''."""
-    found = difflib.get_close_matches(word, list(known), 1)
-    return f"did you mean `{found[0]}`?" if found else ""
 
 
 # -- errors of the grammar -------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from ..device import AbstractDevice, Device
 from ..dtypes import parse_short
 from ..manual_state import NOT_MANUAL, ManualState
 from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..near import close_match
 from ..op import OPS
 from ..param_types import PARAM_TYPES
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstract
@@ -24,7 +25,7 @@ from ..types import ArrayType, array_type
 from .pieces import unquote
 from .placeholders import NamedCallable, OpaqueValue
 from .scalars import parse_scalar
-from .syntax import Mistake, close_match
+from .syntax import Mistake
 
 ABSENT = object()          # a param that `op.infer` names but the equation does not have
 HOLE = object()            # a program, which follows as a block

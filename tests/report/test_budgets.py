@@ -31,20 +31,59 @@ def layer(x, w1, w2):
 def test_a_budget_that_holds():
     st.testing.assert_comm(layer, *ARGS, max_bytes=49152, kinds={"all-reduce": 1}, axis="Y")
     st.testing.assert_comm(layer, *ARGS, kinds={}, axis="X")
-    st.testing.assert_comm(layer, kinds={"all-reduce": 2}, exact=False)(*ARGS)
+    st.testing.assert_comm(layer, *ARGS, kinds={"all-reduce": 2, "all-gather": 1})
+    st.testing.assert_comm(layer, *ARGS, kinds={"all-reduce": 1}, exact=True)
     st.testing.assert_comm(st.jit(layer).lower(*ARGS), max_peak_bytes=1 << 20)
 
 
 @pytest.mark.parametrize(("limits", "text"), [
     ({"max_bytes": 1000}, "each device receives 49,152 bytes, 48,152 more than the 1,000 allowed"),
-    ({"kinds": {"all-gather": 1}}, "0 all-gather instead of 1, 1 all-reduce instead of 0"),
-    ({"kinds": {"all-reduce": 2}, "axis": "Y"}, "1 all-reduce instead of 2 over Y"),
+    ({"kinds": {"all-gather": 1}}, "it has 1 all-reduce instead of 0"),
+    ({"kinds": {"all-gather": 1}, "exact": True},
+     "0 all-gather instead of 1, 1 all-reduce instead of 0"),
+    ({"kinds": {"all-reduce": 2}, "axis": "Y", "exact": True}, "1 all-reduce instead of 2 over Y"),
     ({"max_peak_bytes": 1000}, "more than the 1,000 allowed")])
 def test_a_budget_that_is_exceeded_names_the_line(limits, text):
     with pytest.raises(AssertionError) as failed:
         st.testing.assert_comm(layer, *ARGS, **limits)
     assert text in str(failed.value)
     assert "test_budgets.py" in str(failed.value) and "@ w2" in str(failed.value)
+
+
+@pytest.mark.parametrize(("limits", "error", "text"), [
+    ({}, ValueError, "needs a limit"),
+    ({"axis": "Y"}, ValueError, "needs a limit"),
+    ({"axis": "Y", "max_peak_bytes": 1}, ValueError, "neither is given"),
+    ({"exact": True, "max_bytes": 1}, ValueError, "kinds is not given"),
+    ({"max_bytes": "1 MB"}, TypeError, "must be a number"),
+    ({"max_bytes": True}, TypeError, "must be a number"),
+    ({"max_peak_bytes": -1}, ValueError, "fewer than none"),
+    ({"max_bytes": float("nan")}, TypeError, "must be a number"),
+    ({"kinds": ["all-reduce"]}, TypeError, "a number for each kind"),
+    ({"kinds": {"allreduce": 1}}, ValueError, "did you mean `all-reduce`?"),
+    ({"kinds": {"all-reduce": "one"}}, TypeError, "the number of all-reduce"),
+    ({"max_bytes": 1, "axis": "model"}, ValueError, "the mesh has X, Y"),
+    ({"max_bytes": 1, "axis": ()}, TypeError, "name of a mesh axis")])
+def test_a_budget_that_nothing_could_exceed_is_refused(limits, error, text):
+    with pytest.raises(error) as refused:
+        st.testing.assert_comm(layer, *ARGS, **limits)
+    assert text in str(refused.value)
+
+
+def test_a_budget_without_arguments_is_not_passed():
+    with pytest.raises(TypeError, match="missing"):
+        st.testing.assert_comm(layer, max_bytes=1 << 30)
+
+
+def test_an_equivalence_of_what_is_not_split_is_refused():
+    with pytest.raises(ValueError, match="nothing is split"):
+        st.testing.assert_equivalent(lambda x: x + 1, np.ones(8, np.float32))
+    with pytest.raises(ValueError, match="nothing is split"):
+        st.testing.fuzz_equivalent(lambda x: x + 1, np.ones(7, np.float32),
+                                   mesh=st.make_mesh((8,), ("x",)), count=3)
+    with pytest.raises(ValueError, match="count"):
+        st.testing.fuzz_equivalent(lambda x: x + 1, np.ones(8, np.float32),
+                                   mesh=st.make_mesh((8,), ("x",)), count=0)
 
 
 def test_what_if_a_spec_changes():
