@@ -16,6 +16,8 @@ from ..ir.diagnostic import Diagnostic
 from ..ir.program import Var
 from ..ir.progress import counted
 from ..report.explanation import Explanation
+from ..report.merging import alike
+from ..report.merging import places as places_of
 from ..report.places import places
 from .output import Output
 from .problems import FINDING, Problem, failure
@@ -85,7 +87,7 @@ def explain(options: argparse.Namespace) -> int:
             if options.table:
                 out.renderable(e.table(options.suggest))
             else:
-                out.text(e.text(options.suggest))
+                out.as_it_is(e.text(options.suggest, out.width))
     for line in missing:
         out.text(f"\nnote: {line}" if not line.startswith("    ") else line)
     return 0
@@ -107,7 +109,8 @@ def _heading(f: Found) -> str:
         return f.label
     types = f.argument_types()
     types = types if len(types) <= 120 else types[:117].rsplit(",", 1)[0] + ", ..."
-    return f"{f.label}({types})" + (f", {f.how}" if f.how else "")
+    start = "(" if len(f.label) + len(types.partition(" ")[0]) < 76 else "(\n  "
+    return f"{f.label}{start}{types})" + (f", {f.how}" if f.how else "")
 
 
 def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
@@ -123,9 +126,11 @@ def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
         lines.append(f"  {f.name}: {listed}"
                      + (f", {e.received_bytes:,} B received per device" if kinds else ""))
         if e.collectives:
-            c = max(e.collectives, key=lambda c: c.total_time)
+            group = alike(e.collectives)[0]
+            c = group[0]
             where = f" at {c.source}: {c.source.source_line().strip()}" if c.source.line else ""
-            lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}{where}")
+            lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}"
+                         f"{places_of(group)}{where}")
     return "\n".join(lines)
 
 

@@ -59,7 +59,7 @@ def fmt(options: argparse.Namespace) -> int:
         if options.diff and changed and not out.as_json:
             lines = difflib.unified_diff(text.splitlines(), new.splitlines(), name, name,
                                          lineterm="")
-            out.text("\n".join(lines))
+            out.as_it_is("\n".join(lines))
         if options.check or options.diff:
             if changed and not out.as_json and not options.diff:
                 out.text(f"{name} is not formatted")

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Sequence
 
 from ..driver import progress_bars
+from ..ir.text.prose import wrapped
 from .output import Output
 from .parser import make_parser
 from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem
@@ -50,9 +51,10 @@ def _tell(options: argparse.Namespace, message: str, status: int) -> int:
     """Say what went wrong, for people and, with --json, for programs; the exit status."""
     if options.traceback:
         traceback.print_exc()
-    print(f"shardtrace {options.verb}: {message}", file=sys.stderr)
+    out = Output(options)
+    print(wrapped(f"shardtrace {options.verb}: {message}", out.width), file=sys.stderr)
     if options.json:
-        Output(options).json({"error": message, "status": status})
+        out.json({"error": message, "status": status})
     return status
 
 

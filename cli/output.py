@@ -1,5 +1,7 @@
 """What a command prints: JSON, or text that has colours on a terminal and none when piped.
 
+Lines fit the terminal, or 80 columns where there is none; `COLUMNS` and `--width` say otherwise.
+
 Every JSON answer is one object with `"schema"` (a number that grows when a field changes or goes)
 and `"command"`; docs/cli.md lists the fields of each.
 """
@@ -9,16 +11,17 @@ import argparse
 import json
 import math
 import re
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..ir.lazy import lazy_import
+from ..ir.text.prose import wrapped
 
 _console = lazy_import("rich.console")
-_table = lazy_import("rich.table")
 _text = lazy_import("rich.text")
 _theme = lazy_import("rich.theme")
 
@@ -43,6 +46,7 @@ class Output:
         self.command: str = options.verb
         self.as_json: bool = getattr(options, "json", False)
         self.color: str = getattr(options, "color", "auto")
+        self.width: int = getattr(options, "width", None) or shutil.get_terminal_size().columns
 
     @property
     def is_rich(self) -> bool:
@@ -56,7 +60,11 @@ class Output:
         print(json.dumps({"schema": SCHEMA, "command": self.command, **_plain(data)}, indent=1))
 
     def text(self, text: str) -> None:
-        """Text, with places, amounts and carets coloured on a terminal."""
+        """Text, with places, amounts and carets coloured on a terminal; long lines go on below."""
+        self.as_it_is(wrapped(text, self.width))
+
+    def as_it_is(self, text: str) -> None:
+        """Text whose lines are not to be broken."""
         if not self.is_rich:
             print(text)
             return
@@ -66,43 +74,16 @@ class Output:
         self.console().print(shown, soft_wrap=True)
 
     def program(self, text: str) -> None:
-        """A program as it is read back: what is piped is exactly the text."""
-        self.text(text.rstrip())
+        """A program, which is printed for this width and reads back."""
+        self.as_it_is(text.rstrip())
 
     def renderable(self, made: Any) -> None:
         """Something that rich lays out."""
         self.console().print(made)
 
     def console(self) -> Any:
-        width = None if sys.stdout.isatty() else 200
-        return _console.Console(theme=_theme.Theme(_STYLES), width=width, highlight=False,
+        return _console.Console(theme=_theme.Theme(_STYLES), width=self.width, highlight=False,
                                 force_terminal=True if self.color == "always" else None)
-
-    def table(self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]],
-              title: str = "") -> None:
-        """Rows under (name, "left" or "right") columns."""
-        if not self.is_rich:
-            print(plain_table(columns, rows, title))
-            return
-        made = _table.Table(title=title or None, title_justify="left")
-        for name, justify in columns:
-            made.add_column(name, justify=justify)
-        for row in rows:
-            made.add_row(*(_text.Text(cell) for cell in row))
-        self.renderable(made)
-
-
-def plain_table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]],
-                title: str = "") -> str:
-    """The rows as aligned text, two blanks between columns."""
-    cells = [[name for name, _ in columns], *rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(columns))]
-    lines = [title] if title else []
-    for row in cells:
-        parts = [cell.rjust(w) if side == "right" else cell.ljust(w)
-                 for cell, w, (_, side) in zip(row, widths, columns, strict=True)]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
 
 
 def _plain(value: Any) -> Any:

@@ -56,7 +56,8 @@ def make_parser() -> argparse.ArgumentParser:
                      help=f"the stage to print: {', '.join(programs.STAGES)} (default: the last)")
     sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")
     _printed(sub)
-    verb("show", programs.show, "Verify a program, print it and sum it up.")
+    sub = verb("show", programs.show, "Verify a program, print it and sum it up.")
+    _brief(sub)
     verb("collectives", programs.list_collectives,
          "List the collectives of the per-device program.")
     sub = verb("run", run.run, "Run on simulated devices; print the results, and a profile.",
@@ -95,6 +96,8 @@ def common(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--json", action="store_true", help="print JSON")
     sub.add_argument("--color", choices=("auto", "always", "never"), default="auto",
                      help="colours (auto: on a terminal)")
+    sub.add_argument("--width", type=int, metavar="N",
+                     help="columns of what is printed (default: the terminal's, else 80)")
     sub.add_argument("--no-progress", action="store_true", help="no progress bars")
     sub.add_argument("--traceback", action="store_true", help="errors with their traceback")
 
@@ -102,3 +105,9 @@ def common(sub: argparse.ArgumentParser) -> None:
 def _printed(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-o", "--output", metavar="FILE.st", help="write the program to a file")
     sub.add_argument("--no-locations", action="store_true", help="without source lines")
+    _brief(sub)
+
+
+def _brief(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--brief", action="store_true",
+                     help="of each equation only results, op, operands and line")

@@ -67,7 +67,7 @@ def show(options: argparse.Namespace) -> None:
         out.json({**_described(program), "text": print_program(program),
                   "collectives": [_record(r) for r in records]})
         return
-    out.program(print_program(program))
+    out.program(print_program(program, width=out.width, brief=options.brief))
     out.text(f"\n{program.level.value} program, {len(program.eqns)} equations, valid")
     if program.level is Level.LOCAL:
         _summary(out, records)
@@ -86,15 +86,31 @@ def list_collectives(options: argparse.Namespace) -> None:
 
 
 def _summary(out: Output, records: list[CollectiveRecord]) -> None:
+    """What is moved: a line for those that are alike, the largest first; then where, and why."""
     total = sum(r.total for r in records)
     word = "collective" if len(records) == 1 else "collectives"
     out.text(f"{len(records)} {word}, {total:,} bytes received per device")
+    groups: dict[tuple, list[CollectiveRecord]] = {}
     for r in records:
+        key = (r.op, r.axes, r.bytes, r.count, str(r.location), r.reason)
+        groups.setdefault(key, []).append(r)
+    for group in sorted(groups.values(), key=lambda g: -sum(r.total for r in g)):
+        r = group[0]
         times = f" x {r.count}" if r.count != 1 else ""
+        places = f", in {len(group)} places" if len(group) > 1 else ""
         out.text(f"  {r.op} over {', '.join(map(str, r.axes))} ({r.size} devices): {r.bytes:,} B"
-                 f"{times}, {r.location}"
-                 + (f" under {r.location.scope}" if r.location.scope else "")
-                 + (f", because {r.reason}" if r.reason else ""))
+                 f"{times}{places}")
+        scopes = list(dict.fromkeys(g.location.scope for g in group if g.location.scope))
+        out.text(f"    {r.location}" + (f" under {_listed(scopes)}" if scopes else ""))
+        if r.reason:
+            out.text(f"    because {r.reason}")
+
+
+def _listed(scopes: list[str], most: int = 3) -> str:
+    """`layers_0, layers_1, ... layers_11`."""
+    if len(scopes) <= most:
+        return ", ".join(scopes)
+    return f"{', '.join(scopes[:most - 1])}, ... {scopes[-1]}"
 
 
 def _show(program: Program, options: argparse.Namespace, more: dict[str, Any]) -> None:
@@ -105,11 +121,13 @@ def _show(program: Program, options: argparse.Namespace, more: dict[str, Any]) -
         more = {**more, "file": str(options.output)}
         if not out.as_json:
             return
-    text = print_program(program, locations=not options.no_locations)
+    located = not options.no_locations
     if out.as_json:
-        out.json({**_described(program), **more, "text": text})
+        out.json({**_described(program), **more,
+                  "text": print_program(program, locations=located, brief=options.brief)})
     else:
-        out.program(text)
+        out.program(print_program(program, locations=located, width=out.width,
+                                  brief=options.brief))
 
 
 def _described(program: Program) -> dict[str, Any]:

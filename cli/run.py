@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ..driver.programs import run_program
 from ..ir.keys import storage_dtype
+from ..ir.program import Program
 from ..ir.progress import steps
 from ..ir.types import ArrayType
 from ..runtime.profile import Profile, profile
@@ -18,6 +20,10 @@ from .output import Output
 from .problems import FINDING, Problem, failure
 from .select import one
 from .targets import Found, parameter_names
+
+_VALUES = 1000           # of a result that are printed in full
+_RESULTS = 60            # that are summed up
+_FIRST = 3               # values in a summary
 
 
 def run(options: argparse.Namespace) -> int:
@@ -94,21 +100,59 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return math.inf if math.isnan(worst) else worst / scale
 
 
+def summaries(local: Program, types: Sequence[ArrayType], results: Sequence[np.ndarray]
+              ) -> Iterator[str]:
+    """A line for each result: its name, type, range and first values, and whether it is finite."""
+    names = local.result_names or [""] * len(results)
+    for i, (name, aval, value) in enumerate(zip(names, types, results, strict=True)):
+        if i == _RESULTS:
+            yield f"... {len(results) - i} more results; --values prints all"
+            return
+        if not name or name == f"[{i}]":
+            name = "result" if len(results) == 1 else f"result {i}"
+        yield f"{name}: {aval}{summary(value)}"
+
+
+def summary(value: np.ndarray) -> str:
+    """`, mean 0.5, from 0 to 1, all finite: 0, 1, 0, ...`"""
+    if not value.size:
+        return ", no values"
+    kind = value.dtype.kind
+    wide = np.asarray(value, np.complex128 if kind == "c" else np.float64).ravel()
+    first = ", ".join(f"{x:.4g}" for x in wide[:_FIRST]) + (", ..." if wide.size > _FIRST else "")
+    if kind == "b":
+        return f", {np.count_nonzero(value):,} of {value.size:,} true"
+    finite = wide[np.isfinite(wide)]
+    said = ("all finite" if finite.size == wide.size
+            else f"{wide.size - finite.size:,} of {wide.size:,} not finite")
+    if value.size == 1 or not finite.size:
+        return f", {said}: {first}"
+    real = np.abs(finite) if kind == "c" else finite
+    of = "absolute " if kind == "c" else ""
+    return (f", {of}mean {real.mean():.4g}, from {real.min():.4g} to {real.max():.4g}, "
+            f"{said}: {first}")
+
+
 def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
            profiled: Profile | None, differences: list[float]) -> None:
     local = found.local
     types = local.global_out or local.out_avals
     out = Output(options)
+    most = _VALUES if options.most is None else options.most
     if out.as_json:
         listed = [{"type": str(t), "shape": list(r.shape), "dtype": str(r.dtype),
-                   **({"values": r.tolist()} if r.size <= options.most else {})}
+                   **({"values": r.tolist()} if r.size <= most else {})}
                   for t, r in zip(types, results, strict=True)]
         out.json({"name": found.name, "executor": options.executor, "results": listed,
                   **({"profile": profiled.to_dict()} if profiled else {}),
                   **({"difference": max(differences, default=0.0)} if options.compare else {})})
         return
-    for t, value in zip(types, results, strict=True):
-        out.text(f"{t}\n{np.array2string(value, threshold=options.most)}")
+    if options.values or options.most is not None:
+        for t, value in zip(types, results, strict=True):
+            out.as_it_is(f"{t}\n" + np.array2string(value, threshold=most,
+                                                    max_line_width=out.width))
+    else:
+        out.text("\n".join(summaries(local, types, results)))
     if options.compare:
         worst = max(differences, default=0.0)
         verdict = "agree" if worst <= options.tolerance else "DIFFER"
@@ -116,9 +160,9 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
     if profiled is not None:
         out.text("")
         if out.is_rich:
-            out.renderable(profiled.table())
+            out.renderable(profiled.table(width=out.width))
         else:
-            out.text(str(profiled))
+            out.as_it_is(profiled.text(out.width))
     if options.trace:
         out.text(f"\ntrace written to {options.trace}; open it in https://ui.perfetto.dev")
 
@@ -140,5 +184,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help="runs that a profile takes the fastest of (default 3)")
     sub.add_argument("--trace", type=Path, metavar="FILE.json",
                      help="write measured and modelled time in the Chrome trace format")
-    sub.add_argument("--most", type=int, default=1000, metavar="N",
-                     help="print at most so many values of a result (default 1000)")
+    sub.add_argument("--values", action="store_true",
+                     help="print the values of the results, not a summary")
+    sub.add_argument("--most", type=int, metavar="N",
+                     help=f"print at most so many values of a result (default {_VALUES})")

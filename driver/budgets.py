@@ -12,6 +12,7 @@ from ..ir.collective_kinds import KINDS
 from ..ir.diagnostic import error, fail
 from ..ir.near import close_match
 from ..report.explanation import ExplainedCollective, Explanation
+from ..report.merging import alike, places
 from ..report.render import excerpt, quantity
 from .explain import explain
 from .stages import Compiled, Lowered
@@ -123,10 +124,11 @@ def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:
 
 
 def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str) -> None:
-    dearest = sorted(chosen, key=lambda c: -c.total_bytes)
+    groups = sorted(alike(chosen), key=lambda g: -sum(c.total_bytes for c in g))
+    dearest = [g[0] for g in groups]
     listed = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))}: {c.received_bytes:,} B"
-              f"{f' x {c.count}' if c.count != 1 else ''}, {c.source}\n{excerpt(c.source)}".rstrip()
-              for c in dearest[:8]]
+              f"{f' x {c.count}' if c.count != 1 else ''}{places(g)}, {c.source}\n"
+              f"{excerpt(c.source)}".rstrip() for g, c in zip(groups[:8], dearest, strict=False)]
     notes = tuple(dearest[0].cause.lines()) if dearest else ()
     raise error(AssertionError, f"{found.name}: {text}", code="communication-budget",
                 location=dearest[0].source if dearest else found.memory.location,

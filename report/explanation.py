@@ -275,9 +275,9 @@ class Explanation:
         """A rich renderable: totals, collectives, reasons, advice for the dearest `suggestions`."""
         return render.table(self, suggestions)
 
-    def text(self, suggestions: int = 3) -> str:
+    def text(self, suggestions: int = 3, width: int = 100) -> str:
         """All of it as text, with advice for the dearest `suggestions` collectives."""
-        return render.text(self, suggestions)
+        return render.text(self, suggestions, width)
 
     def __str__(self) -> str:
         return render.text(self)

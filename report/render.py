@@ -1,11 +1,14 @@
 """An explanation as text, as a rich table, as HTML and as plain data."""
 from __future__ import annotations
 
-import html as html_
 from typing import TYPE_CHECKING, Any
 
+from ..ir.html import escaped, grid, listed, page
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
+from ..ir.text.folding import WIDTH
+from ..ir.text.prose import wrapped
+from .merging import alike, causes, places
 from .words import quantity, seconds
 
 if TYPE_CHECKING:
@@ -51,10 +54,6 @@ def heading(c: ExplainedCollective) -> str:
             f"{times}, {seconds(c.time)}{' each' if c.count != 1 else ''}")
 
 
-def dearest(e: Explanation, count: int) -> list[ExplainedCollective]:
-    return sorted(e.collectives, key=lambda c: -c.total_time)[:count]
-
-
 def header(e: Explanation) -> list[str]:
     """What is explained, its totals, and where the mesh lies."""
     lines = [f"{e.name} on {e.topology}: {_count(len(e.collectives), 'collective')}"]
@@ -65,25 +64,27 @@ def header(e: Explanation) -> list[str]:
 def summary(e: Explanation, count: int | None = None) -> str:
     """Totals, then a line for each collective, the dearest first."""
     lines = header(e)
-    for c in dearest(e, len(e.collectives) if count is None else count):
-        lines.append(f"  {seconds(c.total_time):>8}  {heading(c)}, {c.source}")
-    return "\n".join(lines)
+    for group in alike(e.collectives)[:count]:
+        total = sum(c.total_time for c in group)
+        lines.append(f"  {seconds(total):>8}  {heading(group[0])}{places(group)}, "
+                     f"{group[0].source}")
+    return wrapped("\n".join(lines), WIDTH)
 
 
-def text(e: Explanation, advised: int = 3) -> str:
+def text(e: Explanation, advised: int = 3, width: int = WIDTH) -> str:
     """The explanation for a terminal without colours. advised: how many get suggestions."""
     lines = header(e)
-    groups = alike(e)
+    groups = alike(e.collectives)
     chosen = advised_of(e, advised)
     for i, group in enumerate(groups, 1):
         c = group[0]
-        lines += ["", f"{i}. {heading(c)}{f', in {len(group)} places' if len(group) > 1 else ''}"]
+        lines += ["", f"{i}. {heading(c)}{places(group)}"]
         function = c.source.function
         inside = f" in `{function}`" if function not in ("", "<module>") else ""
         if c.source.line:
             lines.append(f"   --> {c.source}{inside}")
         lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-        for k, sentence in enumerate(c.cause.lines()):
+        for k, sentence in enumerate(causes(group)):
             lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
         if c.vetoes:
             lines.append(f"   instead: {c.vetoes[0]}")
@@ -96,22 +97,13 @@ def text(e: Explanation, advised: int = 3) -> str:
     if gaps:
         lines += ["", "furthest from the lower bound:"]
         lines += [f"  {g}" for g in gaps[:3]]
-    return "\n".join(lines)
-
-
-def alike(e: Explanation) -> list[list[ExplainedCollective]]:
-    """The collectives, the dearest first; those of one line with one reason together."""
-    groups: dict[tuple, list[ExplainedCollective]] = {}
-    for c in dearest(e, len(e.collectives)):
-        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, str(c.source), c.reason)
-        groups.setdefault(key, []).append(c)
-    return sorted(groups.values(), key=lambda g: -sum(c.total_time for c in g))
+    return wrapped("\n".join(lines), width)
 
 
 def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
     """The dearest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
-    for group in alike(e):
+    for group in alike(e.collectives):
         firsts.setdefault((group[0].kind, str(group[0].source)), group[0])
     return list(firsts.values())[:count]
 
@@ -150,23 +142,33 @@ def _count(n: int, word: str) -> str:
 
 
 def table(e: Explanation, advised: int = 3) -> Any:
-    """Rich: one row a collective, then the totals as a caption."""
-    out = rich_table.Table(title=f"{e.name} on {e.topology}",
+    """Rich: one row for collectives that are alike, then the totals as a caption."""
+    out = rich_table.Table(title=f"{e.name} on {e.topology}", title_justify="left",
                            caption="\n".join(f"{n}: {v}" for n, v in totals(e)),
                            caption_justify="left", show_lines=True)
-    for name, justify in (("collective", "left"), ("axes", "left"), ("devices", "right"),
-                          ("bytes", "right"), ("runs", "right"), ("time", "right"),
-                          ("source", "left"), ("because", "left"), ("avoided by", "left")):
-        out.add_column(name, justify=justify)
-    chosen = advised_of(e, advised)
-    for c in dearest(e, len(e.collectives)):
-        best = c.suggestions[0].text if c in chosen and c.suggestions else ""
-        source = f"{c.source}\n{c.source.source_line().strip()}" if c.source.line else ""
-        cells = (c.kind, ", ".join(map(str, c.mesh_axes)), str(c.group_size),
-                 quantity(c.received_bytes, "B"), str(c.count), seconds(c.total_time), source,
-                 "\n".join(c.cause.lines()), best)
+    for name, justify in (("collective", "left"), ("bytes", "right"), ("time", "right"),
+                          ("where, why, and what avoids it", "left")):
+        out.add_column(name, justify=justify, overflow="fold")
+    for cells in _cells(e, advised):
         out.add_row(*(rich_text.Text(cell) for cell in cells))
     return out
+
+
+def _cells(e: Explanation, advised: int) -> list[tuple[str, ...]]:
+    """The rows of a table: what, how much, how long, and where, why and what avoids it."""
+    chosen = advised_of(e, advised)
+    rows = []
+    for group in alike(e.collectives):
+        c = group[0]
+        about = [str(c.source), c.source.source_line().strip()] if c.source.line else []
+        about += [f"because {line}" if i == 0 else line for i, line in enumerate(causes(group))]
+        if c in chosen and c.suggestions:
+            about.append(f"avoided by {c.suggestions[0].text}")
+        times = len(group) * c.count
+        rows.append((f"{c.kind}\nover {', '.join(map(str, c.mesh_axes))} ({c.group_size})",
+                     quantity(c.received_bytes, "B") + (f"\nx {times}" if times != 1 else ""),
+                     seconds(sum(g.total_time for g in group)), "\n".join(about)))
+    return rows
 
 
 def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
@@ -190,22 +192,7 @@ def as_dict(e: Explanation, suggestions: bool = True) -> dict[str, Any]:
 
 def html(e: Explanation, advised: int = 3) -> str:
     """A table for notebooks."""
-    def cell(value: str, tag: str = "td") -> str:
-        body = html_.escape(value).replace("\n", "<br>")
-        return f"<{tag} style='text-align:left;vertical-align:top'>{body}</{tag}>"
-
-    chosen = advised_of(e, advised)
-    head = "".join(cell(n, "th") for n in ("collective", "bytes", "time", "source", "because",
-                                           "avoided by"))
-    rows = []
-    for c in dearest(e, len(e.collectives)):
-        best = c.suggestions[0].text if c in chosen and c.suggestions else ""
-        over = ", ".join(map(str, c.mesh_axes))
-        rows.append("<tr>" + "".join(cell(x) for x in (
-            f"{c.kind}\nover {over} ({c.group_size})",
-            f"{quantity(c.received_bytes, 'B')}{f' x {c.count}' if c.count != 1 else ''}",
-            seconds(c.total_time), f"{c.source}\n{c.source.source_line().strip()}",
-            "\n".join(c.cause.lines()), best)) + "</tr>")
-    listed = "".join(f"<li>{html_.escape(n)}: {html_.escape(v)}</li>" for n, v in totals(e))
-    return (f"<div><b>{html_.escape(e.name)}</b> on {html_.escape(str(e.topology))}"
-            f"<ul>{listed}</ul><table><tr>{head}</tr>{''.join(rows)}</table></div>")
+    heads = ("collective", "bytes", "time", "where, why, and what avoids it")
+    return page(f"<b>{escaped(e.name)}</b> on {escaped(str(e.topology))}"
+                + listed([f"{n}: {v}" for n, v in totals(e)])
+                + grid(heads, _cells(e, advised)))

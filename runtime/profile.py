@@ -27,8 +27,9 @@ from .plans.plan import TIMED
 from .rewrites.flatten import every_equation
 from .simulation.executor import compile_simulated
 
-_html = lazy_import("html")
+_html = lazy_import("..ir.html", __package__)
 _kinds = lazy_import("..ir.collective_kinds", __package__)
+_prose = lazy_import("..ir.text.prose", __package__)
 _perdevice = lazy_import(".per_device.timed", __package__)
 _events = lazy_import(".trace_events", __package__)
 _table = lazy_import("rich.table")
@@ -230,36 +231,35 @@ class Profile:
             lines.append("bytes by device: " + " ".join(f"{n:,}" for n in devices.tolist()))
         return lines
 
-    def table(self, count: int = 20) -> Any:
-        """A rich table of the `count` longest equations."""
+    def table(self, count: int = 20, width: int = 100) -> Any:
+        """A rich table of the `count` longest equations; in a narrow one columns are left out."""
         out = _table.Table(title=self._heading(), caption="\n".join(self._closing()) or None,
                            caption_justify="left")
-        for name in _COLUMNS:
-            out.add_column(name, justify="right" if name in ("time", "share", "runs", "received")
-                           else "left")
-        for cells in self._cells(count):
-            out.add_row(*(_text.Text(c) for c in cells))
+        rows = self._cells(count)
+        kept = _prose.columns_that_fit([_COLUMNS, *rows], width, _DROPPED, gap=3)
+        for i in kept:
+            out.add_column(_COLUMNS[i], justify="right" if i in _RIGHT else "left",
+                           overflow="fold")
+        for cells in rows:
+            out.add_row(*(_text.Text(cells[i]) for i in kept))
         return out
 
-    def __str__(self) -> str:
+    def text(self, width: int = 100) -> str:
+        """The 20 longest equations as text; in a narrow one columns are left out."""
         rows = [_COLUMNS, *self._cells(20)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-        lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip()
-                 for row in rows]
-        return "\n".join([self._heading(), *lines, *self._closing()])
+        return _prose.wrapped("\n".join([
+            self._heading(), _prose.plain_table(rows, width, _DROPPED, _RIGHT),
+            *self._closing()]), width)
+
+    def __str__(self) -> str:
+        return self.text()
 
     def __repr__(self) -> str:
         return f"<profile of {self.name}: {_duration(self.seconds)}, {len(self.rows)} equations>"
 
     def _repr_html_(self) -> str:
-        def row(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag} style='text-align:left'>{_html.escape(c)}</{tag}>"
-                                    for c in cells) + "</tr>"
-
-        listed = "".join(f"<li>{_html.escape(line)}</li>" for line in self._closing())
-        return (f"<div><b>{_html.escape(self._heading())}</b><table>{row(_COLUMNS, 'th')}"
-                + "".join(row(c, "td") for c in self._cells(20))
-                + f"</table><ul>{listed}</ul></div>")
+        return _html.page(f"<b>{_html.escaped(self._heading())}</b>"
+                          + _html.grid(_COLUMNS, self._cells(20)) + _html.listed(self._closing()))
 
     def save_chrome_trace(self, path: str | Path, hardware: str = "v5p", *,
                           modelled: Any = None) -> None:
@@ -282,6 +282,8 @@ class Profile:
 
 
 _COLUMNS = ("time", "share", "runs", "op", "local type", "received", "source", "expression")
+_DROPPED = (7, 1, 2, 4, 6)          # where there is little room, in this order
+_RIGHT = (0, 1, 2, 5)               # numbers
 
 
 def _bytes(row: Row) -> str:

@@ -39,6 +39,7 @@ def forget(folder: pathlib.Path) -> None:
 def test_commands_print_what_the_page_says(page, tmp_path, monkeypatch, capsys):
     text = page.read_text()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
     for match in FILE.finditer(text):
         (tmp_path / match[1]).write_text(match[2])
     checker, status = doctest.OutputChecker(), 0
@@ -72,6 +73,7 @@ def test_the_python_of_a_page_runs(page, tmp_path, monkeypatch):
 def test_the_fields_of_json_are_those_of_the_page(tmp_path, monkeypatch, capsys):
     text = (DOCS / "cli.md").read_text()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
     for match in FILE.finditer(text):
         (tmp_path / match[1]).write_text(match[2])
     (tmp_path / "dumps").mkdir()

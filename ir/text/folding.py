@@ -34,13 +34,16 @@ class _Piece(NamedTuple):
     ending: str
 
 
-def fold(text: str, indent: str, width: int) -> list[str]:
-    """A line of code as lines of at most `width`."""
-    return min(ways(text, indent, width), key=len)
+def fold(text: str, indent: str, width: int, blank: str | None = None) -> list[str]:
+    """A line of code as lines of at most `width`. blank: see `ways`."""
+    return min(ways(text, indent, width, blank), key=len)
 
 
-def ways(text: str, indent: str, width: int, *, operands: bool = False) -> list[list[str]]:
-    """The ways to fold a line, the best first. operands: blanks may be breaks, with `\\`."""
+def ways(text: str, indent: str, width: int, blank: str | None = None) -> list[list[str]]:
+    """The ways to fold a line, the best first.
+
+    blank: what a break between two words leaves (` \\` between operands); None: none is made.
+    """
     if len(indent) + len(text) <= width:
         return [[indent + text]]
     deep = indent + DEEPER
@@ -48,7 +51,7 @@ def ways(text: str, indent: str, width: int, *, operands: bool = False) -> list[
     before, equals, after = text.partition(" = ")
     if equals and max(len(indent) + len(before) + 2, len(deep) + len(after)) <= width:
         found.append([f"{indent}{before} =", deep + after])
-    pieces = list(_pieces(text, operands))
+    pieces = list(_pieces(text, blank))
     for outer in (0, 1):                           # brackets around breaks that are as good as any
         lines = [indent]
         _fill(lines, [p._replace(depth=max(0, p.depth - outer)) for p in pieces], deep, width)
@@ -91,7 +94,7 @@ def _break(lines: list[str], ending: str) -> None:
     lines[-1] = lines[-1].rstrip() + ending
 
 
-def _pieces(text: str, operands: bool) -> Iterator[_Piece]:
+def _pieces(text: str, blank: str | None) -> Iterator[_Piece]:
     """The parts of a line between the places where it may be broken."""
     opened: list[str] = []
     start, depth, ending = 0, 0, ""
@@ -113,9 +116,9 @@ def _pieces(text: str, operands: bool) -> Iterator[_Piece]:
                 continue
         elif token in (" <- ", " => "):
             end = match.start() + 1
-        elif (token == " " and operands and not opened
-              and not text.startswith("on ", end) and text[match.start() - 1] != ":"):
-            left = " \\"
+        elif (token == " " and blank is not None and not opened
+              and not text.startswith("on ", end) and not (blank and text[end - 2] == ":")):
+            left = blank
         else:
             continue
         yield _Piece(text[start:end], depth, ending)

@@ -133,7 +133,7 @@ class _Printer:
                                   default=0)
         column = -(-(column + 2) // 4) * 4
         for text, place, reason, eqn in rows:
-            lines += with_remark(ways(text, inner, self.width, operands=True), place, reason,
+            lines += with_remark(ways(text, inner, self.width, " \\"), place, reason,
                                  column, self.width)
             lines += self._blocks(eqn, notation, inner + "  ", program)
         results = ", ".join([self.atom(v, names, notation) for v in program.outvars])
@@ -179,7 +179,7 @@ class _Printer:
         return [head, *self._one_a_line(parameters, deep), *after]
 
     def _one_a_line(self, texts: Sequence[str], indent: str) -> list[str]:
-        return [line for text in texts for line in fold(f"{text},", indent, self.width)]
+        return [line for text in texts for line in fold(f"{text},", indent, self.width, "")]
 
     def equation(self, eqn: Equation, names: Names, notation: Notation, program: Program) -> str:
         """An equation's text, in one line."""

@@ -2,9 +2,15 @@
 from __future__ import annotations
 
 import html
+import itertools
 import re
 
-_EQUATION = re.compile(r"^(\s*[^=]*? = )([\w\-]+)(.*)$")
+from ..html import FAINT, LOUD, code
+
+_REST = r"(.*?)((?:^|\s+)# .*)?$"
+_LINE = re.compile(rf"(?:(\s*[^=#]*? = )([a-z][\w\-]*))?{_REST}")
+_BELOW_RESULTS = re.compile(rf"(\s+)([a-z][\w\-]*){_REST}")
+_COMMENT = re.compile(r"\s*# ")
 _BYTES = " B received per device"
 
 
@@ -15,16 +21,19 @@ def program_html(text: str) -> str:
     >>> "<b>sin</b>" in page, "# f.py:1:2</span>" in page
     (True, True)
     """
-    lines = []
-    for line in text.split("\n"):
-        code, mark, comment = line.partition("  # ")
-        match = _EQUATION.match(code)
-        shown = html.escape(code)
-        if match is not None:
-            before, op, after = match.groups()
-            style = " style='color:#b00'" if _BYTES in comment else ""
-            shown = f"{html.escape(before)}<b{style}>{op}</b>{html.escape(after)}"
-        if mark:
-            shown += f"<span style='color:#777'>{html.escape(mark + comment)}</span>"
-        lines.append(shown)
-    return f"<pre>{chr(10).join(lines)}</pre>"
+    lines = text.split("\n")
+    shown = []
+    for i, line in enumerate(lines):
+        match = (_BELOW_RESULTS if i and lines[i - 1].endswith(" =") else _LINE).match(line)
+        assert match is not None
+        before, op, after, comment = match.groups()
+        written = html.escape(before or "")
+        if op:
+            below = itertools.takewhile(_COMMENT.match, lines[i + 1:])
+            loud = any(_BYTES in said for said in (comment or "", *below))
+            written += f"<b{f' style={chr(39)}{LOUD}{chr(39)}' if loud else ''}>{op}</b>"
+        written += html.escape(after or "")
+        if comment:
+            written += f"<span style='{FAINT}'>{html.escape(comment)}</span>"
+        shown.append(written)
+    return code(shown)

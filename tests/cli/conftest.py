@@ -40,9 +40,11 @@ def write(tmp_path):
 
 
 @pytest.fixture
-def said(capsys):
-    """Run the command: its exit status, what it printed and what it complained of."""
-    def run(*arguments):
+def said(capsys, monkeypatch):
+    """Run the command in a wide terminal: its exit status, what it printed and complained of."""
+    def run(*arguments, columns="250"):
+        if columns:
+            monkeypatch.setenv("COLUMNS", columns)
         capsys.readouterr()
         status = main([str(a) for a in arguments])
         printed = capsys.readouterr()

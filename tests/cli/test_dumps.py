@@ -52,7 +52,7 @@ def test_run_computes_what_numpy_does_from_any_stage(stages, stage, executor, ca
     x, w = np.ones((4, 8), np.float32), np.full((8, 4), 0.5, np.float32)
     np.savez(tmp_path / "args.npz", x=x, w=w)
     assert main(["run", str(paths[stage]), "--load", str(tmp_path / "args.npz"),
-                 "--executor", executor]) == 0
+                 "--executor", executor, "--values"]) == 0
     first, rest = capsys.readouterr().out.split("\n", 1)
     assert first.startswith("float32[4@X,4]")
     values = np.array(rest.replace("[", " ").replace("]", " ").split(), float).reshape(4, 4)

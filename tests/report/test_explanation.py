@@ -176,7 +176,7 @@ def test_forms():
         record["suggestions"][0])
     assert data["hardware"] == "v5p" and data["mesh"] == {"X": 2, "Y": 4}
     page = found._repr_html_()
-    assert page.startswith("<div>") and "all-gather" in page and "h @ w2" in page
+    assert page.startswith("<div ") and "all-gather" in page and "h @ w2" in page
     assert found.table().row_count == 1
     assert str(found) == found.text()
     assert "all-gather over Y" in found.summary()

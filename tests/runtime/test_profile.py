@@ -127,9 +127,10 @@ def test_forms_of_a_profile():
     assert {"name", "executor", "seconds", "other_seconds", "equations", "collectives"} <= set(data)
     assert data["equations"][0]["source"]["text"] == "h = jnp.tanh(x @ w1)"
     html = found._repr_html_()
-    assert "<table>" in html and "dot_general" in html
+    assert "<table " in html and "dot_general" in html
     assert found.table().row_count == len(found.rows)
-    text = str(found)
+    text = found.text(width=140)
+    assert max(map(len, found.text(width=80).split("\n"))) <= 80
     assert "local type" in text and "h @ w2" in text and "all-reduce:" in text
     assert "profile of layer" in repr(found)
 
