@@ -186,7 +186,8 @@ def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: A
 
 all_gather_p = defop(
     "all_gather", doc="Every member gets the blocks of all, concatenated or stacked.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
     arithmetic=False,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_gather_transpose,
     batch=_batch_shift(lambda: all_gather_p, "all_gather_dimension"),
@@ -206,7 +207,8 @@ def _squeeze(x: Any, dim: int) -> Any:
 
 all_gather_invariant_p = defop(
     "all_gather_invariant", doc="As all_gather; the result counts as the same on all members.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
     arithmetic=False,
     manual=_drop_state(_axis_name), jvp="linear", linear=((0,),),
     transpose=_gather_invariant_transpose,
@@ -224,7 +226,8 @@ def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
 all_gather_reduced_p = defop(
     "all_gather_reduced", doc="As all_gather; the result is reduced over the axes, so that its "
     "cotangent is a pending sum.",
-    infer=shapes.gathered, rule=shapes.gather_rule, explicit="follow", evaluate=None,
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
     arithmetic=False,
     manual=_gather_reduced_state, jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, all_gather_dimension, **params: (
@@ -263,7 +266,8 @@ unreduced_reduce_scatter_p = defop(
 
 all_to_all_p = defop(
     "all_to_all", doc="Member j gets block j of the split dimension of every member.",
-    infer=shapes.exchanged, rule=shapes.exchange_rule, explicit="follow", evaluate=None,
+    infer=shapes.exchanged, rule=shapes.exchange_rule, explicit=shapes.same_positions,
+    evaluate=None,
     arithmetic=False,
     manual=_keep_state(_axis_name), jvp="linear", linear=((0,),),
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (

@@ -3,12 +3,15 @@ that are not Manual.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from ..diagnostic import fail
+from ..explicit import follow_policy
+from ..op import Op
 from ..rule import FactorRule, make_rule
-from ..types import ArrayType
+from ..types import ArrayType, Entries, Shape
 
 Axes = tuple[str, ...]
 
@@ -96,6 +99,21 @@ def gather_rule(ops: tuple, results: tuple, *, all_gather_dimension: int, tiled:
     else:
         right.insert(all_gather_dimension, "g")
     return make_rule(_rule_text(left, right, private), ops, results)
+
+
+def same_positions(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                   params: dict[str, Any]) -> list[Entries]:
+    """Explicit axes of a tiled exchange: each dimension keeps those of the operand, as in JAX.
+
+    What is put together from blocks is another block of the dimension, so values have to move. The
+    axes of a dimension that they do not divide any more are dropped, and without tiles each goes
+    with its dimension.
+    """
+    if not params["tiled"]:
+        return follow_policy(op, types, shapes, params)
+    mesh = types[0].mesh.shape
+    return [tuple(e if n % math.prod(mesh[a] for a in e) == 0 else ()
+                  for n, e in zip(shapes[0], types[0].entries, strict=True))]
 
 
 def scatter_rule(ops: tuple, results: tuple, *, scatter_dimension: int, tiled: bool, **_: Any

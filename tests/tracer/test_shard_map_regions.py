@@ -295,3 +295,26 @@ def test_types_tell_their_manual_axes_under_jaxs_names():
         return x
     st.shard_map(f, mesh=mesh_of(AUTO, AUTO), in_specs=P("x"), out_specs=P("x"))(A)
     assert seen == [({"x"}, {"y"})]
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("b", [AxisType.Explicit, AxisType.Auto])
+def test_tiled_exchanges_keep_the_other_axes_of_each_dimension(executor, b):
+    mesh = st.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Explicit, b))
+    plain = st.make_mesh((4,), ("b",))
+    x = np.arange(32.0 * 16, dtype=np.float32).reshape(32, 16)
+    region = "b" if b == AxisType.Explicit else None
+    exchanges = [(lambda t: lax.all_gather(t, "b", tiled=True), (128, 16)),
+                 (lambda t: lax.all_to_all(t, "b", 0, 0, tiled=True), (32, 16)),
+                 (lambda t: lax.all_to_all(t, "b", 1, 0, tiled=True), (128, 4)),
+                 (lambda t: lax.all_to_all(t, "b", 0, 1, tiled=True), (8, 64))]
+    for f, shape in exchanges:
+        want = st.shard_map(f, mesh=plain, in_specs=P("b"), out_specs=P("b"))(x)
+        with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+            split = st.device_put(x, NamedSharding(mesh, P("a")))
+            g = st.shard_map(f, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})
+            for y in (g(split), st.jit(g)(split)):
+                expected = st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(
+                    mesh, P(("b", "a") if region else "a", None)))
+                assert st.typeof(y) == st.typeof(expected)
+                np.testing.assert_array_equal(y, want)
