@@ -94,7 +94,7 @@ class QuickCalls:
                 data = list(map(WHOLE, leaves))
             else:
                 data = [f(x) for f, x in zip(to_data, leaves, strict=True)]
-        except (_Unusual, AttributeError, OverflowError, TypeError):
+        except (_Unusual, AttributeError, OverflowError, RecursionError, TypeError):
             return MISS
         results = run(data)
         for i in gone:
@@ -124,7 +124,7 @@ class QuickCalls:
             found = []
             try:
                 keys = self._look_at(args, kwargs, found)
-            except _Unusual:
+            except (_Unusual, RecursionError):
                 return
         if state is None or coordinator.THREAD.coordinator is not None or len(found) != len(leaves):
             return

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import optree
 
+from .diagnostic import fail
 from .immutable import immutable
 
 NAMESPACE = "shardtrace"
@@ -29,7 +30,19 @@ class ChildKey:
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
             ) -> tuple[list[Any], optree.PyTreeSpec]:
     """Leaves of a pytree in order, and its structure."""
-    return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    try:
+        return optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    except RecursionError as error:
+        refuse_deep(error)
+
+
+def refuse_deep(error: RecursionError) -> NoReturn:
+    """Raise again optree's error about depth, in words that say what is deep."""
+    if "the tree" not in str(error):
+        raise error
+    fail(RecursionError, "a pytree is nested more than "
+         f"{optree.MAX_RECURSION_DEPTH} levels deep, or contains itself", code="nesting",
+         help="keep what belongs together in one list or dictionary instead of a chain of them")
 
 
 PLAIN_LEAVES: set[type] = {np.ndarray}

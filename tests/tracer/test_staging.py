@@ -157,3 +157,54 @@ def test_trace_state_is_per_thread():
         release.set()
         thread.join()
     assert results == [2.0]
+
+
+def nested(wrap, depth):
+    f = lambda x: x + 1                                     # noqa: E731
+    for _ in range(depth):
+        f = wrap(f)
+    return f
+
+
+LEVELS = {
+    "jit": (200, lambda f: st.jit(lambda x: f(x) * 1.0)),
+    "scan": (100, lambda f: lambda x: st.lax.scan(lambda c, _: (f(c), None), x, None, length=1)[0]),
+    "cond": (100, lambda f: lambda x: st.lax.cond(x > 0, f, lambda y: y, x)),
+    "while": (100, lambda f: lambda x: st.lax.while_loop(lambda c: c < 2, f, x)),
+    "checkpoint": (100, st.checkpoint)}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_functions_may_nest_deeply(name):
+    depth, wrap = LEVELS[name]
+    f = nested(wrap, depth)
+    assert float(f(1.0)) == float(st.jit(f)(1.0)) == 2
+    if name != "while":
+        assert float(st.grad(f)(1.0)) == 1
+
+
+def test_functions_that_nest_without_end_are_named():
+    def again(x):
+        return st.lax.cond(x > 0, again, lambda y: y, x)
+    endless = st.grad(lambda x: endless(x) + 1)
+    for f in (st.jit(again), endless):
+        with pytest.raises(RecursionError, match="functions are traced inside of one another"):
+            f(1.0)
+    with pytest.raises(RecursionError, match="maximum recursion depth"):    # not of traces
+        def alone(x):
+            return alone(x)
+        st.jit(alone)(1.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"a": x}, lambda x: (x, 0)])
+def test_pytrees_may_be_deep(wrap):
+    x = np.ones(2, np.float32)
+    for _ in range(900):
+        x = wrap(x)
+    f = st.jit(lambda t: st.tree.leaves(t)[0] + 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x), [2, 2])
+    for _ in range(200):
+        x = wrap(x)
+    with pytest.raises(RecursionError, match="a pytree is nested more than 1000 levels deep"):
+        f(x)

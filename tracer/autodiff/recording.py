@@ -17,6 +17,7 @@ from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging.composed import BUILDERS
+from ..staging.nesting import refuse
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
@@ -156,6 +157,8 @@ def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name:
                     note_mesh(recording, x)
         try:
             outvars = [recording.atom(r) for r in f(*args)]
+        except RecursionError as error:
+            refuse(error, recording)
         finally:
             recording.watch.end()
     if recording.parent is not None:

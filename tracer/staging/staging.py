@@ -33,6 +33,8 @@ from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
 from . import leaks
 from .bound_names import DEEP, Watch
+from .nesting import DEEP as DEEPLY
+from .nesting import make_room, refuse
 from .tracer import Tracer, type_of_constant, typeof
 
 
@@ -45,7 +47,7 @@ class Builder:
     """
 
     __slots__ = ("args", "capture_type", "captured", "captured_vars", "const_vars", "consts",
-                 "eqns", "keep", "location", "meshes", "name", "parent", "watch")
+                 "depth", "eqns", "keep", "location", "meshes", "name", "parent", "watch")
 
     def __init__(self, name: str, parent: Any = None,
                  capture_type: Callable[[ArrayType], ArrayType] | None = None) -> None:
@@ -53,6 +55,9 @@ class Builder:
         self.capture_type = capture_type
         self.keep: list[Any] = []        # objects whose id is a key of const_vars
         self.parent = None if parent is None or not isinstance(parent, Builder) else parent
+        self.depth = 1 if self.parent is None else self.parent.depth + 1
+        if self.depth == DEEPLY:
+            make_room()
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
         self.const_vars: dict[int, Var] = {}
@@ -407,6 +412,8 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         builder.watch.read()
         for observer in observers:
             observer.end()
+    except RecursionError as error:
+        refuse(error, builder)
     finally:
         builder.watch.end()
         state.interpreter, state.abstract_mesh = outer, saved

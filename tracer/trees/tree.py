@@ -36,11 +36,11 @@ def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]
     >>> st.tree.leaves({"b": 3, "a": [1, 2]})
     [1, 2, 3]
     """
-    return optree.tree_leaves(tree, is_leaf, namespace=NAMESPACE)
+    return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> PyTreeDef:
-    return optree.tree_structure(tree, is_leaf, namespace=NAMESPACE)
+    return flatten(tree, is_leaf)[1]
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any,
