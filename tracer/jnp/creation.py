@@ -149,7 +149,7 @@ def ones_like(a, dtype=None, shape=None, *, device=None, out_sharding=None):
 
 
 def empty_like(prototype, dtype=None, shape=None, *, device=None):
-    """An array like another, whose values mean nothing (here: zeros)."""
+    """An array like `prototype`, whose values must not be relied on (here they are zeros)."""
     return _like("empty_like", prototype, 0, dtype, shape, device, None)
 
 

@@ -83,7 +83,20 @@ def cholesky(a, *, upper=False, symmetrize_input=True):
 
 
 def qr(a, mode="reduced"):
-    """a = Q R. mode: "reduced", "complete", "r" (R alone) or "raw"."""
+    """The factors of `a = Q @ R`: Q with orthonormal columns, R upper triangular.
+
+    a: [..., m, n]. mode: "reduced" gives Q of min(m, n) columns, "complete" a square one, "r"
+    gives R alone, and "raw" what LAPACK stores.
+
+    Sharding
+      Auto: batch dimensions may be split; matrices that are split are gathered.
+      Explicit: batch dimensions stay split, the matrices must be whole; `reshard` first.
+      Manual: factors the matrices of each device's block.
+
+    >>> q, r = jnp.linalg.qr(jnp.ones((4, 3)))
+    >>> q.shape, r.shape
+    ((4, 3), (3, 3))
+    """
     (a,) = _inexact("qr", a)
     if mode == "raw":
         packed, taus = geqrf_p.bind(a)
@@ -136,7 +149,20 @@ def svdvals(x, /):
 
 
 def eigh(a, UPLO=None, symmetrize_input=True):
-    """Eigenvalues and eigenvectors of symmetric (Hermitian) matrices."""
+    """The eigenvalues, ascending, and the eigenvectors (columns) of symmetric matrices.
+
+    a: [..., n, n], symmetric or Hermitian; one triangle is read if symmetrize_input is False. The
+    result is a named pair (eigenvalues, eigenvectors).
+
+    Sharding
+      Auto: batch dimensions may be split; matrices that are split are gathered.
+      Explicit: batch dimensions stay split, the matrices must be whole; `reshard` first.
+      Manual: works on the matrices of each device's block.
+
+    >>> values, vectors = jnp.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]))
+    >>> values
+    Array([1., 2.], dtype=float32)
+    """
     (a,) = _inexact("eigh", a)
     if UPLO not in (None, "L", "U"):
         raise ValueError("UPLO must be one of None, 'L', or 'U'")
@@ -150,7 +176,10 @@ def eigvalsh(a, UPLO="L", *, symmetrize_input=True):
 
 
 def eig(a):
-    """Eigenvalues and right eigenvectors of general matrices, complex."""
+    """The eigenvalues, in no particular order, and the right eigenvectors (columns) of matrices.
+
+    a: [..., n, n]. The result is a named pair (eigenvalues, eigenvectors), both complex.
+    """
     (a,) = _inexact("eig", a)
     w, v = lax.linalg.eig(a, compute_left_eigenvectors=False)
     return EigResult(w, v)

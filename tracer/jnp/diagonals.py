@@ -72,7 +72,14 @@ def diagflat(v, k=0):
 
 
 def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-    """Sums of the diagonals of the matrices that two dimensions span."""
+    """The sums of the diagonals of the matrices that two dimensions span.
+
+    offset: which diagonal, above the main one if positive. axis1, axis2: the dimensions of the
+    matrices, which the result lacks. dtype: of the result; narrow integers give int32.
+
+    >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
+    Array(5, dtype=int32)
+    """
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.trace is not supported.")
     check_arraylike("trace", a)

@@ -312,7 +312,14 @@ def meshgrid(*xi, copy=True, sparse=False, indexing="xy"):
 
 
 def indices(dimensions, dtype=None, sparse=False):
-    """For each dimension of a grid an array of the positions along it."""
+    """For each dimension of a grid of these sizes an array of the positions along it, stacked.
+
+    >>> jnp.indices((2, 2))
+    Array([[[0, 0],
+            [1, 1]],
+           [[0, 1],
+            [0, 1]]], dtype=int32)
+    """
     dims = tuple(n.__index__() for n in dimensions)
     kind = int_default() if dtype is None else user_dtype(dtype, "indices")
     out = []

@@ -263,8 +263,13 @@ def split(ary, indices_or_sections, axis=0):
     return _split("split", ary, indices_or_sections, axis)
 
 
+@sharding_notes.cut
 def array_split(ary, indices_or_sections, axis=0):
-    """ary cut along a dimension into nearly equal parts, or at these positions."""
+    """`ary` cut along the dimension `axis` into nearly equal parts, or at positions; see `split`.
+
+    >>> [part.shape for part in jnp.array_split(jnp.arange(7), 3)]
+    [(3,), (2,), (2,)]
+    """
     return _split("array_split", ary, indices_or_sections, axis, uneven=True)
 
 
@@ -274,7 +279,11 @@ def vsplit(ary, indices_or_sections):
 
 
 def hsplit(ary, indices_or_sections):
-    """ary cut along the second dimension; vectors along the first."""
+    """`ary` cut along its second dimension (vectors along the first), as a list; see `split`.
+
+    >>> [part.shape for part in jnp.hsplit(jnp.ones((2, 6)), 3)]
+    [(2, 2), (2, 2), (2, 2)]
+    """
     check_arraylike("hsplit", ary)
     return _split("hsplit", ary, indices_or_sections, 0 if len(shape_of(ary)) == 1 else 1)
 

@@ -239,8 +239,15 @@ def allclose(a, b, rtol=1e-05, atol=1e-08, equal_nan=False):
     return all_of(isclose(a, b, rtol, atol, equal_nan))
 
 
+@sharding_notes.reduction
 def array_equal(a1, a2, equal_nan=False):
-    """Whether two arrays have one shape and equal elements; False for what is no array."""
+    """Whether two arrays have the same shape and the same elements; one bool, False for no arrays.
+
+    equal_nan: whether NaN equal each other.
+
+    >>> jnp.array_equal(jnp.array([1, 2]), jnp.array([1, 2]))
+    Array(True, dtype=bool)
+    """
     try:
         a1, a2 = as_array(np_or_array(a1)), as_array(np_or_array(a2))
     except (TypeError, ValueError):
@@ -254,7 +261,7 @@ def array_equal(a1, a2, equal_nan=False):
 
 
 def array_equiv(a1, a2):
-    """Whether two arrays broadcast to one shape and are equal there."""
+    """Whether two arrays broadcast to one shape and have the same elements there; one bool."""
     try:
         a1, a2 = as_array(np_or_array(a1)), as_array(np_or_array(a2))
     except (TypeError, ValueError):

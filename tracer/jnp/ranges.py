@@ -180,7 +180,13 @@ def reshape_to(x: Any, shape: tuple[int, ...]) -> Any:
 
 
 def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
-    """Powers of base, exponents at equal distances from start to stop."""
+    """`num` powers of `base`, with exponents at equal distances from `start` to `stop`.
+
+    The arguments are those of `linspace`.
+
+    >>> jnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
     num = num.__index__()
     check_arraylike("logspace", start, stop)
     if dtype is None:

@@ -32,7 +32,11 @@ def shape(a):
 
 
 def size(a, axis=None):
-    """Number of elements, or of those along a dimension or several."""
+    """The number of elements of an array, or of positions along a dimension or several.
+
+    >>> jnp.size(jnp.ones((2, 3))), jnp.size(jnp.ones((2, 3)), axis=1)
+    (6, 3)
+    """
     sizes = shape(a)
     if axis is None:
         return math.prod(sizes)
@@ -196,7 +200,11 @@ def moveaxis(a, source, destination):
 
 
 def rollaxis(a, axis, start=0):
-    """a with a dimension moved in front of the one that is at `start`."""
+    """`a` with the dimension `axis` moved in front of the one that is at `start`; see `moveaxis`.
+
+    >>> jnp.rollaxis(jnp.ones((2, 3, 4)), 2).shape
+    (4, 2, 3)
+    """
     check_arraylike("rollaxis", a)
     n = len(shape_of(a))
     start = start.__index__()
@@ -248,7 +256,13 @@ def _atleast(name: str, arys: tuple[Any, ...], f: Any) -> Any:
 
 
 def atleast_1d(*arys):
-    """Arrays with at least one dimension; a list if several are given."""
+    """The arrays with at least one dimension: numbers become vectors of size 1.
+
+    One array gives an array, several give a list.
+
+    >>> jnp.atleast_1d(3.0).shape
+    (1,)
+    """
     return _atleast("atleast_1d", arys,
                     lambda x: x if x.ndim >= 1 else lax.expand_dims(x, (0,)))
 

@@ -96,7 +96,11 @@ def lexsort(keys, axis=-1):
 
 
 def sort_complex(a):
-    """a as complex numbers, sorted by real part, then by imaginary part."""
+    """`a` as complex numbers, sorted by real part, and by imaginary part where those are equal.
+
+    >>> jnp.sort_complex(jnp.array([2, 1]))
+    Array([1.+0.j, 2.+0.j], dtype=complex64)
+    """
     check_arraylike("sort_complex", a)
     x = as_array(a)
     if LEVEL[dtype_name(x)] < 3:

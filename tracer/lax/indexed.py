@@ -101,14 +101,31 @@ def _scatter(op: Any, operand: Any, indices: Any, updates: Any, dimension_number
 
 def scatter(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
             unique_indices=False, mode=None):
-    """operand with the slices at these positions replaced by updates."""
+    """`operand` with its slices at the positions in `scatter_indices` replaced by `updates`.
+
+    dimension_numbers, mode: as in `scatter_add`. Where positions repeat, which update stays is not
+    defined. `x.at[i].set(v)` is easier to write.
+
+    >>> numbers = st.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> st.lax.scatter(jnp.zeros(3), jnp.array([[2]]), jnp.ones(1), numbers)
+    Array([0., 0., 1.], dtype=float32)
+    """
     return _scatter(scatter_p, operand, scatter_indices, updates, dimension_numbers,
                     indices_are_sorted, unique_indices, mode)
 
 
 def scatter_add(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
                 unique_indices=False, mode=None):
-    """operand with updates added to the slices at these positions."""
+    """`operand` with `updates` added to its slices at the positions in `scatter_indices`.
+
+    dimension_numbers: a `ScatterDimensionNumbers`. Where positions repeat, all updates are added.
+    mode: what happens outside of the operand, see `GatherScatterMode`. `x.at[i].add(v)` is easier
+    to write.
+
+    >>> numbers = st.lax.ScatterDimensionNumbers((), (0,), (0,))
+    >>> st.lax.scatter_add(jnp.zeros(3), jnp.array([[0], [0], [2]]), jnp.ones(3), numbers)
+    Array([2., 0., 1.], dtype=float32)
+    """
     return _scatter(scatter_add_p, operand, scatter_indices, updates, dimension_numbers,
                     indices_are_sorted, unique_indices, mode)
 

@@ -95,7 +95,13 @@ def sample_poisson(key: Array, rate: Array, *, dtype: np.dtype) -> Array:
 
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None
             ) -> Array:
-    """Poisson numbers of rate `lam`: integers of `dtype` (default int32)."""
+    """Numbers of the Poisson distribution of rate `lam`: how many events happen; integers.
+
+    lam: a number, or an array, whose shape is the default of `shape`. dtype: int32 by default.
+
+    >>> bool((st.random.poisson(st.random.key(0), 3.0, (100,)) >= 0).all())
+    True
+    """
     key, _ = checked_key("poisson", key)
     dtype = int_default() if dtype is None else user_dtype(dtype, "poisson")
     shape = tuple(shape_of(lam)) if shape is None else static_shape(shape)

@@ -152,7 +152,11 @@ def _decisions(node: Any, is_leaf: Callable[..., bool], path: tuple[Any, ...]) -
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any,
                   is_leaf: Callable[..., bool] | None = None,
                   is_leaf_takes_path: bool = False) -> Any:
-    """As `map`, with the leaf's key path as first argument of `f`."""
+    """A pytree of the results of `f`, called with each leaf's key path and the leaf; see `map`.
+
+    >>> st.tree.map_with_path(lambda path, x: st.tree_util.keystr(path), {"a": [1]})
+    {'a': ["['a'][0]"]}
+    """
     pairs, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [treedef.flatten_up_to(r) for r in rest]
     return unflatten(treedef, [f(path, leaf, *(o[i] for o in others))
