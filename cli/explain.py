@@ -161,7 +161,7 @@ def check(options: argparse.Namespace) -> int:
     for f, e in _different([(f, explained(f, options)) for f in counted(found, "checking")]):
         with f.context():
             limits = _limits(options, f) if options.budget else {}
-            problem = _over(e, limits)
+            problem = _over(e, limits) if options.budget else None
             warned = e.warnings if options.warnings else ()
         rows.append({"target": f.label, "ok": not problem and not warned,
                      "message": str(problem) if problem else "",

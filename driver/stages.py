@@ -56,6 +56,23 @@ class Traced(StageInfo):
     def __str__(self) -> str:
         return str(self.jaxpr)
 
+    def __repr__(self) -> str:
+        return _described("traced", self.jaxpr)
+
+    def _repr_html_(self) -> str:
+        return self.jaxpr._repr_html_()
+
+
+def _described(stage: str, program: Program, more: str = "") -> str:
+    """`<traced layer: 3 equations, float32[8,16] -> float32[8]>`, long types left out."""
+    n = len(program.eqns)
+    ins = ", ".join(map(str, program.global_in or program.in_avals))
+    outs = ", ".join(map(str, program.global_out or program.out_avals))
+    types = f"{ins or '()'} -> {outs or '()'}"
+    if len(types) > 100:
+        types = f"{len(program.invars)} arguments -> {len(program.outvars)} results"
+    return f"<{stage} {program.name}: {n} equation{'' if n == 1 else 's'}{more}, {types}>"
+
 
 class _Placed(StageInfo):
     """A stage that knows its shardings: `program` is the traced program, `stages` passes later."""
@@ -66,6 +83,9 @@ class _Placed(StageInfo):
         self._executable, self._traced, self._jitted = executable, traced, traced._jitted
         self.jaxpr, self.in_tree, self.out_tree = traced.jaxpr, traced.in_tree, traced.out_tree
         self.stages = executable.partitioned.stages
+
+    def _repr_html_(self) -> str:
+        return self.program._repr_html_()
 
     def _argument_types(self) -> list[ArrayType]:
         """With the shardings that they were given, where their types have none."""
@@ -108,6 +128,9 @@ class Lowered(_Placed):
         super().__init__(executable, traced)
         self.program = executable.partitioned.resolved
 
+    def __repr__(self) -> str:
+        return _described("lowered", self.program)
+
     def as_text(self, dialect: str | None = None, *, debug_info: bool = True) -> str:
         """The program as text that `parse_program` reads.
 
@@ -145,6 +168,10 @@ class Compiled(_Placed):
         super().__init__(executable, traced)
         self.program = executable.partitioned.local
         self._quick = QuickCalls()
+
+    def __repr__(self) -> str:
+        n = len(_collectives.collectives(self.program))
+        return _described("compiled", self.program, f", {n} collective{'' if n == 1 else 's'}")
 
     def as_text(self) -> str:
         """The per-device program, which `parse_program` reads."""

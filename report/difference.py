@@ -1,11 +1,11 @@
 """Two explanations side by side: what changed in collectives, bytes, memory and time."""
 from __future__ import annotations
 
-import html
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from ..ir.html import code, escaped
 from ..ir.ops.sharding import reshard_p
 from ..ir.types import ArrayType
 from . import render
@@ -69,7 +69,7 @@ class Difference:
                 "added": [c.to_dict(suggestions=False) for c in self.added]}
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return code([escaped(line) for line in str(self).split("\n")])
 
     def __str__(self) -> str:
         lines = [self.text] if self.text else []

@@ -283,7 +283,10 @@ class Explanation:
         return render.text(self)
 
     def __repr__(self) -> str:
-        return f"<explanation of {self.name}: {len(self.collectives)} collectives>"
+        n = len(self.collectives)
+        return (f"<explanation of {self.name} on {self.topology}: {n} "
+                f"collective{'' if n == 1 else 's'}, {self.received_bytes:,} B received, "
+                f"{render.seconds(self.time)}>")
 
     def _repr_html_(self) -> str:
         return render.html(self)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir import html as looks
 from ...ir.lazy import lazy_import
 from ...ir.shardings.sharding import NamedSharding, Sharding
 
@@ -59,14 +60,14 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding,
 
 def array_html(x: Any) -> str:
     """An array for a notebook: its type, its values in short, and where its blocks lie."""
-    text = html.escape(repr(x))
+    text = looks.code(html.escape(repr(x)).split("\n"))
     kind = html.escape(str(x.aval))
     try:
         picture = sharding_svg(x.shape, x.sharding) if x.ndim else ""
         where = _said(x.sharding)
     except (NotImplementedError, ValueError):        # a pending sum has no picture
         picture, where = "", str(x.sharding.spec) if isinstance(x.sharding, NamedSharding) else ""
-    return (f"<div><b>{kind}</b> {html.escape(where)}<pre>{text}</pre>{picture}</div>")
+    return looks.page(f"<b>{kind}</b> {html.escape(where)}{text}{picture}")
 
 
 def in_notebook() -> bool:

@@ -118,7 +118,7 @@ def test_what_if_a_suggestion_is_taken():
 def test_a_change_may_be_a_dict(change):
     found = st.whatif(layer, change)(*ARGS)
     assert found and found.to_dict()["change"] in str(found)
-    assert "<pre>" in found._repr_html_()
+    assert "<pre " in found._repr_html_()
 
 
 def test_what_if_axes_spread_in_another_order():

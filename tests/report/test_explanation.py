@@ -180,7 +180,8 @@ def test_forms():
     assert found.table().row_count == 1
     assert str(found) == found.text()
     assert "all-gather over Y" in found.summary()
-    assert repr(found) == "<explanation of two_columns: 1 collectives>"
+    assert repr(found).startswith("<explanation of two_columns on TPU v5p, torus 2 x 2 x 2: "
+                                  "1 collective, ")
 
 
 @pytest.mark.parametrize("hardware", ["v4", "v5e", "v6e", "7x", "a100", "h100", "b200", "cpu"])

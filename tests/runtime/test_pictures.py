@@ -49,8 +49,8 @@ def test_arrays_programs_and_explanations_are_shown_in_notebooks():
     jitted = st.jit(lambda a: jnp.tanh(a).sum(0))
     assert "<b>tanh</b>" in jitted.trace(x).jaxpr._repr_html_()
     local = jitted.lower(x).compile().program._repr_html_()
-    assert "color:#b00" in local and local.startswith("<pre>")
-    assert st.explain(jitted)(x)._repr_html_().startswith("<div>")
+    assert "light-dark(#b00" in local and local.startswith("<pre ")
+    assert st.explain(jitted)(x)._repr_html_().startswith("<div ")
 
 
 def test_pending_sums_have_no_picture():
@@ -72,3 +72,18 @@ def test_a_notebook_shows_the_image(monkeypatch, capsys):
     assert shown[0].count("<rect") == 2 and capsys.readouterr().out == ""
     st.debug.visualize_array_sharding(x, use_color=False)
     assert "CPU 0,1,2,3" in capsys.readouterr().out
+
+
+def test_html_scrolls_and_takes_its_colours_from_the_page():
+    mesh = st.make_mesh((2, 4), ("X", "Y"))
+    x = st.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("X", "Y")))
+    layer = st.jit(lambda x: x.sum(0))
+    traced = layer.trace(x)
+    lowered = traced.lower()
+    for value in (x, traced, lowered, lowered.compile(), traced.jaxpr, st.explain(layer)(x)):
+        page = value._repr_html_()
+        assert "overflow-x:auto" in page and "background:transparent" in page
+        assert "background:#" not in page and "background:white" not in page
+        assert "object at 0x" not in repr(value)
+    assert repr(traced) == "<traced <lambda>: 1 equation, float32[8,16] -> float32[16]>"
+    assert "1 collective, " in repr(lowered.compile())
