@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tomllib
 from typing import Any
 
@@ -63,6 +64,8 @@ def explain(options: argparse.Namespace) -> int:
         return 0
     found, missing = several(options.target, options)
     made = _different([(f, explained(f, options)) for f in counted(found, "explaining")])
+    for _, e in made:
+        e.trials = options.trials
     made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
                               -item[1].times.communication))
     single = len(made) == 1 and not (is_python(options.target) and options.target.endswith(".py"))
@@ -87,7 +90,9 @@ def explain(options: argparse.Namespace) -> int:
             if options.table:
                 out.renderable(e.table(options.suggest))
             else:
-                out.as_it_is(e.text(options.suggest, out.width))
+                for block in e.blocks(options.suggest, out.width):
+                    out.as_it_is(block)
+                    sys.stdout.flush()
     for line in missing:
         out.text(f"\nnote: {line}" if not line.startswith("    ") else line)
     return 0

@@ -48,6 +48,9 @@ def make_parser() -> argparse.ArgumentParser:
                "help page.)", costs=True)
     sub.add_argument("--suggest", type=int, default=3, metavar="N",
                      help="search suggestions for the N dearest collectives (default 3)")
+    sub.add_argument("--trials", type=int, metavar="N",
+                     help="try N candidates for the suggestions for one collective (default: as "
+                          "many as are tried in a few seconds)")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
     sub = verb("trace", programs.trace, "Print the traced program, typed.")
     _printed(sub)

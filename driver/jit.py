@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import threading
 import types
 import weakref
@@ -69,7 +70,23 @@ def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
             "This typically means that a jit-wrapped function was called with a non-array "
             "argument, and this argument was not marked as static using the static_argnums or "
             "static_argnames parameters of jax.jit.", code="not-an-array",
-            help=f"mark `{name}` static: `jit(f, static_argnames={name!r})`") from None
+            help=_static_help(x, name)) from None
+
+
+def _static_help(x: Any, name: str) -> str:
+    """What to do about an argument, or a part of one, that is no array."""
+    try:
+        hash(x)
+        hashable = True
+    except TypeError:
+        hashable = False
+    if name.isidentifier() and hashable:
+        return f"mark `{name}` static: `static_argnames={name!r}`"
+    whole = re.split(r"[.\[]", name)[0] or name
+    if not hashable:
+        return f"pass an array for {name}, or close over the value"
+    return (f"{name} is a part of the argument `{whole}`: pass it as an argument of its own and "
+            "mark that static, or close over it")
 
 
 

@@ -56,14 +56,12 @@ def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
 
 def _conflict(op: Op, types: Sequence[ArrayType]) -> None:
     specs = ", ".join(str(tuple(spec_entry(e) for e in t.entries)) for t in types)
-    a = types[0]
-    target = "P(" + ", ".join(repr(spec_entry(e)) for e in a.entries) + ")"
     fail(ShardingTypeError,
          f"{op.name} got incompatible shardings for broadcasting: {specs}.",
          code="sharding-conflict", label=f"operands are {short_list(types)}",
          notes=("operands of an elementwise op must be split over the same axes in each dimension, "
                 "or be whole there",),
-         help=f"bring the other operand to the spec of the first: `reshard(..., {target})`")
+         help="bring the operands to one spec with `reshard`")
 
 
 def spec_entry(axes: tuple[str, ...]) -> Any:

@@ -276,8 +276,7 @@ def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
                      code="axis-reused",
                      label=f"dimensions {seen[a]} and {d} would both be split over {a}",
                      notes=("a mesh axis may shard at most one dimension of an array",),
-                     help=f"gather one operand over {a} first, for example "
-                          f"`reshard(x, P({', '.join(['None'] * len(shape))}))`")
+                     help=f"gather one operand over {a} first, with `reshard`")
             seen[a] = d
 
 

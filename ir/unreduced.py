@@ -30,7 +30,7 @@ def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False
          f"unreduced/reduced set. Please use {instead}", code="pending-operand",
          label=f"operands are {short_list(types)}",
          notes=(f"`{what}` has no rule for a value that is unreduced or reduced",),
-         help="bring the operand to a plain spec first: `reshard(x, P(...))`")
+         help="bring the operand to a plain spec first, with `reshard`")
 
 
 def explicit_pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
@@ -47,7 +47,7 @@ def explicit_pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozen
         fail(AssertionError, "unreduced and reduced values need a mesh whose axes are all "
              f"Explicit. `{op.name}` is on the mesh {waiting[0].mesh}", code="pending-mixed-mesh",
              label=f"operands are {short_list(types)}",
-             help="bring the operand to a plain spec first: `reshard(x, P(...))`")
+             help="bring the operand to a plain spec first, with `reshard`")
     unreduced = [t.sharding.spec.unreduced for t in types]
     reduced = [t.sharding.spec.reduced for t in types]
     return pending_axes(op, types, params, unreduced, reduced)
@@ -65,7 +65,7 @@ def pending_axes(op: Op, types, params, unreduced, reduced
         fail(NotImplementedError, f"{kind} rule for {op.name} is not implemented. {_ISSUES}",
              code="unreduced-operand", label=f"operands are {short_list(types)}",
              notes=(f"`{op.name}` is not linear in an operand that is a pending sum",),
-             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+             help="finish the sum first, with `reshard` to a spec without `unreduced`")
     return _EMPTY, join_reduced(op, types, reduced)
 
 
@@ -81,7 +81,7 @@ def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[
         listed = ", ".join("{" + ", ".join(map(repr, sorted(r))) + "}" for r in sets)
         fail(ShardingTypeError, "All inputs should be reduced across the same mesh axes. Got "
              f"specs: {listed}", code="reduced-operand", label=f"operands are {short_list(types)}",
-             help="bring the operands to one spec: `reshard(x, P(..., reduced={...}))`")
+             help="bring the operands to one spec, reduced over the same axes, with `reshard`")
     (some,) = sets
     for t in types:
         split = frozenset(a for e in t.entries for a in e) | t.varying
@@ -90,7 +90,7 @@ def join_reduced(op: Op, types, reduced: Sequence[frozenset[str]]) -> frozenset[
                  "Inputs cannot be replicated on the same axes that another input is reduced on. "
                  f"Got input type: {t} and reduced spec: {some}",
                  code="reduced-operand", label=f"operands are {short_list(types)}",
-                 help="`reshard` the other operand to `P(..., reduced={...})` too: no data moves")
+                 help="`reshard` the other operand to a spec with that `reduced`: no data moves")
         if split & some:
             fail(ShardingTypeError,
                  "Inputs cannot be sharded/varying on the same axes that another input is "

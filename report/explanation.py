@@ -5,7 +5,7 @@ same for people and programs. Suggestions are searched when they are first asked
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.location import Location
@@ -278,6 +278,10 @@ class Explanation:
     def text(self, suggestions: int = 3, width: int = 100) -> str:
         """All of it as text, with advice for the dearest `suggestions` collectives."""
         return render.text(self, suggestions, width)
+
+    def blocks(self, suggestions: int = 3, width: int = 100) -> Iterator[str]:
+        """`text`, block by block, each as soon as it is known; a line ends each block."""
+        return render.blocks(self, suggestions, width)
 
     def __str__(self) -> str:
         return render.text(self)

@@ -1,6 +1,7 @@
 """An explanation as text, as a rich table, as HTML and as plain data."""
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..ir.html import escaped, grid, listed, page
@@ -73,12 +74,22 @@ def summary(e: Explanation, count: int | None = None) -> str:
 
 def text(e: Explanation, advised: int = 3, width: int = WIDTH) -> str:
     """The explanation for a terminal without colours. advised: how many get suggestions."""
-    lines = header(e)
+    return "\n".join(blocks(e, advised, width))
+
+
+def blocks(e: Explanation, advised: int = 3, width: int = WIDTH) -> Iterator[str]:
+    """The text, block by block, each as soon as it is known: suggestions take a while."""
+    for block in _blocks(e, advised):
+        yield wrapped(block, width)
+
+
+def _blocks(e: Explanation, advised: int) -> Iterator[str]:
+    yield "\n".join(header(e))
     groups = alike(e.collectives)
     chosen = advised_of(e, advised)
     for i, group in enumerate(groups, 1):
         c = group[0]
-        lines += ["", f"{i}. {heading(c)}{places(group)}"]
+        lines = ["", f"{i}. {heading(c)}{places(group)}"]
         function = c.source.function
         inside = f" in `{function}`" if function not in ("", "<module>") else ""
         if c.source.line:
@@ -89,15 +100,14 @@ def text(e: Explanation, advised: int = 3, width: int = WIDTH) -> str:
         if c.vetoes:
             lines.append(f"   instead: {c.vetoes[0]}")
             lines += [f"            {v}" for v in c.vetoes[1:]]
+        yield "\n".join(lines)
         if c in chosen:
-            lines += advice(e, c)
+            yield "\n".join(advice(e, c))
     for waste in e.warnings:
-        lines += ["", *f"warning: {waste}".split("\n")]
+        yield f"\nwarning: {waste}"
     gaps = [g for g in e.gaps() if g.factor > 1.05]
     if gaps:
-        lines += ["", "furthest from the lower bound:"]
-        lines += [f"  {g}" for g in gaps[:3]]
-    return wrapped("\n".join(lines), width)
+        yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in gaps[:3])])
 
 
 def advised_of(e: Explanation, count: int) -> list[ExplainedCollective]:
@@ -112,8 +122,8 @@ def advice(e: Explanation, c: ExplainedCollective, count: int = 3) -> list[str]:
     search = c.search
     found = search.suggestions[:count]
     left = search.candidates - search.tried
-    tried = (f"of {search.candidates} candidates the first {search.tried} were tried" if left
-             else "")
+    tried = (f"of {search.candidates} candidates the first {search.tried} were tried; "
+             f"trials={search.candidates} tries them all" if left else "")
     if not found:
         if not e.partitioned.out_specs and e.partitioned.local.outvars:
             return ["   explain the traced program to see what would avoid it"]

@@ -11,6 +11,7 @@ candidates were left untried is said.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import warnings
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..ir.collective_kinds import each_collective
 from ..ir.errors import ShardtraceError
 from ..ir.progress import counted
 from ..partitioner.collectives import CollectiveRecord, collectives
@@ -100,10 +102,18 @@ class Found:
 
 @dataclass(frozen=True)
 class _Tried:
-    figures: Figures
+    """A program with changes made. received_bytes: of its busiest device; the other figures, which
+    cost more to find, only where they are asked for.
+    """
+    received_bytes: int
+    found: Callable[[], Figures]
     partitioned: Partitioned
     at: dict[tuple, int]           # (kind, file, line) -> bytes over all runs
     axes: dict[tuple, frozenset[str]]
+
+    @functools.cached_property
+    def figures(self) -> Figures:
+        return self.found()
 
 
 class Search:
@@ -118,7 +128,7 @@ class Search:
         self.candidates = candidates
         self.tried: dict[frozenset[Change], _Tried | None] = {}
         self.found: dict[tuple, Found] = {}
-        self.before = _summary(subject.partitioned, base)
+        self.before = _summary(subject.partitioned, lambda: base)
         self.trials = trials or min(SINGLES, max(FEWEST, WORK // max(1, len(candidates.place))))
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
@@ -134,12 +144,12 @@ class Search:
         singles = candidates[:self.trials]
         found: list[Suggestion] = []
         promising: list[tuple[tuple, tuple[Change, ...]]] = []
+        affordable = self.trials >= SINGLES or len(singles) == len(candidates)
         for changes in counted(singles, f"changes tried for {record.kind} of {record.source}"):
             tried = self.weighed(changes, record, found)
-            if tried is not None and self.differs(tried, record):
+            if affordable and tried is not None and self.differs(tried, record):
                 times = tried.figures.times
                 promising.append(((times.communication, times.step), changes))
-        affordable = self.trials >= SINGLES or len(singles) == len(candidates)
         if affordable and not any(self.rank(s)[:3] == _BEST for s in found):
             promising.sort(key=lambda p: p[0])
             pairs = itertools.combinations([c for _, c in promising[:8]], 2)
@@ -190,28 +200,30 @@ class Search:
             except REFUSED:
                 partitioned = None           # the program does not type-check that way
         if partitioned is not None:
-            result = _summary(partitioned, figures(partitioned.local, self.topology,
-                                                   self.subject.donated))
+            result = _summary(partitioned, functools.partial(
+                figures, partitioned.local, self.topology, self.subject.donated))
         self.tried[key] = result
         return result
 
     def differs(self, tried: _Tried, record: CollectiveRecord) -> bool:
         """Does it change what the program moves, or the collective?"""
         key = _key(record)
-        return (tried.figures.received_bytes, tried.figures.time, tried.at.get(key)) != (
-            self.base.received_bytes, self.base.time, self.before.at.get(key))
+        return (tried.received_bytes, tried.at.get(key)) != (
+            self.base.received_bytes, self.before.at.get(key)) or (
+            tried.figures.time != self.base.time)
 
     def judged(self, changes: Sequence[Change], tried: _Tried, record: CollectiveRecord
                ) -> Suggestion | None:
-        base, new = self.base, tried.figures
+        base = self.base
         key = _key(record)
         axes = frozenset(map(str, record.mesh_axes))
         left = tried.at.get(key, 0)
         removes = not left or not (axes & tried.axes.get(key, frozenset()))
         if not removes and left >= self.before.at.get(key, 0):
             return None
-        if new.received_bytes > base.received_bytes:
+        if tried.received_bytes > base.received_bytes:
             return None
+        new = tried.figures
         hidden = new.time <= base.time * (1 + _SAME) and (
             new.times.communication < base.times.communication * (1 - _SAME))
         if not (new.time < base.time * (1 - _SAME) or hidden):
@@ -238,13 +250,14 @@ _BEST = (0, False, 0)           # removes it, lowers the time, raises nothing
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
 
-def _summary(partitioned: Partitioned, own: Figures) -> _Tried:
+def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> _Tried:
     at: dict[tuple, int] = {}
     axes: dict[tuple, frozenset[str]] = {}
     for r in collectives(partitioned.local):
         at[_key(r)] = at.get(_key(r), 0) + r.total
         axes[_key(r)] = axes.get(_key(r), frozenset()) | frozenset(map(str, r.mesh_axes))
-    return _Tried(own, partitioned, at, axes)
+    received = sum(use.received_bytes * use.count for use in each_collective(partitioned.local))
+    return _Tried(received, found, partitioned, at, axes)
 
 
 def _key(record: CollectiveRecord) -> tuple:

@@ -52,7 +52,7 @@ MISTAKES = {
         "can map every mesh axis to at most one positional dimension", "over another axis"),
     "an axis used twice by a matmul": (
         lambda: st.eval_shape(lambda a, b: a @ b, typed((4, 4), "X"), typed((4, 4), None, "X")),
-        ShardingTypeError, "produces an illegally sharded result: f32[4@X,4@X]", "gather"),
+        ShardingTypeError, "produces an illegally sharded result: f32[4@X,4@X]", "reshard"),
     "a dimension that an explicit axis does not divide": (
         lambda: st.device_put(np.ones((3, 2)), NamedSharding(explicit(), P("X"))), IndivisibleError,
         "does not evenly divide the dimension size 3", "pad dimension 0 to 4"),
@@ -69,10 +69,10 @@ MISTAKES = {
     "operands sharded differently": (
         lambda: st.eval_shape(lambda a, b: a + b, typed((4, 4), "X"), typed((4, 4), "Y")),
         ShardingTypeError, "add got incompatible shardings for broadcasting: ('X', None), "
-        "('Y', None).", "reshard(..., P('X', None))"),
+        "('Y', None).", "reshard"),
     "a sharded contraction": (
         lambda: st.eval_shape(lambda a, b: a @ b, typed((4, 4), None, "X"), typed((4, 4), "X")),
-        ShardingTypeError, "ambiguous how the output should be sharded", "out_sharding=P("),
+        ShardingTypeError, "ambiguous how the output should be sharded", "out_sharding"),
     "a Python branch on a traced value": (
         lambda: st.jit(lambda x: 1 if x > 0 else 2)(1.0), TracerBoolConversionError,
         "Attempted boolean conversion of traced array with shape bool[]", "lax.cond"),

@@ -219,8 +219,8 @@ def _check_consistent(types: Sequence[ArrayType], left: tuple, right: tuple, lef
              f"lhs_contracting_spec={left} and rhs_contracting_spec={right}",
              code="ambiguous-contraction", label=label,
              notes=(f"each device along {axes} would hold a part of the sum",),
-             help=(f"sum now: `out_sharding=P({', '.join(['None'] * ndim)})`",
-                   f"sum later: `out_sharding=P(..., unreduced={{{axes}}})`"))
+             help="say with `out_sharding` how the result is split (functions such as `matmul` and "
+                  f"`einsum` take it); with {axes} as `unreduced` the sum is finished later")
     if any(a is None and b is not None for a, b in zip(left_batch, right_batch, strict=True)):
         warn(
             f"dot_general of {short_list(types)}: the lhs batch dimensions are not split as the "
@@ -259,7 +259,7 @@ def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
         fail(ShardingTypeError,
              f"lhs or rhs passed to {op.name} cannot be unreduced. Got lhs={lhs!r} and rhs={rhs!r}",
              code="unreduced-operand", label=f"operands are {short_list(types)}",
-             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+             help="finish the sum first, with `reshard` to a spec without `unreduced`")
     return frozenset(), frozenset()
 
 

@@ -212,7 +212,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
              "`conv_general_dilated`", code="ambiguous-contraction",
              label=f"operands are {short_list(types)}",
              notes=("the kernel must be whole, and so must the features of the operand",),
-             help="`conv_general_dilated(..., out_sharding=P(...))`")
+             help="say how the result is split, with `out_sharding`")
     by_role = [shapes[0][d] for d in n.out_spec]
     arranged = [0] * lhs.ndim
     for d, size in zip(n.lhs_spec, by_role, strict=True):

@@ -156,7 +156,7 @@ def _dynamic_slice_pending(op: Op, types: Sequence[ArrayType], params: dict[str,
     if any(unreduced):
         fail(NotImplementedError, f"unreduced rule for {op.name} is not implemented. {_ISSUES}",
              code="unreduced-operand", label=f"operands are {short_list(types)}",
-             help="finish the sum first: `reshard(x, P(...))` without `unreduced`")
+             help="finish the sum first, with `reshard` to a spec without `unreduced`")
     return frozenset(), reduced[0]
 
 

@@ -25,7 +25,7 @@ def refuse(op: Any, types: Sequence[ArrayType], params: dict[str, Any], unreduce
     """For ops that JAX gives no rule: an operand may be neither unreduced nor reduced."""
     fail(NotImplementedError, f"unreduced/reduced rule for {op.name} is not implemented. {_ISSUES}",
          code="unreduced-operand", label=f"operands are {short_list(types)}",
-         help="bring the operand to a plain spec first: `reshard(x, P(...))`")
+         help="bring the operand to a plain spec first, with `reshard`")
 
 
 refuse.on_any_mesh = "all"  # type: ignore[attr-defined]
@@ -43,7 +43,7 @@ def all_or_none(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
              f"lhs and rhs to `{op.name}` must be unreduced along the same mesh axes. "
              f"Got lhs={lhs}, rhs={rhs}", code="unreduced-operand",
              label=f"operands are {short_list(types)}",
-             help="finish the sums first: `reshard(x, P(...))` without `unreduced`")
+             help="finish the sums first, with `reshard` to a spec without `unreduced`")
     pending, other = ("lhs", "rhs") if lhs else ("rhs", "lhs")
     fail(ShardingTypeError,
          f"{pending} is unreduced while {other} is not. `{op.name}` operation does not allow this "
@@ -51,7 +51,7 @@ def all_or_none(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
          f"{pending} via `reshard` before calling `{op.name}`.", code="unreduced-operand",
          label=f"operands are {short_list(types)}",
          notes=(f"{other} would be added once on every device, hence many times to the sum",),
-         help=f"`reshard({pending}, P(...))` without `unreduced`")
+         help=f"finish the sum of {pending} first, with `reshard` to a spec without `unreduced`")
 
 
 def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
@@ -67,7 +67,7 @@ def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
              f"Got lhs={lhs}, rhs={rhs}", code="unreduced-operand",
              label=f"operands are {short_list(types)}",
              notes=("a product of two sums is not the sum of the products",),
-             help="finish one sum first: `reshard(x, P(...))` without `unreduced`")
+             help="finish one sum first, with `reshard` to a spec without `unreduced`")
     waiting, factor = (0, 1) if lhs else (1, 0)
     axes = unreduced[waiting]
     if reduced[factor] != axes:
@@ -77,5 +77,5 @@ def product(op: Any, types: Sequence[ArrayType], params: dict[str, Any],
              f"on. Got lhs={types[0]} and rhs={types[1]}",
              code="unreduced-operand",
              label=f"operands are {short_list(types)}",
-             help="`reshard` the factor to `P(..., reduced={...})`, or finish the sum first")
+             help="`reshard` the factor to a spec reduced over these axes, or finish the sum first")
     return axes, _NO_AXES

@@ -149,7 +149,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     if params["out_sharding"] is None:
         fail(NotImplementedError, "Explicit sharding inference for ragged_dot_general is not "
              "currently implemented. Please specify out_sharding.", code="out-sharding",
-             label=f"operands are {short_list(types)}", help="`ragged_dot(..., out_sharding=P())`")
+             label=f"operands are {short_list(types)}", help="give `out_sharding`")
     return [params["out_sharding"]]
 
 

@@ -149,8 +149,7 @@ def _unsupported(x: ArrayType, new_sizes: Shape) -> NoReturn:
          f"{x.str_short()}, new sizes: {tuple(new_sizes)}",
          code="reshape-sharding", label=f"operand is {x.str_short(True)}",
          notes=("only the major part of a split or merged dimension may be split over mesh axes",),
-         help="name the result's sharding: `lax.reshape(x, "
-              f"{tuple(new_sizes)}, out_sharding=P(...))`")
+         help="say how the result is split, with `out_sharding`")
 
 
 def one_group(short: Shape, long: Shape) -> list[list[int]] | None:

@@ -128,11 +128,5 @@ def resized_entries(verb: str, t: ArrayType, shape: Shape) -> Entries:
                      f"type={t.str_short(True)} and output shape={tuple(shape)}",
                      code="indivisible-result",
                      label=f"the result would have {m} elements over {parts} devices",
-                     help="gather the dimension first: "
-                          f"`reshard(x, P({', '.join(_without(t, axes))}))`")
+                     help=f"gather the dimension over {', '.join(axes)} first, with `reshard`")
     return t.entries
-
-
-def _without(t: ArrayType, axes: Axes) -> list[str]:
-    return ["None" if e == axes or not e else repr(e[0]) if len(e) == 1 else repr(e)
-            for e in t.entries]

@@ -160,7 +160,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
              f"updates={updates!r}", code="scatter-sharding",
              label=f"operand, indices and updates are {short_list(types)}",
              notes=("a dimension that is written in part must be whole, and so must the indices",),
-             help="`x.at[...].set(..., out_sharding=P(...))`")
+             help="say how the result is split, with `out_sharding`")
     entries = list(operand.entries)
     for d, q, u in batching:
         entries[d] = entries[d] or indices.entries[q] or updates.entries[u]

@@ -151,7 +151,7 @@ def check_constraint(x: ArrayType, sharding: NamedSharding) -> None:
                      f"provided: {wanted}. Please use `jax.sharding.reshard` to shard your input "
                      "to the sharding you want.",
                      code="constraint-mismatch", label=f"this is {x.str_short(True)}",
-                     help=f"reshard(x, {wanted})")
+                     help=f"bring it to {wanted} with `reshard`")
         return
     for entry in spec.entries:
         if entry is UNCONSTRAINED:

@@ -12,6 +12,7 @@ import ast
 import inspect
 import itertools
 import math
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -23,7 +24,10 @@ from ...ir.errors import ShardingTypeError
 from ...ir.explicit import spec_entry
 from ...ir.immutable import immutable, replace
 from ...ir.location import PACKAGE
+from ...ir.mesh import Mesh
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ...ir.typeof import typeof
 from ...ir.types import ArrayType, Entries
 from ..shardings.sharding_functions import reshard
 from ..staging.staging import Builder, trace_to_program
@@ -93,6 +97,7 @@ class Search:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.trials = 0
+        self.scope: dict[str, Any] = {}        # what the imports of proposals bring
         self.reshard, self.import_reshard = self._name_of(reshard, "reshard")
         self.spec, self.import_spec = self._name_of(PartitionSpec, "P")
         self.arrays: list[tuple[ast.expr, Any]] = []
@@ -102,6 +107,9 @@ class Search:
             value = self._value(compile(ast.Expression(node), place.file, "eval"), ())
             if isinstance(value, Array):
                 self.arrays.append((node, value))
+        self.mesh: str | None = None           # to be named in shardings where no mesh is set
+        if STATE.abstract_mesh.empty:
+            self._name_mesh()
 
     # -- names ---------------------------------------------------------------------------------
     def _name_of(self, wanted: Any, fallback: str) -> tuple[str, tuple[str, ...]]:
@@ -114,24 +122,48 @@ class Search:
             if inspect.ismodule(value) and value.__name__ in modules:
                 if getattr(value, fallback, None) is wanted:
                     return f"{name}.{fallback}", ()
+        self.scope[fallback] = wanted
         return fallback, (f"from {PACKAGE} import {fallback}",)
 
-    def _module(self, wanted: str) -> str | None:
+    def _name_mesh(self) -> None:
+        """A specification alone means nothing without a mesh: name that of the operands."""
+        node, value = next(((n, v) for n, v in self.arrays if v.aval.mesh.axis_names), (None, None))
+        if node is None or value is None:
+            return
+        sharding, imported = self._name_of(NamedSharding, "NamedSharding")
+        for name, found in self.place.names():
+            if isinstance(found, Mesh) and found.abstract_mesh == value.aval.mesh:
+                mesh = name
+                break
+        else:
+            typeof_, more = self._name_of(typeof, "typeof")
+            imported += more
+            mesh = f"{typeof_}({self.place.text(node)}).sharding.mesh"
+        self.spec_of = f"{sharding}({mesh}, %s)"
+        self.mesh = mesh
+        self.import_spec = tuple(dict.fromkeys(imported + self.import_spec))
+
+    def _module(self, wanted: str) -> tuple[str, tuple[str, ...]]:
+        """How the user's code names `shardtrace.numpy`, and the import if it does not."""
         for name, value in self.place.names():
             if inspect.ismodule(value) and value.__name__ == wanted:
-                return name
-        return None
+                return name, ()
+        self.scope["jnp"] = sys.modules[wanted]
+        return "jnp", (f"import {wanted} as jnp",)
 
     def _spec_text(self, entries: Entries) -> str:
         return f"{self.spec}({', '.join(repr(spec_entry(e)) for e in entries)})"
+
+    def _sharding_text(self, entries: Entries) -> str:
+        """What can be passed as a sharding here: the spec, with a mesh where none is set."""
+        text = self._spec_text(entries)
+        return text if self.mesh is None else self.spec_of % text
 
     # -- trial ---------------------------------------------------------------------------------
     def _value(self, code: Any, imports: tuple[str, ...]) -> Any:
         """What an expression gives when it is traced here; None where it is refused."""
         frame = self.place.frame
-        scope = {**frame.f_globals, **frame.f_locals}
-        if imports:
-            scope |= {"reshard": reshard, "P": PartitionSpec}
+        scope = {**frame.f_globals, **(self.scope if imports else {}), **frame.f_locals}
         outer = STATE.interpreter
         STATE.interpreter = Builder(getattr(outer, "name", ""), outer)
         observers, STATE.on_equation = STATE.on_equation, []
@@ -163,9 +195,7 @@ class Search:
         """Bytes that a device receives to evaluate the edited expression; None if not known."""
         code = compile(f"({edit.text}\n)", "<edited>", "eval")
         frame = self.place.frame
-        scope = {**frame.f_globals, **frame.f_locals, "reshard": reshard, "P": PartitionSpec}
-        if not edit.imports:
-            scope = {**frame.f_globals, **frame.f_locals}
+        scope = {**frame.f_globals, **(self.scope if edit.imports else {}), **frame.f_locals}
         observers, STATE.on_equation = STATE.on_equation, []
         try:
             program, _ = trace_to_program(lambda: tree.leaves(eval(code, scope)), (), name="fix")
@@ -187,6 +217,10 @@ class Search:
             self.trials = 0
             results = self._accepted(self._result_edits([aval for _, aval in found]), whole)
             ordered = results + found if result_first else found + results
+            kept = self._carries()
+            if any(aval in kept for _, aval in ordered):     # others would change a carry's type
+                results, found, ordered = ([(e, a) for e, a in some if a in kept]
+                                           for some in (results, found, ordered))
             if ordered:
                 fixes = [(edit, self._fix(edit, aval)) for edit, aval in ordered[:_MOST]]
                 if not self._carries():
@@ -237,13 +271,13 @@ class Search:
     def _edit(self, changes: list[tuple[ast.expr, Entries, int]]) -> Edit:
         place = self.place
         replaced: dict[ast.AST, str] = {
-            node: f"{self.reshard}({place.text(node)}, {self._spec_text(entries)})"
+            node: f"{self.reshard}({place.text(node)}, {self._sharding_text(entries)})"
             for node, entries, _ in changes}
         text = self._whole(replaced)
         what = " and ".join(f"bring `{place.text(node)}` to {self._spec_text(entries)}"
                             for node, entries, _ in changes)
         return Edit(text, sum(c for _, _, c in changes), what,
-                    self.import_reshard + self.import_spec)
+                    tuple(dict.fromkeys(self.import_reshard + self.import_spec)))
 
     def _whole(self, replaced: Mapping[ast.AST, str]) -> str:
         place = self.place
@@ -260,7 +294,7 @@ class Search:
 
     def _result_edits(self, avals: list[ArrayType]) -> Iterator[Edit]:
         """`out_sharding=` given: what the operand edits lead to, and less."""
-        write = self._with_out_sharding()
+        write, imports = self._with_out_sharding()
         if write is None:
             return
         wanted: list[Entries] = [a.entries for a in avals]
@@ -269,29 +303,30 @@ class Search:
         ranks = {len(a.shape) for a in avals} or {v.aval.ndim for _, v in self.arrays}
         wanted += [((),) * rank for rank in sorted(ranks)]
         for entries in dict.fromkeys(wanted):
-            text = self._spec_text(entries)
-            yield Edit(write(text), 0, f"say how the result is split, here {text}",
-                       self.import_spec)
+            yield Edit(write(self._sharding_text(entries)), 0,
+                       f"say how the result is split, here {self._spec_text(entries)}",
+                       tuple(dict.fromkeys(imports + self.import_spec)))
 
-    def _with_out_sharding(self) -> Any:
-        """A function from a spec's text to the expression with `out_sharding=` it, or None."""
+    def _with_out_sharding(self) -> tuple[Any, tuple[str, ...]]:
+        """A function from a sharding's text to the expression with `out_sharding=` it, or None; and
+        what has to be imported for it.
+        """
         place, node = self.place, self.place.node
         if isinstance(node, ast.Subscript):
             value, index = place.text(node.value), place.text(node.slice)
-            return lambda spec: f"{value}.at[{index}].get(out_sharding={spec})"
+            return lambda spec: f"{value}.at[{index}].get(out_sharding={spec})", ()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            jnp = self._module(f"{PACKAGE}.numpy")
+            jnp, imports = self._module(f"{PACKAGE}.numpy")
             a, b = place.text(node.left), place.text(node.right)
-            return None if jnp is None else (
-                lambda spec: f"{jnp}.matmul({a}, {b}, out_sharding={spec})")
+            return lambda spec: f"{jnp}.matmul({a}, {b}, out_sharding={spec})", imports
         if not isinstance(node, ast.Call) or any(k.arg == "out_sharding" for k in node.keywords):
-            return None
+            return None, ()
         if not (is_update(node.func) or _takes_out_sharding(resolved_function(place))):
-            return None
+            return None, ()
         text = place.text(node)
         body = text[:-1].rstrip().removesuffix(",")
         comma = "" if body.endswith("(") else ", "
-        return lambda spec: f"{body}{comma}out_sharding={spec})"
+        return lambda spec: f"{body}{comma}out_sharding={spec})", ()
 
     def _fix(self, edit: Edit, aval: ArrayType) -> tuple[Fix, str]:
         place, node = self.place, self.place.node

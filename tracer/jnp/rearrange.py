@@ -85,7 +85,7 @@ def repeat(a, repeats, axis=None, *, total_repeat_length=None, out_sharding=None
     if out_sharding is None and any(aval.entries) and aval.entries[canonical_axis(axis, x.ndim)]:
         fail(ValueError, "Please pass sharding to `jnp.repeat` via `out_sharding` parameter.",
              code="sharded-repeat", label=f"this is {aval.str_short(True)}",
-             help="jnp.repeat(x, n, axis=0, out_sharding=P('X', None))")
+             help="say how the result is split, with `out_sharding`")
     axis = canonical_axis(axis, x.ndim)
     sharding = output_sharding(out_sharding, "repeat", x.ndim)
     if sharding is None and any(aval.entries) and total_repeat_length is None:

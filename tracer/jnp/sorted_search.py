@@ -67,7 +67,7 @@ def _check_whole(a: Array, v: Array) -> None:
             fail(ValueError, "Unmapped values passed to vmap cannot be sharded along the mesh axis "
                  f"you are vmapping over. Got type: {a.aval.str_short(True)}, in_axes: None and "
                  f"vmapped mesh axis: {axes}", code="sharded-search",
-                 help="gather the sorted array first: `reshard(a, P())`")
+                 help="gather the sorted array first, with `reshard`")
     resized_entries("dynamic_slice", a.aval, (1,))
     for axes in reversed(v.aval.entries):
         if axes and v.aval.mesh.explicit_axes:

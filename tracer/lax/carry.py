@@ -104,12 +104,11 @@ def _remedies(start: ArrayType, end: ArrayType) -> tuple[str, ...]:
     if start.shape != end.shape:
         return ("give it one shape: start with the shape that the body returns",)
     if start.dtype != end.dtype:
-        return (f"start with the other dtype: `init.astype({end.dtype.name!r})`",
-                f"or convert in the body: `.astype({start.dtype.name!r})`")
+        return (f"start with the other dtype, {end.dtype.name}",
+                f"or convert to {start.dtype.name} in the body")
     if start.entries != end.entries or start.spec != end.spec:
-        return (f"start with the other spec: `init = reshard(init, {end.spec})`",
-                f"or bring the result back in the body, in every iteration: "
-                f"`reshard(..., {start.spec})`")
+        return (f"start with the other spec: bring it to {end.spec} with `reshard`",
+                f"or bring the result back to {start.spec} in the body, in every iteration")
     return ()
 
 
@@ -165,7 +164,7 @@ def _branch_remedy(one: str, other: str, a: ArrayType, b: ArrayType) -> str:
         return "return arrays of one shape from both"
     if a.dtype != b.dtype:
         return f"in {other}: `.astype({a.dtype.name!r})`"
-    return f"in {other}: `reshard(x, {a.spec})`"
+    return f"in {other}: bring the output to {a.spec} with `reshard`"
 
 
 def _source(f: Callable[..., Any]) -> str:

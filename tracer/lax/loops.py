@@ -96,13 +96,11 @@ def _scan_length(xs: Sequence[Any], length: Any) -> int:
     sharded = next((t for t in types if t.entries[0]), None)
     if sharded is not None:
         axes = sharded.entries[0]
-        whole = (None, *(e if len(e) > 1 else e[0] if e else None for e in sharded.entries[1:]))
-        shown = ", ".join(map(repr, whole))
         fail(ValueError, "0th dimension of all xs should be replicated. Got "
              f"{', '.join(str(t.spec) for t in types)}", code="sharded-scan",
              label=f"xs has type {sharded.str_short(True)}",
              notes=("iterations follow one another, so no two devices can have different ones",),
-             help=(f"gather it over {', '.join(axes)} first: `reshard(xs, P({shown}))`",
+             help=(f"gather it over {', '.join(axes)} first, with `reshard`",
                    "or move the sharding to another dimension"))
     lengths = [t.shape[0] for t in types]
     if length is not None:

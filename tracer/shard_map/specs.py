@@ -238,14 +238,14 @@ def _reshard_target(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh, axes: Ax
              "argument so you can omit specifying it and shard_map will infer the in_specs "
              "from the arguments. If you want to reshard your inputs, you can use "
              "`jax.reshard` on the arguments and then pass those args to shard_map.",
-             code="in-specs", help=f"reshard(x, {s.padded(t.ndim)})")
+             code="in-specs", help=f"bring the argument to {s.padded(t.ndim)} with `reshard`")
     for word, said, own in (("unreduced", s.unreduced, t.spec.unreduced),
                             ("reduced", s.reduced, t.spec.reduced)):
         if said != own:
             fail(ValueError, f"in_specs containing {word} {s} passed to shard_map should be "
                  f"equal to the {word} present on the in_aval {t.str_short(True)}",
-                 code="in-specs", help=f"finish the sum with `reshard` before, or write "
-                 f"`P(..., {word}={set(own) or '{}'})`")
+                 code="in-specs", help="finish the sum with `reshard` before, or give the spec "
+                 + (f"{word}={set(own)}" if own else f"no `{word}`"))
     if have == entries:
         return None
     rest = tuple(tuple(a for a in dim if a not in axes) for dim in t.entries)
