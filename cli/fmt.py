@@ -16,7 +16,7 @@ from typing import Any
 
 from ..ir.errors import ShardtraceError
 from ..ir.location import UNKNOWN
-from ..ir.program import Program, programs_equal
+from ..ir.program import SAID, Program, programs_equal
 from ..ir.text.folding import unfold_comment
 from ..ir.text.parse import load_program, parse_program
 from ..ir.text.print import print_program
@@ -101,7 +101,7 @@ def formatted(text: str, path: Path | None = None) -> str:
 
     def constant(name: str, value: Any, aval: Any) -> str:
         given, said = next(written)
-        assert given == name, f"constant {name} is written as {given}"
+        assert given.lstrip("%") == name, f"constant {name} is written as {given}"
         return said
 
     new = with_comments(text, print_program(bare, constant=constant))
@@ -128,7 +128,7 @@ def _without_own_lines(program: Program, file: str) -> Program:
         where = UNKNOWN if eqn.location.file == file else eqn.location
         eqns.append(eqn.replace(params=params, location=where))
     done = program.replace(eqns=tuple(eqns))
-    done.memo.update({k: v for k, v in program.memo.items() if k == "meshes"})
+    done.memo.update({k: v for k, v in program.memo.items() if k in SAID})
     return done
 
 

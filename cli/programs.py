@@ -22,7 +22,7 @@ def trace(options: argparse.Namespace) -> None:
     found = one(options.target, options)
     with found.context():
         program = (found.traced.jaxpr if isinstance(found, FoundFunction)
-                   else next(iter(found.stages().values())))
+                   else found.given)
     _show(program, options, {"stage": program.level.value})
 
 
@@ -47,7 +47,7 @@ def _dump(found: Found, stages: dict[str, Program], options: argparse.Namespace)
     written = []
     for i, (stage, program) in enumerate(stages.items()):
         path = options.dump / f"{name}.{i:02d}-{stage}.st"
-        save_program(program, path, comment=provenance(stage, program, 0.0))
+        save_program(program, path, comment=provenance(stage, program))
         written.append(str(path))
     out = Output(options)
     if out.as_json:
@@ -60,7 +60,7 @@ def show(options: argparse.Namespace) -> None:
     """The program, verified, and a summary."""
     found = one(options.target, options)
     program = (found.traced.jaxpr if isinstance(found, FoundFunction)
-               else next(iter(found.stages().values())))
+               else found.given)
     out = Output(options)
     records = collectives(program) if program.level is Level.LOCAL else []
     if out.as_json:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..driver.explain import explain_program
-from ..driver.programs import further, run_program
+from ..driver.programs import asked_arguments, further, run_program
 from ..driver.reduce import Case, Reduced, count_equations, reduce_program
 from ..ir.errors import ShardtraceError
 from ..ir.program import Level, Program
@@ -77,10 +77,12 @@ def reduce(options: argparse.Namespace) -> int:
 
 def _given(found: Found) -> tuple[Program, list]:
     if isinstance(found, FoundProgram):
-        return found.program, found.specs
+        program = found.program
+        specs = asked_arguments(program, found.specs) if program.level is Level.TRACED else []
+        return program.replace(), specs
     stages = found.stages()
     if isinstance(found, FoundFunction):
-        return stages["traced"], list(found.lowered()._executable.arg_specs)
+        return stages["traced"].replace(), list(found.lowered()._executable.arg_specs)
     return next(iter(stages.values())), []
 
 

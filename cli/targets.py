@@ -22,7 +22,7 @@ from ..ir.array import Array
 from ..ir.context import STATE
 from ..ir.dtypes import short_name
 from ..ir.errors import ShardtraceError
-from ..ir.program import Level, Program
+from ..ir.program import Level, Program, Requests
 from ..ir.text.names import name_variables
 from ..ir.text.parse import load_program, parse_program
 from ..ir.verify import verify
@@ -53,6 +53,11 @@ class Found:
     def values(self) -> list[np.ndarray | None]:
         """The whole values of the parameters, None for those of which only the type is known."""
         return [None] * len(next(iter(self.stages().values())).invars)
+
+    @property
+    def given(self) -> Program:
+        """The program that it begins with."""
+        return next(iter(self.stages().values()))
 
     @property
     def local(self) -> Program:
@@ -115,15 +120,40 @@ class FoundFunction(Found):
 
 
 class FoundProgram(Found):
-    """A program by itself, at any level. specs: how the parameters of a TRACED one are split."""
+    """A program by itself, at any level. specs: how the parameters of a TRACED one are split.
+    is_text: as it was read from a text, rather than met in a program that ran.
+    """
 
-    def __init__(self, program: Program, label: str, specs: Sequence[Any] = ()) -> None:
+    def __init__(self, program: Program, label: str, specs: Sequence[Any] = (),
+                 is_text: bool = False) -> None:
         self.program, self.label, self.name = program, label, program.name
+        self.is_text = is_text
         self.specs = list(specs)
         self._stages: dict[str, Program] | None = None
 
+    @property
+    def given(self) -> Program:
+        return self.program
+
+    def check_layouts(self) -> None:
+        """Raise Problem where nothing says how the arguments lie: figures would mean nothing."""
+        program = self.program
+        if (self.is_text and program.level is Level.TRACED and program.mesh.auto_axes
+                and program.invars and Requests.KEY not in program.memo
+                and all(s is None for s in self.specs)):
+            name, t = parameter_names(program)[0], program.in_avals[0]
+            axis = program.mesh.auto_axes[0]
+            whole = ",".join(map(str, t.shape))
+            raise Problem(
+                f"{self.label} does not say how its arguments are laid out over "
+                f"{', '.join(map(str, program.mesh.auto_axes))}; say it for each that is, with "
+                f"--in \"{name}=P('{axis}')\" or in the text, as in `{name}: "
+                f"{t.str_short(True)} <- {short_name(t.dtype)}[{whole}]`; with a line "
+                "`layouts free` above the program, the partitioner places them")
+
     def stages(self) -> dict[str, Program]:
         if self._stages is None:
+            self.check_layouts()
             try:
                 self._stages = further(self.program, self.specs)
             except (ShardtraceError, ValueError, TypeError) as error:
@@ -131,6 +161,7 @@ class FoundProgram(Found):
         return self._stages
 
     def explain(self, hardware: Any, topology: Sequence[int] | None = None) -> Explanation:
+        self.check_layouts()
         return explain_program(self.program, hardware, topology=topology, in_shardings=self.specs)
 
 
@@ -190,7 +221,8 @@ def read_program(target: str, options: argparse.Namespace) -> FoundProgram:
     if specs and program.level is not Level.TRACED:
         raise Problem(f"--in: a {program.level.value} program has its shardings already; leave "
                       "--in out, or give the traced program")
-    return FoundProgram(program, target, specs_of(parameter_names(program), specs))
+    return FoundProgram(program, target, specs_of(parameter_names(program), specs),
+                        is_text=True)
 
 
 def parameter_names(program: Program) -> list[str]:

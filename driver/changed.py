@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
-from ..ir.program import Program
+from ..ir.program import Program, Requests
 from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
@@ -22,7 +22,7 @@ from ..tracer.trees import tree
 from .boundary import Boundary
 from .executable import Executable
 from .jit import Jitted
-from .programs import further
+from .programs import asked_arguments, further
 from .stages import Traced
 from .transfer import device_put
 
@@ -150,7 +150,7 @@ class ProgramSubject:
 
     def __init__(self, program: Program, in_shardings: Sequence[Any] = ()) -> None:
         self.program = program
-        given = list(in_shardings) or [None] * len(program.invars)
+        given = asked_arguments(program, in_shardings)
         self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                       for s, v in zip(given, program.invars, strict=True)]
         self.partitioned: Partitioned = partition(program, mesh=program.mesh,
@@ -161,7 +161,9 @@ class ProgramSubject:
         specs = list(self.specs)
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
-        wanted: list[Any] = [None] * len(self.program.outvars)
+        known = self.program.memo.get(Requests.KEY)
+        wanted = [None if t is None else t.spec for t in known.results] if known else (
+            [None] * len(self.program.outvars))
         for i, spec in result_specs(changes).items():
             wanted[i] = spec
         return partition(self.apply(changes), mesh=self.program.mesh, in_shardings=specs,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.program import Level, Program
+from ..ir.program import NEXT_PASS, Level, Program, Requests
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
 from ..partitioner.pipeline import PIPELINE, Job, partition
@@ -26,7 +26,7 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
       need not be repeated.
     """
     if program.level is Level.TRACED:
-        given = list(in_shardings) or [None] * len(program.invars)
+        given = asked_arguments(program, in_shardings)
         specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
                  for s, v in zip(given, program.invars, strict=True)]
         return partition(program, mesh=program.mesh, in_shardings=specs).stages
@@ -35,12 +35,24 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     stages = {program.level.value: program}
     job = Job(program.mesh, (), ())
     names = [p.name for p in PIPELINE]
-    first = _FIRST[program.level]
+    first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
+    if first and first not in names:
+        raise ValueError(f"no pass is called {first!r}; there are {', '.join(names)}")
     for step in PIPELINE[names.index(first):] if first else ():
         program = step.run(program, job)
         verify(program)
         stages[step.stage] = program
     return stages
+
+
+def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
+                    ) -> list[PartitionSpec | None]:
+    """How the parameters of a TRACED program are split: as given here, else as the program says."""
+    known = program.memo.get(Requests.KEY)
+    given = list(in_shardings) or [None] * len(program.invars)
+    return given if known is None else [
+        t.spec if s is None and t is not None else s
+        for s, t in zip(given, known.arguments, strict=True)]
 
 
 def run_program(local: Program, values: Sequence[np.ndarray], executor: str = "simulated"

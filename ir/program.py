@@ -23,6 +23,7 @@ import numpy as np
 from .lazy import lazy_import
 from .location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
+from .named_tuple import NamedTuple
 from .op import Op
 from .signature import SIGNATURES, Signature
 from .types import ArrayType
@@ -75,6 +76,33 @@ Atom = Var | Literal
 
 # In the memo of a program: each variable is bound once, and before its use; literals are right.
 SOUND_NAMES = "sound_names"
+
+
+class Requests(NamedTuple):
+    """In the memo of a TRACED program: how its arguments are laid out and its results shall be, as
+    types on the mesh with all axes Explicit; None for those of which nothing is said.
+    """
+    arguments: tuple[ArrayType | None, ...]
+    results: tuple[ArrayType | None, ...]
+
+    KEY = "requests"
+
+
+class Demands(NamedTuple):
+    """In the memo of a RESOLVED program: which results of equations stay as their types say, all if
+    `fixed` is None; and where the user constrains values.
+    """
+    fixed: frozenset[Var] | None
+    places: dict[Var, Location]
+
+    KEY = "demands"
+
+
+# In the memo of a LOCAL program: the pass that is still to come.
+NEXT_PASS = "next pass"
+
+# What the text of a program says and only the memo holds.
+SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS)
 
 
 class Equation:

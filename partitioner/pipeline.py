@@ -24,7 +24,7 @@ from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.phases import in_phase
-from ..ir.program import Level, Program
+from ..ir.program import NEXT_PASS, Level, Program, Requests
 from ..ir.progress import counted
 from ..ir.retiling import joined_axes
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -36,7 +36,7 @@ from .preparation.arrange import arrange
 from .preparation.inline import inline
 from .preparation.uneven import evened
 from .propagation.decided import decide, is_decided
-from .propagation.resolve import propagate
+from .propagation.resolve import frozen_mesh, propagate, typed
 from .resharding.loop_sums import move_sums
 from .resharding.reshards import insert_reshards
 
@@ -67,6 +67,18 @@ def reshard(program: Program, optimize: bool = True) -> Program:
     return move_sums(program) if optimize else program
 
 
+def _before(local: Program, name: str) -> Program:
+    """A LOCAL program that says which pass is still to come ("": none)."""
+    if local.memo.get(NEXT_PASS, "") == name:
+        return local
+    memo = {**local.memo, NEXT_PASS: name}
+    if not name:
+        del memo[NEXT_PASS]
+    local = local.replace()
+    local.memo = memo
+    return local
+
+
 PIPELINE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, job: arrange(evened(inline(p))),
          "calls are replaced by what they call"),
@@ -76,9 +88,9 @@ PIPELINE: tuple[Pass, ...] = (
          "open dimensions get the axes that their factors have elsewhere"),
     Pass("insert-reshards", "resharded", lambda p, job: reshard(p, job.optimize),
          "operands are brought to what each equation can run with, where that moves least"),
-    Pass("localize", "local", lambda p, job: localize(p),
+    Pass("localize", "local", lambda p, job: _before(localize(p), "optimize" * job.optimize),
          "blocks instead of whole values, collectives instead of reshards"),
-    Pass("optimize", "optimized", lambda p, job: optimize(p),
+    Pass("optimize", "optimized", lambda p, job: _before(optimize(p), ""),
          "collectives are merged, folded and dropped"),
 )
 
@@ -141,15 +153,25 @@ def partition(program: Program, *, mesh: AbstractMesh,
     Raises IndivisibleError where a given spec does not divide, and VerificationError naming the
     pass if one leaves a program that breaks the promises of its level.
     """
+    known: Requests | None = program.memo.get(Requests.KEY)
+    if known is not None:
+        in_shardings = in_shardings or _spec_of(known.arguments)
+        out_shardings = out_shardings or _spec_of(known.results)
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), options.optimize)
+    requests = _requests(program, job)
+    if not program.mesh.axis_names and mesh.axis_names:
+        meshes = program.memo.get("meshes", ())
+        program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
+        program.memo["meshes"] = meshes
+    program = _asked(program, requests)
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
-    dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program)
+    dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program, job)
     check, clock = config.read("shardtrace_check"), time.perf_counter
     with collector_paused():
-        dump.write("trace", "traced", program, 0.0)
+        dump.write("traced", program)
         for step in counted(PIPELINE, f"partitioning {program.name}"):
             if step.name == "optimize" and not options.optimize:
                 continue
@@ -162,7 +184,9 @@ def partition(program: Program, *, mesh: AbstractMesh,
                 raise VerificationError(
                     f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
             timings[step.name] = clock() - start
-            dump.write(step.name, step.stage, after, timings[step.name])
+            if step.name == "inline":
+                after = _asked(after, requests)
+            dump.write(step.stage, after)
             if check:
                 start = clock()
                 try:
@@ -180,6 +204,39 @@ def partition(program: Program, *, mesh: AbstractMesh,
     local = stages["local"]
     return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
                        timings)
+
+
+def _asked(program: Program, requests: Requests | None) -> Program:
+    """The program with these requests, which its text says."""
+    if requests is None or program.memo.get(Requests.KEY) == requests:
+        return program
+    memo = {**program.memo, Requests.KEY: requests}
+    program = program.replace()
+    program.memo = memo
+    return program
+
+
+def _requests(program: Program, job: Job) -> Requests | None:
+    """What is asked for besides what the types of the program say."""
+    try:
+        given = _as_types(program.in_avals, job.in_shardings, job.mesh)
+        asked = _as_types(program.out_avals, job.out_shardings, job.mesh)
+    except ValueError:
+        return None                      # no such type: for the passes to say what is wrong
+    said = {*given, *asked} - {None} or (job.mesh.auto_axes and program.invars)
+    return Requests(given, asked) if said else None
+
+
+def _as_types(avals: Sequence[ArrayType], specs: Sequence[PartitionSpec | None], mesh: AbstractMesh
+              ) -> tuple[ArrayType | None, ...]:
+    whole = frozen_mesh(mesh)
+    return tuple([None if spec is None or (t.has_explicit_mesh() and spec == t.spec)
+                  else typed(t, whole, spec.padded(t.ndim).entries, spec.unreduced)
+                  for t, spec in zip(avals, specs, strict=True)])
+
+
+def _spec_of(types: Sequence[ArrayType | None]) -> tuple[PartitionSpec | None, ...]:
+    return tuple([None if t is None else t.spec for t in types])
 
 
 def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
@@ -208,32 +265,36 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
 class _Dump:
     """Writes the stages of one program into a directory, numbered; does nothing without one.
 
-    Files are `layer.00-traced.st`, `layer.01-inlined.st`, ...; when a second program of that name
-    is partitioned in this process, its files are `layer.2.00-traced.st`, ...
+    Files are `layer.00-traced.st`, `layer.01-inlined.st`, ...; when another program of that name
+    is partitioned in this process, its files are `layer.2.00-traced.st`, ... The same program is
+    written once.
     """
 
-    _written: ClassVar[collections.Counter[tuple[str, str]]] = collections.Counter()
+    _written: ClassVar[dict[tuple[str, str], set[tuple]]] = collections.defaultdict(set)
 
     def __init__(self, folder: pathlib.Path | None, name: str = "") -> None:
         self.folder, self.name = folder, name
         self.count = 0
 
     @classmethod
-    def of(cls, directory: str, program: Program) -> _Dump:
+    def of(cls, directory: str, program: Program, job: Job) -> _Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         name = re.sub(r"\W+", "", program.name) or "program"
-        cls._written[directory, name] += 1
-        nth = cls._written[directory, name]
+        known, own = cls._written[directory, name], (_text.print_program(program), job.optimize)
+        if own in known:
+            return cls(None)
+        known.add(own)
+        nth = len(known)
         return cls(folder, name if nth == 1 else f"{name}.{nth}")
 
-    def write(self, after: str, stage: str, program: Program, seconds: float) -> None:
+    def write(self, stage: str, program: Program) -> None:
         if self.folder is None:
             return
         path = self.folder / f"{self.name}.{self.count:02d}-{stage}.st"
-        _text.save_program(program, path, comment=provenance(after, program, seconds))
+        _text.save_program(program, path, comment=provenance(stage, program))
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
@@ -244,8 +305,8 @@ class _Dump:
         return f"; its input is in {path}"
 
 
-def provenance(after: str, program: Program, seconds: float) -> str:
-    """`after propagate, 1.3 ms, 14 equations, 0 collectives`."""
+def provenance(stage: str, program: Program) -> str:
+    """`after propagate, 14 equations, 0 collectives`."""
+    after = next((step.name for step in PIPELINE if step.stage == stage), "trace")
     count = len(_collectives.collectives(program)) if program.level is Level.LOCAL else 0
-    return (f"after {after}, {seconds * 1e3:.1f} ms, {len(program.eqns)} equations, "
-            f"{count} collectives")
+    return f"after {after}, {len(program.eqns)} equations, {count} collectives"

@@ -29,8 +29,8 @@ class Actions(Frames):
     """The rules of equations and constants."""
 
     # -- equations -------------------------------------------------------------------------------
-    def binding(self, parts: list) -> tuple[Token, ArrayType]:
-        return parts[0], self.type_of(parts[1])
+    def binding(self, parts: list) -> tuple[Token, ArrayType, bool]:
+        return parts[0], self.type_of(parts[-1]), len(parts) > 2
 
     def bindings(self, parts: list) -> list:
         return parts
@@ -53,7 +53,8 @@ class Actions(Frames):
             params = self._params(None, op)
         known = self.frames[-1].vars
         operands = [known.get(token) or self.atom(token) for token in parts[i:-1]]
-        outvars = [self.bind(token, aval) for token, aval in bound]
+        outvars = [self.bind(token, aval) for token, aval, _ in bound]
+        self.fixed.update([v for v, (_, _, fixed) in zip(outvars, bound, strict=True) if fixed])
         eqn = Equation(op, operands, outvars, params)
         self.frames[-1].eqns.append(eqn)
         self._remark(eqn, parts[-1], name)
@@ -68,7 +69,7 @@ class Actions(Frames):
             if remark is not None:
                 self.remarks.append((eqn, remark))
                 eqn.reason = remark.reason
-                if remark.file is not None:
+                if remark.file is not None or remark.nowhere:
                     return
         if self.filename[:1] != "<":
             if self.lines is None:
@@ -123,7 +124,7 @@ class Actions(Frames):
 
     # -- constants -------------------------------------------------------------------------------
     def const(self, parts: list) -> None:
-        (token, aval), (read, argument, *rest) = parts[0], parts[1]
+        (token, aval, _), (read, argument, *rest) = parts[0], parts[1]
         try:
             value = read(self, argument, aval, token, *rest)
         except (ValueError, OverflowError) as error:

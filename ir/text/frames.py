@@ -15,9 +15,20 @@ from lark.exceptions import UnexpectedInput
 
 from ..errors import ShardtraceError
 from ..keys import storage_dtype
+from ..location import Location
 from ..mesh import AbstractMesh, Mesh
 from ..near import close_match
-from ..program import Atom, Equation, Level, Literal, Program, Var
+from ..program import (
+    NEXT_PASS,
+    Atom,
+    Demands,
+    Equation,
+    Level,
+    Literal,
+    Program,
+    Requests,
+    Var,
+)
 from ..types import ArrayType
 from .names import given_name
 from .pieces import unquote
@@ -34,7 +45,7 @@ class Frame:
     """A program while it is being read."""
 
     __slots__ = ("consts", "eqns", "global_in", "global_out", "level", "mesh", "name", "names",
-                 "paths", "params", "result_paths", "results", "types", "vars")
+                 "paths", "params", "requests", "result_paths", "results", "types", "vars")
 
     def __init__(self, mesh: AbstractMesh, level: Level) -> None:
         self.mesh, self.level = mesh, level
@@ -42,6 +53,9 @@ class Frame:
         self.vars: dict[str, Var] = {}
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []
+        self.global_in: list[ArrayType] = []
+        self.global_out: list[ArrayType] = []
+        self.requests: Requests | None = None
 
 
 class Frames(Values):
@@ -70,6 +84,9 @@ class Frames(Values):
         self.comments: dict[str, Remark | None] = {}
         self.paths: dict[str, str] = {}
         self.concrete: list[Mesh] = []
+        self.fixed: set[Var] = set()
+        self.layouts_free = False
+        self.next: str | None = None
         self.archives: dict[str, Any] = {}
         self.lines: list[str] | None = None
 
@@ -113,6 +130,12 @@ class Frames(Values):
 
     def level(self, parts: list) -> None:
         self.level_stated = self._level(parts[0])
+
+    def free(self, parts: list) -> None:
+        self.layouts_free = True
+
+    def next_pass(self, parts: list) -> None:
+        self.next = str(parts[0])
 
     def _level(self, token: Token) -> Level:
         level = _LEVELS.get(token)
@@ -171,9 +194,14 @@ class Frames(Values):
         frame.types = [(self.type_of(types[0]), types[0]) for _, types in results]
         frame.result_paths = tuple(path for path, _ in results)
         self._enter(whole)
-        frame.global_in = [self.type_of(t[1]) for _, _, t in parameters if len(t) > 1]
-        frame.global_out = [self.type_of(t[1]) for _, t in results if len(t) > 1]
+        given = [self.type_of(t[1]) if len(t) > 1 else None for _, _, t in parameters]
+        asked = [self.type_of(t[1]) if len(t) > 1 else None for _, t in results]
         self._enter(frame.mesh)
+        if frame.level is Level.TRACED and {*given, *asked} - {None}:
+            frame.requests = Requests(tuple(given), tuple(asked))
+            return
+        frame.global_in = [t for t in given if t is not None]
+        frame.global_out = [t for t in asked if t is not None]
         for wholes, locals in ((frame.global_in, parameters), (frame.global_out, results)):
             if wholes and len(wholes) != len(locals):
                 raise Mistake("either all parameters have a global type or none",
@@ -194,9 +222,12 @@ class Frames(Values):
         names = frame.result_paths
         if not any(names):
             names = tuple(f"[{i}]" for i in range(len(names))) if len(names) > 1 else ()
-        return Program(frame.name, frame.params, frame.eqns, frame.results, consts=frame.consts,
-                       mesh=frame.mesh, level=frame.level, global_in=frame.global_in,
-                       global_out=frame.global_out, arg_names=frame.paths, result_names=names)
+        program = Program(frame.name, frame.params, frame.eqns, frame.results, consts=frame.consts,
+                          mesh=frame.mesh, level=frame.level, global_in=frame.global_in,
+                          global_out=frame.global_out, arg_names=frame.paths, result_names=names)
+        if frame.requests is not None:
+            program.memo[Requests.KEY] = frame.requests
+        return program
 
     def returns(self, parts: list) -> None:
         frame = self.frames[-1]
@@ -212,9 +243,22 @@ class Frames(Values):
 
     def start(self, parts: list) -> Program:
         program = next(p for p in parts if isinstance(p, Program))
+        places: dict[Var, Location] = {}
         for eqn, remark in self.remarks:
             if remark.file is not None:
                 eqn.location = remark.location(self.paths)
+            for k, asked in remark.asked:
+                if k < len(eqn.outvars):
+                    places[eqn.outvars[k]] = asked.location(self.paths)
+        if program.level is Level.TRACED:
+            if self.layouts_free:
+                program.memo.setdefault(Requests.KEY, Requests(
+                    (None,) * len(program.invars), (None,) * len(program.outvars)))
+        elif self.layouts_free or places:
+            program.memo[Demands.KEY] = Demands(
+                frozenset(self.fixed) if self.layouts_free else None, places)
+        if self.next is not None:
+            program.memo[NEXT_PASS] = self.next
         if self.concrete:
             program.memo["meshes"] = tuple(self.concrete)
         return program

@@ -23,9 +23,10 @@ from ..collector import collector_paused
 from ..device import Device
 from ..keys import storage_dtype
 from ..lazy import lazy_import
+from ..location import UNKNOWN
 from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
-from ..program import Atom, Equation, Level, Literal, Program
+from ..program import NEXT_PASS, Atom, Demands, Equation, Level, Literal, Program, Requests
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
 from .folding import DEEPER, WIDTH, fold, fold_constant, ways, with_remark
@@ -91,10 +92,14 @@ class _Printer:
         self.locations, self.constant = locations, constant
         self.width, self.brief = width, brief
         self.files = Files()
+        self.demands = Demands(None, {})
+        self.located = False
 
     def text(self, program: Program) -> str:
         with collector_paused():
             notation = Notation(program.mesh)
+            self.demands = program.memo.get(Demands.KEY, self.demands)
+            self.located = any([e.location is not UNKNOWN for e in program.eqns])
             body = self.function(program, notation, "", "program ")
             heads = []
             if program.mesh is not empty_abstract_mesh:
@@ -104,6 +109,8 @@ class _Printer:
                       if not _default_order(m)]
             if program.level is not Level.TRACED:
                 heads.append(f"level {program.level.value}")
+            if not self.brief:
+                heads += self._demands(program)
             lines = [line for head in heads for line in fold(head, "", self.width)]
             if lines:
                 lines.append("")
@@ -114,6 +121,14 @@ class _Printer:
                 lines.append("")
                 lines += [f"file {label} = {quote(path)}" for label, path in files]
             return "\n".join(lines) + "\n"
+
+    def _demands(self, program: Program) -> list[str]:
+        """What passes that are to come have to know."""
+        requests = program.memo.get(Requests.KEY)
+        free = self.demands.fixed is not None or (
+            requests is not None and not {*requests.arguments, *requests.results} - {None})
+        following = program.memo.get(NEXT_PASS)
+        return ["layouts free"] * free + ([f"next {following}"] if following else [])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:
@@ -145,14 +160,15 @@ class _Printer:
                    prefix: str) -> list[str]:
         whole = Notation(frozen(program.mesh), notation)      # of global types
         offset = len(program.invars) - len(program.arg_names)
+        given, asked = program.memo.get(Requests.KEY, (program.global_in, program.global_out))
         parameters = []
         for i, var in enumerate(program.invars):
             name = names[var]
             path = program.arg_names[i - offset] if i >= offset else ""
             shown = f" {quote(path)}" if path and path != given_name(name) else ""
             text = f"{name}{shown}: {notation.type(var.aval)}"
-            if i < len(program.global_in):
-                text += f" <- {whole.type(program.global_in[i])}"
+            if i < len(given) and given[i] is not None:
+                text += f" <- {whole.type(given[i])}"
             parameters.append(text)
         results = []
         paths = program.result_names
@@ -162,8 +178,8 @@ class _Printer:
             text = notation.type(atom.aval)
             if i < len(paths) and paths[i]:
                 text += f" {quote(paths[i])}"
-            if i < len(program.global_out):
-                text += f" => {whole.type(program.global_out[i])}"
+            if i < len(asked) and asked[i] is not None:
+                text += f" => {whole.type(asked[i])}"
             results.append(text)
         name = program.name if is_name(program.name) else quote(program.name)
         head = f"{indent}{prefix}@{name}("
@@ -185,7 +201,9 @@ class _Printer:
         """An equation's text, in one line."""
         text = ""
         if eqn.outvars:
-            bound = [f"{names[v]}: {notation.type(v.aval)}" for v in eqn.outvars]
+            fixed = (not self.brief and self.demands.fixed) or ()
+            bound = [f"{names[v]}{'!' if v in fixed else ''}: {notation.type(v.aval)}"
+                     for v in eqn.outvars]
             text = ", ".join(bound) + " = "
         text += eqn.op.name
         if not self.brief:
@@ -200,7 +218,8 @@ class _Printer:
             return "", ""
         if self.brief:
             return brief_place(eqn, self.files), ""
-        return place_text(eqn, program.mesh, program.name, self.files), reason_text(eqn)
+        return place_text(eqn, program.mesh, program.name, self.files, self.demands.places,
+                          self.located), reason_text(eqn)
 
     def atom(self, atom: Atom, names: Names, notation: Notation) -> str:
         """An operand: a name, or `2.0:f32[]`; `2.0:f32` is on no mesh though the program is."""

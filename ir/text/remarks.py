@@ -4,6 +4,8 @@
     # transpose of train.py:9:9-13 under attention/scores
     # psum over X, 1,024 B received per device, train.py:9:9-13
     # because w is whole over X
+    # of no line
+    # train.py:9:9-13, result 0 asked for at train.py:12:9-40
 
 File, line, columns (from 1, both included), function, scope, transformation and reason are read
 back; the cost of a collective follows from the equation, so it is only shown. A file is named by
@@ -15,10 +17,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from ..location import UNKNOWN, Location
 from ..mesh import AbstractMesh
-from ..program import Equation
+from ..program import Equation, Var
 from .pieces import axis_text, unquote
 from .placeholders import quote
 
@@ -26,12 +29,18 @@ _PLAIN_FILE = re.compile(r'[^\s":,#=]+')
 _PLAIN_WORD = re.compile(r'[^\s",]+')
 _PLAIN_TRANSFORM = re.compile(r'[^\s",:]+')
 _STRING = r'"(?:[^"\\]|\\.)*"'
+_NO_LINE = "of no line"
+_PLACE = (rf'(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
+          r":(?P<line>\d+):(?P<column>\d+)(?:-(?:(?P<end_line>\d+):)?(?P<end_column>\d+))?"
+          rf'(?: in (?P<function>[^\s",]+|{_STRING}))?'
+          rf'(?: under (?P<scope>[^\s",]+|{_STRING}))?')
+_ANY_PLACE = re.sub(r"\?P<\w+>", "?:", _PLACE)
+_ASKED = re.compile(rf"result (\d+) asked for at ({_ANY_PLACE})(?:, |$)")
+_WHERE = re.compile(_PLACE)
 _REMARK = re.compile(
     r"#\s*(?:\S+ over [^#]*? received per device(?:, |$))?"
-    rf'(?:(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
-    r":(?P<line>\d+):(?P<column>\d+)(?:-(?:(?P<end_line>\d+):)?(?P<end_column>\d+))?"
-    rf'(?: in (?P<function>[^\s",]+|{_STRING}))?'
-    rf'(?: under (?P<scope>[^\s",]+|{_STRING}))?(?:, |$))?'
+    rf"(?:(?:(?P<nowhere>{_NO_LINE})|{_PLACE})(?:, |$))?"
+    rf"(?P<asked>(?:result \d+ asked for at {_ANY_PLACE}(?:, |$))*)"
     r"(?:because (?P<reason>.*))?")
 
 
@@ -68,8 +77,13 @@ def file_word(label: str) -> str:
     return _word(label, _PLAIN_FILE)
 
 
-def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) -> str:
-    """What an equation costs and where it comes from; '' if there is nothing to say."""
+def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files,
+               asked: Mapping[Var, Location], located: bool = False) -> str:
+    """What an equation costs and where it comes from; '' if there is nothing to say.
+
+    asked: where the user constrains values. located: whether equations of this text have locations,
+    so that one without says so; else the line of the text is taken for it when it is read.
+    """
     parts = []
     if eqn.op.collective is not None:
         cost = wire_text(eqn, mesh)
@@ -78,6 +92,11 @@ def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files) -
     place = eqn.location
     if place is not UNKNOWN:
         parts.append(_place_text(place, function, files))
+    elif located:
+        parts.append(_NO_LINE)
+    for k, v in enumerate(eqn.outvars):
+        if v in asked:
+            parts.append(f"result {k} asked for at {_place_text(asked[v], function, files)}")
     return ", ".join(parts)
 
 
@@ -131,12 +150,15 @@ def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
 class Remark:
     """What a comment says: the file by its label, the rest as in `Location`."""
 
-    __slots__ = ("file", "place", "reason", "scope", "span", "transform")
+    __slots__ = ("asked", "file", "nowhere", "place", "reason", "scope", "span", "transform")
 
     def __init__(self, match: re.Match, function: str) -> None:
         group = match.groupdict()
-        self.reason = _unword(group["reason"] or "")
+        self.reason = _unword(group.get("reason") or "")
+        self.asked = [(int(m[1]), Remark(_WHERE.fullmatch(m[2]), function))     # type: ignore
+                      for m in _ASKED.finditer(group.get("asked") or "")]
         self.place: Location | None = None
+        self.nowhere = group.get("nowhere") is not None
         self.file = None
         if group["file"] is not None:
             self.file = _unword(group["file"])

@@ -12,11 +12,10 @@ from typing import Any
 
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.sharding import reshard_p
-from ...ir.program import Atom, Equation, Literal
+from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rule import PASS, FactorRule
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
-from ..propagation.origins import Origins
 from .alternatives import BY_CONSTANTS, is_nonzero_constant, sums_through
 from .choose import Choice
 from .layouts import Goal, Held, Layouts
@@ -193,13 +192,10 @@ Members = Task | tuple[Member, ...]     # of an equation that is one part, or of
 
 
 class Tasks:
-    """Makes the tasks of equations. origins: None where all values stay as typed."""
+    """Makes the tasks of equations. fixed: the values that stay as typed, None for all."""
 
-    def __init__(self, layouts: Layouts, origins: Origins | None) -> None:
-        self.layouts = layouts
-        # over Explicit axes no value is free
-        free = origins is not None and origins.may_be_free
-        self.fixed = origins.fixed if free else None            # type: ignore[union-attr]
+    def __init__(self, layouts: Layouts, fixed: frozenset[Var] | None) -> None:
+        self.layouts, self.fixed = layouts, fixed
 
     def of(self, eqns: Sequence[Equation]) -> list[Members]:
         """Per equation its task, or its parts where it has several."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from ...ir.immutable import immutable
 from ...ir.location import UNKNOWN, Location
-from ...ir.program import Program, Var
+from ...ir.program import Demands, Program, Var
 from ..factors import project
 from .fixed_point import Solution
 from .graph import Graph, Node
@@ -48,19 +48,18 @@ class Origins:
         var = self._named.get(tensor)
         return f"`{var.name}`" if var is not None and var.name else "a value"
 
-    @property
-    def may_be_free(self) -> bool:
-        """Is there a value of which nobody may have said how it is laid out?"""
-        return not self.solution.graph.mesh.explicit_axes
-
-    @functools.cached_property
-    def fixed(self) -> frozenset[Var]:
-        """Values of which somebody said how they are laid out, the user or a type; where any may be
-        free. What a `reshard` gives is none of them, if it is of no tensor.
+    def demands(self) -> Demands:
+        """Values of which somebody said how they are laid out, the user or a type; over Explicit
+        axes all. What a `reshard` gives is none of them, if it is of no tensor.
         """
-        graph = self.solution.graph
-        told = {*graph.asked, *[t for t, axes in enumerate(graph.pending) if axes]}
-        return self.pinned.union([v for v, t in self.tensors.items() if t in told])
+        graph, tensors = self.solution.graph, self.tensors
+        asked = graph.asked
+        places = {v: asked[t].location for v, t in tensors.items()
+                  if t in asked and asked[t].location.known} if asked else {}
+        if graph.mesh.explicit_axes:
+            return Demands(None, places)
+        told = {*asked, *[t for t, axes in enumerate(graph.pending) if axes]}
+        return Demands(self.pinned.union([v for v, t in tensors.items() if t in told]), places)
 
 
 def origins_of(program: Program) -> Origins | None:

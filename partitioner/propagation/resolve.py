@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...ir.ops.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
@@ -206,7 +206,8 @@ class _Resolver:
                 targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
         reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
-        new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
+        origins = new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
+        new.memo[Demands.KEY] = origins.demands()
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,

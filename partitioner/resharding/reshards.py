@@ -15,7 +15,7 @@ from ...ir.location import UNKNOWN, Location
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.sharding import reshard_p
 from ...ir.phases import phase
-from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.types import ArrayType, Entries
 from ..choice.choose import Choice
 from ..choice.layouts import Layouts, layouts_for
@@ -24,7 +24,6 @@ from ..choice.options import Option
 from ..choice.reasons import joined, operand_reason, result_reason
 from ..choice.tasks import Members, Task, Tasks
 from ..factors import RuleInfo, rule_info
-from ..propagation.origins import KEY, Origins
 from ..propagation.resolve import name_of_form, reshard_equation, typed
 from ..regions import Region, has_region, region_of, trips_of, with_programs
 
@@ -34,14 +33,17 @@ Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum 
 def insert_reshards(program: Program) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor."""
     layouts = layouts_for(program)
-    return _resharded(program, layouts, program.memo.get(KEY), {}, dict)
+    return _resharded(program, layouts, program.memo.get(Demands.KEY, _ALL_FIXED), {}, dict)
 
 
-def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
+_ALL_FIXED = Demands(None, {})
+
+
+def _resharded(program: Program, layouts: Layouts, demands: Demands,
                repeats: dict[Var, int], waits: Waits) -> Program:
     """repeats, waits: as of `Planner`."""
     with phase("choose", len(program.eqns)):
-        members = Tasks(layouts, origins).of(program.eqns)
+        members = Tasks(layouts, demands.fixed).of(program.eqns)
         for parts in members:
             if parts.__class__ is not Task or not parts.rest:          # type: ignore
                 break
@@ -49,7 +51,7 @@ def _resharded(program: Program, layouts: Layouts, origins: Origins | None,
             return program.replace(level=Level.RESHARDED)       # nothing to choose or to move
         planner = Planner(layouts, program, members, repeats, waits)
         plan = planner.run()
-    return _Chooser(program, origins, planner).run(plan)
+    return _Chooser(program, demands, planner).run(plan)
 
 
 def form(aval: ArrayType) -> Form:
@@ -70,11 +72,11 @@ class _Made(NamedTuple):
 class _Chooser:
     """One program."""
 
-    def __init__(self, program: Program, origins: Origins | None, planner: Planner) -> None:
+    def __init__(self, program: Program, demands: Demands, planner: Planner) -> None:
         self.program = program
         self.mesh = program.mesh
         self.planner = planner
-        self.layouts, self.origins, self.repeats = planner.layouts, origins, planner.repeats
+        self.layouts, self.demands, self.repeats = planner.layouts, demands, planner.repeats
         self.eqns: list[Equation] = []
         self.env: dict[Var, Var] = {}
         # per value, the variables that hold it; per variable that was not produced as its type
@@ -115,7 +117,7 @@ class _Chooser:
 
     def nested(self, program: Program, repeats: dict[Var, int], waits: Waits) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(program)
-        return _resharded(program, layouts, self.origins, repeats, waits)
+        return _resharded(program, layouts, self.demands, repeats, waits)
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:
         """The type of a value in another layout."""
@@ -261,10 +263,7 @@ class _Chooser:
 
     def asked_at(self, var: Var) -> Location | None:
         """Where the user constrains a value, if he does."""
-        if self.origins is None:
-            return None
-        root = self.origins.solution.graph.asked.get(self.origins.tensors.get(var, -1))
-        return root.location if root is not None and root.location.known else None
+        return self.demands.places.get(var)
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
                   ) -> list[tuple[Location, str]]:

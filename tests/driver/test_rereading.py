@@ -1,0 +1,191 @@
+"""Every stage that is written down leads to the same later stages when it is read again.
+
+Programs of all kinds are partitioned as their users do; each stage is then read from its text,
+taken further, and compared with what came of it in the first place, character by character.
+"""
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import pathlib
+import runpy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.cli.main import main
+from shardtrace.driver.programs import further
+from shardtrace.ir.text.parse import load_program, parse_program
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+MESH = st.make_mesh((2, 4), ("data", "model"))
+EXPLICIT = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def placed(shape: tuple[int, ...], *spec: Any, mesh: Any = MESH) -> st.Array:
+    numbers = np.random.default_rng(0).random(shape, np.float32)
+    return st.device_put(numbers, NamedSharding(mesh, P(*spec)))
+
+
+def constrained(x, w):
+    h = jnp.tanh(x @ w)
+    h = lax.with_sharding_constraint(h, NamedSharding(MESH, P(None, "model")))
+    return (h @ w.T).sum(0)
+
+
+def step(params, x):
+    def loss(p):
+        h = st.nn.gelu(x @ p["a"] + p["b"])
+        for _ in range(2):
+            h = jnp.sin(h)
+        return (st.nn.softmax(h @ p["c"]) ** 2).mean()
+    value, grads = st.value_and_grad(loss)(params)
+    return value, {k: params[k] - 0.1 * grads[k] for k in params}
+
+
+def scanned(x, ws):
+    def body(h, w):
+        return jnp.tanh(h @ w), h.sum()
+    return st.grad(lambda ws: lax.scan(body, x, ws)[0].sum())(ws)
+
+
+def captured(x):
+    return x @ TABLE + jnp.arange(16.)
+
+
+def uneven(x):
+    return jnp.pad(x, ((1, 2), (0, 0)))[1:] * jnp.cumsum(x, 0)[:1]
+
+
+def open_results(x):
+    return jnp.zeros((8, 4)) + 1., x * 2.
+
+
+TABLE = np.random.default_rng(1).random((128, 16), np.float32)
+
+PROGRAMS: dict[str, Callable[[], Any]] = {
+    "constrained": lambda: st.jit(constrained).lower(
+        placed((16, 32), "data"), placed((32, 32), None, "model")),
+    "step": lambda: st.jit(step).lower(
+        {"a": placed((32, 64), None, "model"), "b": placed((64,), "model"),
+         "c": placed((64, 32), "model")}, placed((16, 32), "data")),
+    "scanned": lambda: st.jit(scanned).lower(placed((16, 32), "data"),
+                                             placed((3, 32, 32), None, None, "model")),
+    "captured": lambda: st.jit(captured).lower(placed((16, 128), "data", "model")),
+    "uneven": lambda: st.jit(uneven).lower(placed((16, 3), "data")),
+    "results asked for": lambda: st.jit(open_results, out_shardings=(
+        NamedSharding(MESH, P("model")), None)).lower(placed((8, 4), "data")),
+    "nothing placed": lambda: st.jit(constrained).lower(
+        np.ones((16, 32), np.float32), np.ones((32, 32), np.float32)),
+    "explicit": lambda: st.jit(lambda x, w: jnp.sin(x @ w).sum(0)).lower(
+        placed((16, 32), "data", mesh=EXPLICIT), placed((32, 32), None, "model", mesh=EXPLICIT)),
+    "by hand": lambda: st.jit(st.shard_map(
+        lambda x: lax.psum(jnp.sin(x), "data"), mesh=MESH, in_specs=P("data", "model"),
+        out_specs=P(None, "model"))).lower(placed((16, 32), "model")),
+}
+
+
+def leads_to(program: Any) -> list[str]:
+    """The texts of the stages from a program on: itself twice where that changes nothing."""
+    return [str(p) for p in further(program).values()]
+
+
+def check(stages: dict[str, Any]) -> None:
+    texts = {name: str(program) for name, program in stages.items()}
+    order = list(texts)
+    for i, name in enumerate(order):
+        again = parse_program(texts[name])
+        assert str(again) == texts[name]
+        assert leads_to(again)[-len(order) + i:] == [texts[k] for k in order[i:]], name
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_stage_leads_to_the_same_later_ones(name: str) -> None:
+    check(PROGRAMS[name]().stages)
+
+
+@pytest.mark.parametrize("name", ["mlp", "fsdp", "tensor_parallel", "pipeline",
+                                  "mixture_of_experts", "transformer_scan", "ring_attention"])
+def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
+    with contextlib.redirect_stdout(io.StringIO()), dumping(tmp_path):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    files = sorted(tmp_path.glob("*.st"))
+    programs = sorted({f.name.rsplit(".", 2)[0] for f in files})
+    assert programs
+    for program in programs:
+        stages = sorted(tmp_path.glob(f"{program}.0*.st"))
+        texts = [str(load_program(f)) for f in stages]
+        for i, file in enumerate(stages):
+            assert leads_to(load_program(file))[-len(texts) + i:] == texts[i:], file.name
+
+
+@contextlib.contextmanager
+def dumping(folder: pathlib.Path) -> Iterator[None]:
+    saved = st.config.read("shardtrace_dump")
+    st.config.update("shardtrace_dump", str(folder))
+    try:
+        yield
+    finally:
+        st.config.update("shardtrace_dump", saved)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_commands_say_the_same_of_every_stage(name: str, tmp_path: pathlib.Path, capsys: Any
+                                              ) -> None:
+    with dumping(tmp_path):
+        PROGRAMS[name]().compile()
+    files = sorted(tmp_path.glob("*.st"))
+    assert len(files) == 6
+    said = []
+    for file in files:
+        assert main(["explain", str(file), "--json", "--suggest", "0"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        collectives = [(c["kind"], c["mesh_axes"], c["received_bytes"])
+                       for c in found["collectives"]]
+        assert main(["collectives", str(file)]) == 0
+        said.append((collectives, found["received_bytes"], found["time"],
+                     capsys.readouterr().out))
+        assert main(["partition", str(file)]) == 0
+        said[-1] += (capsys.readouterr().out,)
+    for s in said:
+        assert s == said[0]
+
+
+def test_a_program_is_written_once(tmp_path: pathlib.Path) -> None:
+    f = st.jit(constrained)
+    args = placed((16, 32), "data"), placed((32, 32), None, "model")
+    with dumping(tmp_path):
+        f(*args)
+        f.lower(*args).compile()
+        f.lower(*args)
+        assert len(list(tmp_path.glob("*.st"))) == 6
+        f(args[0][:8], args[1])
+    assert sum("00-traced" in p.name and "constrained" in p.name
+               for p in tmp_path.glob("*.st")) == 2
+
+
+def test_a_traced_text_that_does_not_say_where_its_arguments_are_is_asked_about(
+        tmp_path: pathlib.Path, capsys: Any) -> None:
+    path = tmp_path / "f.st"
+    text = ("mesh (x=2 auto)\n\nprogram @f(a: f32[8]) -> f32[] {\n"
+            "  b: f32[] = reduce_sum[axes=(0,)] a\n  return b\n}\n")
+    path.write_text(text)
+    assert main(["collectives", str(path)]) == 2
+    assert "--in \"a=P('x')\"" in " ".join(capsys.readouterr().err.split())
+    assert main(["trace", str(path)]) == 0
+    assert main(["collectives", str(path), "--in", "a=P('x')"]) == 0
+    capsys.readouterr()
+    path.write_text(text.replace("a: f32[8])", "a: f32[8] <- f32[8@x])"))
+    assert main(["collectives", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("1 collective")
+    path.write_text(text.replace("\n\nprogram", "\nlayouts free\n\nprogram"))
+    assert main(["collectives", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("0 collectives")
