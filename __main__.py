@@ -1,6 +1,6 @@
 """`python -m shardtrace`: the command `shardtrace` (cli/main.py)."""
 import sys
 
-from .cli.main import main
+from .cli import main
 
 sys.exit(main())

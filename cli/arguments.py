@@ -11,6 +11,7 @@ from typing import Any
 from ..ir.dtypes import parse_short
 from ..ir.errors import ShardtraceError
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ..ir.near import close_match, none_such
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
@@ -65,7 +66,8 @@ def parse_argument_type(text: str, mesh: Mesh | AbstractMesh) -> ShapeDtypeStruc
         entries.append(tuple(a.strip() for a in axes.strip("() ").split(",") if a.strip()))
     unknown = [a for e in entries for a in e if a not in mesh.axis_names]
     if unknown:
-        there = f"the mesh has {', '.join(map(str, mesh.axis_names))}" if mesh.axis_names else (
+        there = close_match(unknown[0], mesh.axis_names) or (
+            f"the mesh has {', '.join(map(str, mesh.axis_names))}" if mesh.axis_names else
             f"there is no mesh; give --mesh {unknown[0]}=8")
         raise ValueError(f"{unknown[0]!r} is no mesh axis: {there}")
     sharding = NamedSharding(mesh, PartitionSpec(*entries)) if mesh.axis_names else None
@@ -114,8 +116,7 @@ def given_arguments(fun: Callable[..., Any], namespace: dict[str, Any],
             raise Problem(f"--arg {text!r}: write NAME=TYPE, such as x=f32[64@data,512]")
         takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
         if name not in signature.parameters and not takes_more:
-            raise Problem(f"--arg {text!r}: the function has no parameter {name!r}; it has "
-                          f"{', '.join(signature.parameters) or 'none'}")
+            raise Problem(f"--arg {text!r}: {none_such(name, signature.parameters, 'parameter')}")
         try:
             named[name] = parse_argument_type(type_text, mesh)
         except ValueError as problem:
@@ -139,7 +140,8 @@ def specs_of(names: Sequence[str], given: Sequence[str]) -> list[PartitionSpec |
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or name not in names:
-            raise Problem(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}")
+            hint = f"; {none_such(name, names, 'parameter')}" if equals else ""
+            raise Problem(f"--in {text!r}: write NAME=P(...), NAME one of {', '.join(names)}{hint}")
         try:
             call = ast.parse(value, mode="eval").body
             if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)

@@ -32,6 +32,7 @@ from ..driver.seen import Ran, unwatched, watching
 from ..driver.stages import Compiled, Lowered, Traced
 from ..ir.collective_kinds import each_collective
 from ..ir.context import STATE
+from ..ir.near import none_such
 from ..report.explanation import Explanation
 from .arguments import given_arguments, module_meshes
 from .guesses import (
@@ -176,8 +177,7 @@ class PythonFile:
         fun: Any = argparse.Namespace(**self.names)
         for part in name.split("."):
             if not hasattr(fun, part):
-                known = ", ".join(self.functions()) or "no functions"
-                raise Problem(f"{self.path} has no {name!r}; there are {known}")
+                raise Problem(f"{self.path}: {none_such(name, self.functions(), 'function')}")
             fun = getattr(fun, part)
         if not callable(fun):
             return self._made(fun, name)

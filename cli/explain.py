@@ -1,19 +1,12 @@
-"""`explain`, `check`, `why`: what a program communicates, why, and whether it may.
-
-A budget file is TOML or JSON with `max_bytes`, `max_peak_bytes`, `kinds`, `axis` and `exact` as of
-`shardtrace.testing.assert_comm`, at the top or in a table named after the target.
-"""
+"""`explain` and `why`: what a program communicates, and why."""
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tomllib
 from typing import Any
 
-from ..driver.budgets import assert_comm
 from ..ir import errors
-from ..ir.diagnostic import Diagnostic
+from ..ir.near import none_such
 from ..ir.program import Var
 from ..ir.progress import counted
 from ..report.explanation import Explanation
@@ -21,12 +14,9 @@ from ..report.merging import alike
 from ..report.merging import places as places_of
 from ..report.places import places
 from .output import Output
-from .problems import FINDING, Problem, failure
-from .programs import place
+from .problems import Problem, failure
 from .select import one, several
 from .targets import Found, FoundFunction, is_python
-
-LIMITS = ("max_bytes", "max_peak_bytes", "kinds", "axis", "exact")
 
 
 def topology_of(options: argparse.Namespace) -> tuple[int, ...] | None:
@@ -63,7 +53,7 @@ def explain(options: argparse.Namespace) -> int:
             out.text(page)
         return 0
     found, missing = several(options.target, options)
-    made = _different([(f, explained(f, options)) for f in counted(found, "explaining")])
+    made = different([(f, explained(f, options)) for f in counted(found, "explaining")])
     for _, e in made:
         e.trials = options.trials
     made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
@@ -98,7 +88,7 @@ def explain(options: argparse.Namespace) -> int:
     return 0
 
 
-def _different(made: list[tuple[Found, Explanation]]) -> list[tuple[Found, Explanation]]:
+def different(made: list[tuple[Found, Explanation]]) -> list[tuple[Found, Explanation]]:
     """Without the programs that are like an earlier one: of arguments placed anew, for example."""
     kept: dict[Any, tuple[Found, Explanation]] = {}
     for f, e in made:
@@ -149,90 +139,6 @@ def _help_page(name: str) -> str | None:
     return "\n".join([f"{name}: {lines[0]}", *rest]).rstrip()
 
 
-# -- check -----------------------------------------------------------------------------------------
-
-def check(options: argparse.Namespace) -> int:
-    """Does a target keep to its budget, and has it no warnings?"""
-    if options.budget is None and not options.warnings:
-        raise Problem("give --budget FILE, --warnings, or both")
-    out = Output(options)
-    found: list[Found] = []
-    missing: list[str] = []
-    for target in (options.target, *options.more):
-        some, lacking = several(target, options)
-        found, missing = [*found, *some], [*missing, *lacking]
-    rows: list[dict[str, Any]] = []
-    texts: list[str] = []
-    for f, e in _different([(f, explained(f, options)) for f in counted(found, "checking")]):
-        with f.context():
-            limits = _limits(options, f) if options.budget else {}
-            problem = _over(e, limits) if options.budget else None
-            warned = e.warnings if options.warnings else ()
-        rows.append({"target": f.label, "ok": not problem and not warned,
-                     "message": str(problem) if problem else "",
-                     "location": _location(problem), "limits": limits,
-                     "received_bytes": e.received_bytes, "peak_bytes": e.peak_bytes,
-                     "warnings": [w.to_dict() for w in warned]})
-        texts += [str(problem)] if problem else []
-        texts += [f"warning: {w}" for w in warned]
-        if not problem and not warned:
-            texts.append(f"{e.name}: {e.received_bytes:,} bytes received, {e.peak_bytes:,} bytes "
-                         "held per device: " + ("within the budget" if options.budget
-                                                else "no warnings"))
-    fine = all(r["ok"] for r in rows)
-    if out.as_json:
-        single = rows[0] if len(rows) == 1 else {}
-        out.json({"ok": fine, **{k: v for k, v in single.items() if k != "ok"},
-                  "checked": rows, "missing": missing})
-    else:
-        for text in texts:
-            out.text(text)
-        for line in missing:
-            out.text(line)
-    return 0 if fine else FINDING
-
-
-def _limits(options: argparse.Namespace, found: Found) -> dict[str, Any]:
-    """The limits that the budget file sets for a program."""
-    try:
-        text = options.budget.read_text()
-        table = json.loads(text) if options.budget.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as problem:
-        raise Problem(f"{options.budget}: {problem}") from problem
-    if not isinstance(table, dict):
-        raise Problem(f"{options.budget}: a budget is a table of limits")
-    budget = table
-    for key in (found.label, found.label.partition(".py:")[0] + ".py", found.name):
-        if isinstance(table.get(key), dict):
-            budget = table[key]
-            break
-    limits = {k: budget[k] for k in LIMITS if k in budget}
-    known = any(isinstance(v, dict) for v in table.values())
-    if not limits and not known:
-        raise Problem(f"{options.budget} sets no limit for {found.label}: give one of "
-                      f"{', '.join(LIMITS[:3])}")
-    unknown = sorted(k for k, v in budget.items() if k not in LIMITS and not isinstance(v, dict))
-    if unknown:
-        raise Problem(f"{options.budget} sets {', '.join(unknown)}, which is no limit; limits are "
-                      f"{', '.join(LIMITS)}")
-    return limits
-
-
-def _over(e: Explanation, limits: dict[str, Any]) -> AssertionError | None:
-    try:
-        assert_comm(e, **limits)
-    except AssertionError as failed:
-        return failed
-    return None
-
-
-def _location(problem: AssertionError | None) -> dict[str, Any] | None:
-    diagnostic = getattr(problem, "diagnostic", None)
-    if not isinstance(diagnostic, Diagnostic) or not diagnostic.location.line:
-        return None
-    return place(diagnostic.location)
-
-
 # -- why -------------------------------------------------------------------------------------------
 
 def why(options: argparse.Namespace) -> int:
@@ -248,7 +154,7 @@ def why(options: argparse.Namespace) -> int:
     if not values:
         known = sorted({n for _, v, _ in places(resolved)
                         if (n := v.name or e.reasons.name(v).strip("`")).isidentifier()})
-        raise Problem(f"there is no value {name!r}; there are {', '.join(known)}")
+        raise Problem(none_such(name, known, "value"))
     value = values[0]
     rows = []
     for d in [int(dim)] if dim else range(value.aval.ndim):

@@ -2,14 +2,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..driver.explain import DEFAULT_HARDWARE
+from ..ir.lazy import lazy_import
+from ..ir.near import close_match
 from ..report.hardware import hardware_names
-from . import completion, diff, explain, fmt, programs, reduce, run
+from . import check, completion, diff, explain, fmt, programs, reduce, run
 from .arguments import add_arguments
+
+_metadata = lazy_import("importlib.metadata")
 
 TARGET = "FILE.py:FUNCTION, FILE.py, a program in text form (.st), or - for one on standard input"
 STATUSES = ("exit status: 0 fine; 1 a finding (over the budget, different, not formatted, a "
@@ -18,9 +23,10 @@ STATUSES = ("exit status: 0 fine; 1 a finding (over the budget, different, not f
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of `shardtrace`."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="shardtrace", epilog=STATUSES,
         description="What a function communicates, why, what it costs, and what would avoid it.")
+    parser.add_argument("--version", action=_Version)
     verbs = parser.add_subparsers(required=True, metavar="VERB", dest="verb")
 
     def verb(name: str, run_: Callable[[argparse.Namespace], Any], text: str,
@@ -66,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("run", run.run, "Run on simulated devices; print the results, and a profile.",
                costs=True)
     run.add_options(sub)
-    sub = verb("check", explain.check,
+    sub = verb("check", check.check,
                "Fail when bytes, collectives or memory exceed a budget, or on warnings.",
                costs=True)
     sub.add_argument("more", nargs="*", metavar="target", help="further targets")
@@ -92,6 +98,34 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("shell", choices=("bash", "zsh", "fish"))
     sub.set_defaults(parser=parser)
     return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version that is installed."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help="print the version")
+
+    def __call__(self, parser: argparse.ArgumentParser, *given: Any) -> None:
+        print(f"shardtrace {_metadata.version('shardtrace')}")
+        parser.exit()
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that says which word may have been meant."""
+
+    def error(self, message: str) -> NoReturn:
+        hint = ""
+        wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if wrong:
+            hint = close_match(wrong[1], re.findall(r"[\w.-]+", wrong[2]))
+        elif message.startswith("unrecognized arguments: "):
+            known = [flag for verb in completion.verbs_of(self) for option in verb.options
+                     for flag in option.flags]
+            words = message.partition(": ")[2].split()
+            hint = next(filter(None, (close_match(w.partition("=")[0], known) for w in words
+                                      if w.startswith("-"))), "")
+        super().error(f"{message}\n{hint}" if hint else message)
 
 
 def common(sub: argparse.ArgumentParser) -> None:

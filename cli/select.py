@@ -28,14 +28,20 @@ def one(target: str, options: argparse.Namespace) -> Found:
         f"    shardtrace {options.verb} {label}" for label in labels if "(" not in label))
 
 
-def several(target: str, options: argparse.Namespace) -> tuple[list[Found], list[str]]:
-    """All programs that a target names, and what is missing for others."""
+def several(target: str, options: argparse.Namespace, complete: bool = False
+            ) -> tuple[list[Found], list[str]]:
+    """All programs that a target names, and what is missing for others.
+
+    complete: raise Problem where the file failed, even if it called something before.
+    """
     if is_python(target) and not parts_of(target)[1]:
         path, _ = parts_of(target)
         file = PythonFile(path, options)
         found, missing = file.all()
         if not found:
             raise nothing(file, missing)
+        if file.failed is not None and complete:
+            raise file.failed
         if file.failed is not None:
             missing = [*missing, str(file.failed)]
         return found, missing

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import environment
 from .location import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 
@@ -63,13 +63,6 @@ STATE = ThreadState()
 def _env_flag(name: str, default: bool) -> bool:
     text = os.environ.get(name)
     return default if text is None else text.lower() not in ("0", "", "false", "off", "no")
-
-
-def _device_count() -> int:
-    """Devices to simulate: SHARDTRACE_NUM_DEVICES, or what XLA_FLAGS asks XLA for, or 8."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)", flags)
-    return int(os.environ.get("SHARDTRACE_NUM_DEVICES") or (flag[1] if flag else 8))
 
 
 class Config:
@@ -134,6 +127,8 @@ class Config:
         "jax_numpy_rank_promotion": ("allow", "warn", "raise"),
         "jax_numpy_dtype_promotion": ("standard", "strict"),
         "jax_legacy_prng_key": ("allow", "warn", "error"),
+        "default_axis_types": ("auto", "explicit"),
+        "shardtrace_executor": ("simulated", "per_device"),
         "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
         "jax_transfer_guard": (None, *_GUARDS),
         "jax_transfer_guard_host_to_device": (None, *_GUARDS),
@@ -158,13 +153,14 @@ class Config:
     """Whether no setting, those of a `with` block aside, refuses traces or looks at them."""
 
     def __init__(self) -> None:
+        environment.check(os.environ)
         values = dict(self._DEFAULTS)
-        values["jax_num_cpu_devices"] = _device_count()
+        values["jax_num_cpu_devices"] = environment.device_count()
         values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
-        values["shardtrace_debug"] = os.environ.get("SHARDTRACE_DEBUG", "")
-        values["shardtrace_dump"] = os.environ.get("SHARDTRACE_DUMP", "")
-        values["shardtrace_check"] = _env_flag("SHARDTRACE_CHECK", True)
-        values["shardtrace_progress"] = _env_flag("SHARDTRACE_PROGRESS", True)
+        values["shardtrace_debug"] = environment.read("SHARDTRACE_DEBUG", "")
+        values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
+        values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)
+        values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_listeners", {})
         self._renew_key()

@@ -12,7 +12,6 @@ then a phase costs one look-up.
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from . import environment
 from .context import _NEW_PHASES, STATE
 from .lazy import lazy_import
 
@@ -234,6 +234,6 @@ class _WholeProcess:
         print(whole, file=sys.stderr)
 
 
-if os.environ.get("SHARDTRACE_PROFILE", "0") not in ("", "0"):
+if environment.read("SHARDTRACE_PROFILE", False):
     _NEW_PHASES[0] = _WholeProcess().of_new_thread
     STATE.phases = _NEW_PHASES[0]()

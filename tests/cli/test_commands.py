@@ -1,6 +1,9 @@
 """Every command on a function and on dumps of every stage: text, JSON, exit statuses."""
+import importlib.metadata
 import json
+import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -124,15 +127,57 @@ def test_check_names_the_offending_line(layer, said, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "phrase"), [
-    ("", "sets no limit"), ("max_byts = 3\n", "give one of max_bytes"),
-    ("max_bytes = 3\nother = 1\n", "sets other, which is no limit"),
-    ("max_bytes =", "budget.toml")])
-def test_a_budget_file_that_is_wrong_is_told(layer, said, tmp_path, text, phrase):
+    ("[layr]\nmax_bytes = 10\n", "did you mean `layer`?"),
+    ("max_bytes = 1000000\n[layr]\nmax_bytes = 10\n", "did you mean `layer`?"),
+    ("[layer]\nmax_bytes = 1000000\n[other]\nmax_bytes = 10\n", "there is no program `other`"),
+    ("[layer]\nmax_byte = 10\n", "did you mean `max_bytes`?"),
+    ("[layer]\n", "sets no limit in [layer]"),
+    ("", "sets no limit"), ("max_bytes =", "budget.toml"),
+    ("max_bytes = '1 MB'\n", "must be a number"),
+    ("[layer]\nkinds = {all-reduces = 1}\n", "did you mean `all-reduce`?"),
+    ("axis = 'Z'\nmax_bytes = 1\n", "the mesh has X, Y"),
+    ("[layer]\naxis = 'Y'\n", "needs a limit")])
+def test_a_budget_that_checks_nothing_is_no_success(layer, said, tmp_path, text, phrase):
     budget = tmp_path / "budget.toml"
     budget.write_text(text)
-    status, _, err = said("check", layer, "--budget", budget)
-    assert status == 2 and phrase in err
-    assert said("check", layer)[0] == 2
+    for target in (layer, f"{layer}:layer"):
+        status, out, err = said("check", target, "--budget", budget)
+        assert status == 2 and phrase in err, (out, err)
+
+
+def test_tables_for_other_functions_of_the_file_may_stand_beside(write, said, tmp_path):
+    path = write(LAYER + """
+def other(x):
+    return x.sum()
+
+__shardtrace_args__ = {"layer": (struct((64, 256), "X"), struct((256, 256), None, "Y"),
+                                 struct((256, 256), None, "Y")),
+                       "other": (struct((64,), "X"),)}
+""")
+    budget = tmp_path / "budget.toml"
+    budget.write_text("[layer]\nmax_bytes = 1000000\n[other]\nmax_bytes = 1000000\n")
+    for target in (path, f"{path}:layer", f"{path}:other"):
+        assert said("check", target, "--budget", budget)[0] == 0
+    budget.write_text("[layer]\nmax_bytes = 1000000\n")
+    status, out, _ = said("check", path, "--budget", budget)
+    assert status == 0 and "other: not checked" in out
+    status, _, err = said("check", f"{path}:other", "--budget", budget)
+    assert status == 2 and "nothing was checked" in err
+
+
+def test_a_file_that_fails_is_not_within_its_budget(write, said, tmp_path):
+    path = write("""
+@st.jit
+def first(x):
+    return x.sum()
+
+first(put((64,), "X"))
+raise RuntimeError("the data is gone")
+""")
+    budget = tmp_path / "budget.toml"
+    budget.write_text("max_bytes = 1000000\n")
+    status, _, err = said("check", path, "--budget", budget)
+    assert status == 3 and "the data is gone" in err
 
 
 def test_several_targets_are_checked_at_once(layer, dumps, said, tmp_path):
@@ -275,3 +320,41 @@ def test_dumps_are_formatted_already(dumps, said):
     for path in dumps.values():
         status, out, _ = said("fmt", "--check", path)
         assert (status, out) == (0, ""), path
+
+
+@pytest.mark.parametrize(("arguments", "phrase"), [
+    (["explan", "x.py"], "did you mean `explain`?"),
+    (["explain", "x.py", "--sugest", "3"], "did you mean `--suggest`?"),
+    (["explain", "x.py", "--hardware", "h10"], "did you mean `h100`?")])
+def test_words_that_there_are_not_bring_those_that_are_near(said, arguments, phrase):
+    status, _, err = said(*arguments)
+    assert status == 2 and phrase in err
+
+
+@pytest.mark.parametrize(("arguments", "phrase"), [
+    (["explain", "{layer}:layr"], "did you mean `layer`?"),
+    (["explain", "{layer}:layer", "--arg", "w3=f32[8,8]"], "did you mean `w"),
+    (["explain", "{layer}:layer", "--mesh", "data=8", "--arg", "x=f32[8@dta,8]"],
+     "did you mean `data`?"),
+    (["why", "{layer}:layer", "hh"], "did you mean `h`?")])
+def test_names_of_the_file_too(layer, said, arguments, phrase):
+    status, _, err = said(*[a.format(layer=layer) for a in arguments])
+    assert status == 2 and phrase in err
+
+
+def test_the_version(said):
+    assert said("--version")[:2] == (0, f"shardtrace {importlib.metadata.version('shardtrace')}\n")
+
+
+@pytest.mark.parametrize(("name", "value", "phrase"), [
+    ("SHARDTRACE_DMP", "x", "did you mean `SHARDTRACE_DUMP`?"),
+    ("SHARDTRACE_VERBOSE", "1", "SHARDTRACE_DEBUG: trace"),
+    ("SHARDTRACE_CHECK", "maybe", "write 1 or 0"),
+    ("SHARDTRACE_DEBUG", "tracing", "write trace"),
+    ("SHARDTRACE_NUM_DEVICES", "many", "a number of devices")])
+def test_environment_variables_that_there_are_not_are_refused(name, value, phrase):
+    for command in (["-m", "shardtrace", "--version"], ["-c", "import shardtrace as st; st.jit"]):
+        run = subprocess.run([sys.executable, *command], capture_output=True, text=True,
+                             env={**os.environ, name: value})
+        assert run.returncode and phrase in run.stderr
+        assert run.returncode == 1 or "Traceback" not in run.stderr
