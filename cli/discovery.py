@@ -137,8 +137,8 @@ class PythonFile:
         if isinstance(item, Traced):
             again()
             if len(self.seen) < _MOST:
-                self.seen.append(FoundFunction(item, f"{self.path}:{name}",
-                                               "as the file calls it"))
+                self.seen.append(FoundFunction(item, f"{self.path}:{name}", "as the file calls it",
+                                               kept=self.options.verb == "run"))
         elif len(self._ran) < 4 * _MOST and (
                 item.program.mesh.axis_names or item.program.memo.get("meshes")
                 or any(s is not None for s in item.specs)):

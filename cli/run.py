@@ -3,18 +3,22 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..driver.equivalence import TOLERANCE
 from ..driver.programs import run_program
 from ..ir.keys import storage_dtype
 from ..ir.program import Program
 from ..ir.progress import steps
 from ..ir.types import ArrayType
+from ..report.work import bodies, equation_flops
 from ..runtime.profile import Profile, profile
+from ..runtime.rewrites.flatten import every_equation
 from .explain import explained
 from .output import Output
 from .problems import FINDING, Problem, failure
@@ -49,8 +53,12 @@ def run(options: argparse.Namespace) -> int:
         named: dict[str, Any] = {f"result{i}": r for i, r in enumerate(results)}
         np.savez(options.save, **named)
     differences = [difference(a, b) for a, b in zip(results, compared, strict=False)]
-    _print(options, found, results, profiled, differences)
-    return FINDING if any(d > options.tolerance for d in differences) else 0
+    terms = largest_sum(local) if options.compare else 1
+    allowed = [tolerance(r.dtype, terms) if options.tolerance is None else options.tolerance
+               for r in results]
+    agree = all(d <= most for d, most in zip(differences, allowed, strict=False))
+    _print(options, found, results, profiled, differences, allowed, terms)
+    return 0 if agree else FINDING
 
 
 def arguments(found: Found, names: list[str], types: Any, options: argparse.Namespace
@@ -66,12 +74,19 @@ def arguments(found: Found, names: list[str], types: Any, options: argparse.Name
     if len(own) != len(names):
         own = [None] * len(names)
     values = []
+    made_up = []
     for name, aval, mine in zip(names, types, own, strict=True):
         random = random_value(rng, aval)            # drawn always: a value depends on its place
         value = given.get(name, random if mine is None else mine)
+        if mine is None and name not in given:
+            made_up.append(f"{name}: {aval.str_short(True)}")
         if value.shape != aval.shape:
             raise Problem(f"argument {name} has shape {value.shape}, the program wants {aval}")
         values.append(np.asarray(value, storage_dtype(aval.dtype)))
+    if made_up:
+        listed = ", ".join(made_up[:8]) + (f" and {len(made_up) - 8} more" if made_up[8:] else "")
+        print(f"shardtrace run: random values, of seed {options.seed}, stand for {listed}; "
+              "--load FILE.npz gives others", file=sys.stderr)
     return values
 
 
@@ -83,6 +98,26 @@ def random_value(rng: np.random.Generator, aval: ArrayType) -> np.ndarray:
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     return rng.standard_normal(math.prod(shape)).reshape(shape).astype(dtype)
+
+
+def largest_sum(local: Program) -> int:
+    """The most terms that one sum of a program on one device has, about: operations for each
+    element of a result."""
+    most = 1.0
+    for eqn in every_equation(local.eqns):
+        if not bodies(eqn) and eqn.op.collective is None:
+            elements = max([math.prod(v.aval.shape) for v in eqn.outvars], default=1)
+            most = max(most, equation_flops(eqn) / max(1, elements))
+    return round(most)
+
+
+def tolerance(dtype: np.dtype, terms: int) -> float:
+    """By how much the executors may differ in a result, as a part of its largest value: they add in
+    other orders, so by the rounding of its dtype and the root of the terms of its sums."""
+    if dtype.kind not in "fcV":
+        return 0.0
+    size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    return TOLERANCE.get(size, 10 * TOLERANCE[2]) * max(1.0, math.sqrt(terms) / 64)
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
@@ -134,7 +169,8 @@ def summary(value: np.ndarray) -> str:
 
 
 def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
-           profiled: Profile | None, differences: list[float]) -> None:
+           profiled: Profile | None, differences: list[float], allowed: list[float],
+           terms: int) -> None:
     local = found.local
     types = local.global_out or local.out_avals
     out = Output(options)
@@ -145,7 +181,8 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
                   for t, r in zip(types, results, strict=True)]
         out.json({"name": found.name, "executor": options.executor, "results": listed,
                   **({"profile": profiled.to_dict()} if profiled else {}),
-                  **({"difference": max(differences, default=0.0)} if options.compare else {})})
+                  **({"difference": max(differences, default=0.0),
+                      "tolerance": max(allowed, default=0.0)} if options.compare else {})})
         return
     if options.values or options.most is not None:
         for t, value in zip(types, results, strict=True):
@@ -154,9 +191,18 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
     else:
         out.text("\n".join(summaries(local, types, results)))
     if options.compare:
-        worst = max(differences, default=0.0)
-        verdict = "agree" if worst <= options.tolerance else "DIFFER"
-        out.text(f"\nthe executors {verdict}: largest relative difference {worst:.3g}")
+        wrong = [i for i, (d, most) in enumerate(zip(differences, allowed, strict=True))
+                 if d > most]
+        worst = max(wrong or range(len(differences)), key=differences.__getitem__, default=None)
+        verdict = "DIFFER" if wrong else "agree"
+        if worst is None:
+            out.text("\nthe executors agree: there are no results")
+        else:
+            why = "" if options.tolerance is not None else (
+                f" for {results[worst].dtype}, sums of {terms:,} terms" if allowed[worst] else
+                f" for {results[worst].dtype}")
+            out.text(f"\nthe executors {verdict}: largest difference {differences[worst]:.3g} of "
+                     f"the largest value, {allowed[worst]:.2g} allowed{why}")
     if profiled is not None:
         out.text("")
         if out.is_rich:
@@ -177,8 +223,9 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help="all devices at once (default), or each alone")
     sub.add_argument("--compare", action="store_true",
                      help="run the other executor too; exit status 1 where results differ")
-    sub.add_argument("--tolerance", type=float, default=1e-4, metavar="X",
-                     help="relative difference that --compare allows (default 1e-4)")
+    sub.add_argument("--tolerance", type=float, metavar="X",
+                     help="difference that --compare allows, as a part of the largest value "
+                          "(default by dtype and length of sums: 1e-4 for float32; integers equal)")
     sub.add_argument("--profile", action="store_true", help="say where the time goes")
     sub.add_argument("--repeat", type=int, default=3, metavar="N",
                      help="runs that a profile takes the fastest of (default 3)")

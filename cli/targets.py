@@ -66,14 +66,16 @@ class Found:
 
 
 class FoundFunction(Found):
-    """A function that was traced on arguments. how: where these come from."""
+    """A function that was traced on arguments. how: where these come from. kept: whether the
+    arguments are copied, since the file may donate or delete them before they are asked for."""
 
     def __init__(self, traced: Traced, label: str, how: str = "",
-                 stage: Lowered | Compiled | None = None) -> None:
+                 stage: Lowered | Compiled | None = None, kept: bool = False) -> None:
         self.traced, self.label, self.how = traced, label, how
         self.name = traced.fun_name
         self._meshes = (STATE.mesh, STATE.abstract_mesh)
         self._stage = stage
+        self._values = [None if x is None else x.copy() for x in self._read()] if kept else None
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
@@ -103,6 +105,9 @@ class FoundFunction(Found):
             return explain_stage(stage, hardware, topology=topology)
 
     def values(self) -> list[np.ndarray | None]:
+        return self._read() if self._values is None else self._values
+
+    def _read(self) -> list[np.ndarray | None]:
         found: list[np.ndarray | None] = []
         for x in (*self.traced._captured, *self.traced._leaves):
             readable = not isinstance(x, Array) or not x.is_deleted()

@@ -107,7 +107,7 @@ def _agreement(executable: Executable, mesh: Mesh) -> Agreement:
         processes_of(mesh.device_tuple), f"the {kind} `{traced.name}`",
         (("arguments", arguments), ("results", results),
          ("devices", f"{mesh} of {[d.id for d in mesh.device_tuple]}"),
-         ("programs", _text.print_program(traced, locations=False))),
+         ("programs", _text.print_program(traced, locations=False, named=False))),
         slots, program, any(e.op.collective is not None for e in every_equation(local.eqns)))
 
 

@@ -23,8 +23,8 @@ class Names(dict[Var, str]):
         return f"unbound_{_as_name(var.name) or 'variable'}"
 
 
-def name_variables(program: Program) -> Names:
-    """A name for each variable: the user's, else the next of %a, %b, %c, ..."""
+def name_variables(program: Program, named: bool = True) -> Names:
+    """A name for each variable: the user's (if `named`), else the next of %a, %b, %c, ..."""
     wishes: list[tuple[Var, str | None]] = []
     offset = len(program.invars) - len(program.arg_names)   # captured values come first
     for i, var in enumerate(program.invars):
@@ -42,7 +42,7 @@ def name_variables(program: Program) -> Names:
     count: dict[str, int] = {}
     letters = _letters()
     for var, wish in wishes:
-        name = base = _as_name(wish)
+        name = base = _as_name(wish) if named else ""
         if not name:
             name = next(letters)
         elif name in used:

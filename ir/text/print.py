@@ -42,14 +42,15 @@ _REMARK_COLUMN = 0.72    # of the width: comments of equations that are shorter 
 
 
 def print_program(program: Program, *, locations: bool = True, constant: Writer = constant_text,
-                  width: int = WIDTH, brief: bool = False) -> str:
+                  width: int = WIDTH, brief: bool = False, named: bool = True) -> str:
     """The text of a program; `parse_program` gives an equal one.
 
     locations: with the comments that say where equations come from. constant: what stands after
     `=` of a constant, from its name, value and type. width: of a line, where it can be broken.
     brief: of equations only results, op, operands and line; this is to be read, not to be parsed.
+    named: with the names that the user's code gives to values.
     """
-    return _Printer(locations, constant, width, brief).text(program)
+    return _Printer(locations, constant, width, brief, named).text(program)
 
 
 def save_program(program: Program, path: str | Path, comment: str = "") -> None:
@@ -88,9 +89,9 @@ class _Printer:
     """Writes one text: what its programs share are the names of meshes, files and functions."""
 
     def __init__(self, locations: bool, constant: Writer, width: int = WIDTH,
-                 brief: bool = False) -> None:
+                 brief: bool = False, named: bool = True) -> None:
         self.locations, self.constant = locations, constant
-        self.width, self.brief = width, brief
+        self.width, self.brief, self.named = width, brief, named
         self.files = Files()
         self.demands = Demands(None, {})
         self.located = False
@@ -133,7 +134,7 @@ class _Printer:
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:
         """The lines of a program, nested ones included; `prefix` stands before its name."""
-        names = name_variables(program)
+        names = name_variables(program, self.named)
         lines = self._signature(program, names, notation, indent, prefix)
         inner = indent + "  "
         for var, value in program.consts:

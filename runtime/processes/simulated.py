@@ -118,7 +118,8 @@ def run_processes(function: Callable[..., Any], count: int, *args: Any,
     """Run `function` in `count` simulated processes side by side; their results, in order.
 
     It is called with the arguments given, and with the number of the process before them if it
-    needs one more. The context mesh and the configuration of the caller hold in all processes.
+    needs one more. `exec` runs a script's text in each process as a module of its own, as
+    `__main__`. The context mesh and the configuration of the caller hold in all processes.
 
     local_device_count: devices of each process, or a sequence of one number each; by default the
       devices are dealt out evenly, in order.
@@ -135,6 +136,7 @@ def run_processes(function: Callable[..., Any], count: int, *args: Any,
     owners = deal_devices(count, local_device_count)
     world = World(count, started=True)
     numbered = _takes_one_more(function, args, kwargs)
+    alone = function in (exec, eval) and len(args) == 1 and "globals" not in kwargs
     results: list[Any] = [None] * count
     errors: list[BaseException | None] = [None] * count
     inherited = (STATE.mesh, STATE.abstract_mesh, STATE.overrides)
@@ -145,7 +147,9 @@ def run_processes(function: Callable[..., Any], count: int, *args: Any,
         try:
             with process_scope(index, owners) as identity, \
                     coordinator_scope(ThreadCoordinator(world, identity)):
-                results[index] = function(*((index,) if numbered else ()), *args, **kwargs)
+                first = (index,) if numbered else ()
+                last = ({"__name__": "__main__"},) if alone else ()
+                results[index] = function(*first, *args, *last, **kwargs)
         except BaseException as e:
             errors[index] = e
         finally:

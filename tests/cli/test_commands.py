@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from shardtrace.cli.run import tolerance
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 
@@ -358,3 +359,57 @@ def test_environment_variables_that_there_are_not_are_refused(name, value, phras
                              env={**os.environ, name: value})
         assert run.returncode and phrase in run.stderr
         assert run.returncode == 1 or "Traceback" not in run.stderr
+
+
+DONATED = """
+@functools.partial(st.jit, donate_argnums=0)
+def step(params, x):
+    loss, grads = st.value_and_grad(lambda p: ((jnp.tanh(x @ p["w"])) ** 2).mean())(params)
+    return st.tree.map(lambda p, g: p - g, params, grads), loss
+
+params, x = {"w": put((64, 32), None, "Y") / 64}, put((16, 64), "X")
+for _ in range(3):
+    params, loss = step(params, x)
+    print(loss)
+"""
+
+
+def test_run_takes_arguments_that_the_file_donates(write, said, capsys, tmp_path):
+    path = write("import functools\n" + DONATED)
+    first = subprocess.run([sys.executable, path], capture_output=True, text=True).stdout.split()[0]
+    for target in (path, f"{path}:step"):
+        status, out, err = said("run", target, "--compare", "--json")
+        assert status == 0 and not err
+        found = json.loads(out)
+        assert float(first) == pytest.approx(found["results"][-1]["values"], rel=1e-5)
+        assert found["difference"] <= found["tolerance"] == 1e-4
+
+
+def test_run_says_what_is_made_up(layer, said, tmp_path):
+    _, out, err = said("run", layer, "--seed", "3")
+    assert err.startswith("shardtrace run: random values, of seed 3, stand for x: f32[64@X,256]")
+    assert "random" not in out
+    np.savez(tmp_path / "x.npz", x=np.ones((64, 256)), w1=np.ones((256, 256)))
+    _, _, err = said("run", layer, "--load", tmp_path / "x.npz")
+    assert "stand for w2" in err and "x:" not in err
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [
+    ("bfloat16", "0.02 allowed for bfloat16"), ("float32", "0.0001 allowed for float32"),
+    ("int32", "0 allowed for int32"), ("float16", "0.02 allowed for float16")])
+def test_results_are_compared_as_their_dtype_allows(write, said, dtype, allowed):
+    path = write(f"""
+@st.jit
+def total(x):
+    return x.sum(0)
+
+total(put((64, 8), "X").astype(jnp.{dtype}))
+""")
+    status, out, _ = said("run", path, "--compare")
+    assert status == 0 and allowed in out, out
+
+
+def test_longer_sums_may_differ_by_more():
+    assert [tolerance(np.dtype(np.float32), n) for n in (1, 1 << 12, 1 << 16)] == [
+        1e-4, 1e-4, 4e-4]
+    assert tolerance(np.dtype(np.int64), 1 << 16) == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from shardtrace.distributed import run_processes
 from shardtrace.errors import ProcessMismatchError
 from shardtrace.experimental import multihost_utils
 from shardtrace.ir.context import STATE, config
+from shardtrace.runtime.processes import simulated
 from shardtrace.runtime.processes.simulated import deal_devices
 from shardtrace.runtime.storage import LocalBlocks, Stored
 from shardtrace.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
@@ -549,3 +551,51 @@ def test_processes_may_simulate_processes():
         return inner, float(numbers().sum())
 
     assert run_processes(program, 3) == [([(2, 120.0)] * 2, 120.0)] * 3
+
+
+SCRIPT = """
+import numpy as np
+import shardtrace as st
+import shardtrace.numpy as jnp
+
+SCALE = 2
+
+def rows(n):
+    return np.arange(n, dtype=np.float32) * SCALE        # an import, and a name of the script
+
+class Model:
+    def __call__(self, x):
+        return st.jit(lambda x: jnp.sum(x) * SCALE)(x)
+
+if __name__ == "__main__":
+    total = Model()(rows(4))
+    assert float(total) == 24 and rows.__module__ == "__main__"
+    globals()["seen"] = [f(3).sum() for f in (rows,)]
+"""
+
+
+def test_a_script_runs_in_each_process_as_a_module_of_its_own():
+    before = set(vars(simulated))
+    assert st.distributed.run_processes(exec, 2, SCRIPT) == [None, None]
+    assert set(vars(simulated)) == before
+    assert st.distributed.run_processes(eval, 2, "(lambda: __name__)()") == ["__main__"] * 2
+    given = {"found": 7}
+    assert st.distributed.run_processes(eval, 2, "found", given) == [7, 7]
+
+
+def test_functions_of_a_script_run_in_processes(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT + """
+    import operator
+    assert st.distributed.run_processes(lambda i: rows(i + 1).sum(), 2) == [0, 2]
+    assert [float(x) for x in st.distributed.run_processes(Model(), 2, rows(4))] == [24, 24]
+    assert st.distributed.run_processes(operator.add, 2, 1, 2) == [3, 3]
+    print("done")
+""")
+    run = subprocess.run([sys.executable, path], capture_output=True, text=True)
+    assert run.returncode == 0 and "done" in run.stdout, run.stderr
+    path.write_text(SCRIPT)
+    command = "import shardtrace as jax; jax.distributed.run_processes(exec, 4, open('{}').read())"
+    run = subprocess.run([sys.executable, "-c", command.format(path)], capture_output=True,
+                         text=True)
+    assert run.returncode == 0, run.stderr
