@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         named: dict[str, Any] = {f"result{i}": r for i, r in enumerate(results)}
         np.savez(options.save, **named)
     differences = [difference(a, b) for a, b in zip(results, compared, strict=False)]
-    terms = largest_sum(local) if options.compare else 1
+    terms = most_operations(local) if options.compare else 1
     allowed = [tolerance(r.dtype, terms) if options.tolerance is None else options.tolerance
                for r in results]
     agree = all(d <= most for d, most in zip(differences, allowed, strict=False))
@@ -100,9 +100,9 @@ def random_value(rng: np.random.Generator, aval: ArrayType) -> np.ndarray:
     return rng.standard_normal(math.prod(shape)).reshape(shape).astype(dtype)
 
 
-def largest_sum(local: Program) -> int:
-    """The most terms that one sum of a program on one device has, about: operations for each
-    element of a result."""
+def most_operations(local: Program) -> int:
+    """The most operations for one element of a result of an equation: about as many numbers are
+    added in one sum."""
     most = 1.0
     for eqn in every_equation(local.eqns):
         if not bodies(eqn) and eqn.op.collective is None:
@@ -199,8 +199,8 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
             out.text("\nthe executors agree: there are no results")
         else:
             why = "" if options.tolerance is not None else (
-                f" for {results[worst].dtype}, sums of {terms:,} terms" if allowed[worst] else
-                f" for {results[worst].dtype}")
+                f" for {results[worst].dtype}"
+                + (f", {terms:,} operations an element" if allowed[worst] else ""))
             out.text(f"\nthe executors {verdict}: largest difference {differences[worst]:.3g} of "
                      f"the largest value, {allowed[worst]:.2g} allowed{why}")
     if profiled is not None:

@@ -1,10 +1,13 @@
 """The README tells the truth: its example runs, and prints the dump that is shown."""
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
+
+import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -21,6 +24,18 @@ def test_example_prints_the_dump(tmp_path: pathlib.Path) -> None:
     first, rest = done.stdout.split("\n", 1)
     assert f"`{first}`" in README
     assert re.sub(r"^file .*\n?", "", rest, flags=re.MULTILINE).strip() == dump.strip()
+
+
+def test_example_runs_in_jax_with_other_imports(tmp_path: pathlib.Path) -> None:
+    pytest.importorskip("jax")
+    (example,) = [text for language, text in BLOCKS if language == "python"]
+    program = tmp_path / "layer.py"
+    program.write_text(example.replace("shardtrace", "jax"))
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True,
+                          env={**os.environ, **flags})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("P('data',") and "all-reduce" in done.stdout
 
 
 def test_ci_runs_the_commands_of_the_readme() -> None:

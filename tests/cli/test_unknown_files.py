@@ -181,7 +181,7 @@ with st.set_mesh(explicit):
     (["--arg", "x=f32[64@Z]"], "'Z' is no mesh axis: the mesh has X, Y"),
     (["--arg", "x=f99[64]"], "no dtype"),
     (["--arg", "x=64"], "write a dtype and dimensions"),
-    (["--arg", "q=f32[64]"], "no parameter 'q'"),
+    (["--arg", "q=f32[64]"], "no parameter `q`"),
     (["--arg", "x=f32[64,256]"], "give --arg w1="),
     (["--arg", "x=f32[64]", "--mesh", "data"], "is no axis and its size"),
     (["--args", "nobody"], "NameError"),
