@@ -192,3 +192,20 @@ def test_indices_of_64_bits_go_on_when_x64_is_off():
         np.testing.assert_array_equal(i + jnp.ones(3, "int32"), [1, 2, 3])
     with pytest.warns(UserWarning, match="int64"):
         np.testing.assert_array_equal(jnp.arange(5.0)[i], [0, 1, 2])
+
+
+# Recorded from JAX: whether results of weak operands are weak.
+STRONG = ["deg2rad", "rad2deg", "degrees", "radians", "sinc", "log2", "log10"]
+WEAK = ["copy", "array", "sin", "log", "sqrt", "diag"]
+
+
+def test_which_results_of_weak_operands_are_weak():
+    v = jnp.broadcast_to(st.jit(lambda: 2.0)(), (4,))
+    assert v.weak_type
+    for name in STRONG:
+        assert not getattr(jnp, name)(v).weak_type, name
+    for name in ("hypot", "heaviside", "logaddexp2"):
+        assert not getattr(jnp, name)(v, v).weak_type, name
+    assert not jnp.fft.fft(v).real.weak_type
+    for name in WEAK:
+        assert getattr(jnp, name)(v).weak_type, name

@@ -402,3 +402,8 @@ def test_strict_promotion_refuses_what_jax_refuses(text, accepted):
         else:
             with pytest.raises(TypePromotionError, match="jax_numpy_dtype_promotion=strict"):
                 eval(text, names)
+
+
+def test_a_power_of_a_matrix_that_is_not_square():
+    with pytest.raises(TypeError, match="Last 2 dimensions of the array must be square"):
+        jnp.linalg.matrix_power(jnp.ones((2, 3)), 2)

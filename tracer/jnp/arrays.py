@@ -91,9 +91,7 @@ def _check_stays(x: Any, device: Device | Sharding) -> None:
 def _from(object: Any, dtype: Any, copy: bool) -> Array:
     if isinstance(object, Array):
         out = copy_p.bind(object) if copy else object
-        if dtype is None:
-            return convert(out, object.aval.dtype) if object.aval.weak_type and copy else out
-        return convert(out, dtype)
+        return out if dtype is None else convert(out, dtype)
     if type(object) is int and isinstance(dtype, np.dtype):
         return as_array(np.asarray(object, dtype)[()])      # raises where it does not fit
     if type(object) in _PYTHON:

@@ -56,13 +56,14 @@ def diag(v, k=0):
         raise ValueError("diag input must be 1d or 2d")
     k = k.__index__()
     n = x.shape[0] + abs(k)
-    padded = lax.pad(x, convert(0, x.dtype), [(max(0, -k), max(0, k), 0)])
+    zero = convert(0, x.dtype, x.aval.weak_type)
+    padded = lax.pad(x, zero, [(max(0, -k), max(0, k), 0)])
     index = np.dtype("int32")
     rows = iota_p.bind(dtype=index, shape=(n, n), dimension=0, sharding=None)
     columns = iota_p.bind(dtype=index, shape=(n, n), dimension=1, sharding=None)
     mask = eq_p.bind(add_p.bind(rows, np.int32(k)), columns)
     values = lax.expand_dims(padded, (1,))
-    return select_of(mask, convert(0, x.dtype), to_type(values, (n, n)))
+    return select_of(mask, zero, to_type(values, (n, n)))
 
 
 def diagflat(v, k=0):

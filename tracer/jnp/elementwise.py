@@ -64,6 +64,7 @@ from ..operands.dtype_promotion import (
     promote_dtypes_numeric,
     promote_pair,
     promote_pair_inexact,
+    strong,
 )
 from ..operands.scalars import BOOL, INEXACT, LEVEL
 from ..staging.constants import as_array
@@ -280,7 +281,7 @@ def square(x, /):
 def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):
         (x,) = promote_args_inexact(name, x)
-        return mul_p.bind(x, literal_like(factor, x))
+        return strong(mul_p.bind(x, literal_like(factor, x)))
 
     return named(f, name, doc, *example)
 
@@ -307,7 +308,7 @@ def sinc(x, /):
     pi_x = mul_p.bind(literal_like(np.pi, x), x)
     safe = select_of(at_zero, pi_x, literal_like(1, x))
     near = _sinc_near_zero(0, pi_x)
-    return select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near)
+    return strong(select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near))
 
 
 @functools.partial(custom_jvp, nondiff_argnums=(0,))
@@ -418,7 +419,7 @@ def heaviside(x1, x2, /):
     zero, one = literal_like(0, x1), literal_like(1, x1)
     negative, greater = lt_p.bind(x1, zero), gt_p.bind(x1, zero)
     at_zero = select_of(ne_p.bind(x1, x1), x2, x1)
-    return select_of(negative, select_of(greater, at_zero, one), zero)
+    return strong(select_of(negative, select_of(greater, at_zero, one), zero))
 
 
 @sharding_notes.elementwise

@@ -15,6 +15,7 @@ from ..operands.dtype_promotion import (
     convert,
     dtype_name,
     promote_dtypes_complex,
+    strong,
     to_inexact,
     user_dtype,
 )
@@ -87,7 +88,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
             x = lax.pad(x, convert(0, x.dtype), config)
     if not all(s):                                    # a Hermitian signal of one sample
         return lax.full((*x.shape[:lead], *s), 0, real_dtype(x.dtype))
-    out = _in_steps(x, kind, s)
+    out = strong(_in_steps(x, kind, s))
     factor = _scale(norm, s, kind in ("ifft", "irfft"))
     if factor != 1.0:
         out = mul_p.bind(out, convert(factor, out.dtype))

@@ -26,6 +26,7 @@ from ..operands.dtype_promotion import (
     promote_args_numeric,
     promote_shapes,
     result_dtype,
+    strong,
 )
 from ..operands.scalars import BOOL, LEVEL, int_default
 from ..staging.composed import composed
@@ -53,7 +54,7 @@ def log2(x, /):
         two = log_p.bind(real_dtype(dtype_name(x)).type(2))
         real, imag = real_p.bind(value), imag_p.bind(value)
         return complex_p.bind(div_p.bind(real, two), div_p.bind(imag, two))
-    return div_p.bind(log_p.bind(x), log_p.bind(literal_like(2, x)))
+    return strong(div_p.bind(log_p.bind(x), log_p.bind(literal_like(2, x))))
 
 
 @sharding_notes.elementwise
@@ -70,7 +71,7 @@ def log10(x, /):
         part = real_dtype(dtype_name(x)).type(factor)
         real, imag = real_p.bind(value), imag_p.bind(value)
         return complex_p.bind(mul_p.bind(real, part), mul_p.bind(imag, part))
-    return mul_p.bind(value, literal_like(factor, x))
+    return strong(mul_p.bind(value, literal_like(factor, x)))
 
 
 @sharding_notes.elementwise
@@ -167,9 +168,9 @@ def logaddexp2_function(x1, x2, /):
     """log2(2 ** x1 + 2 ** x2), elementwise, without overflow: as `logaddexp`, to base 2.
 
     >>> jnp.logaddexp2(3.0, 3.0)
-    Array(4., dtype=float32, weak_type=True)
+    Array(4., dtype=float32)
     """
-    return _logaddexp2(*promote_args_inexact("logaddexp2", x1, x2))
+    return strong(_logaddexp2(*promote_args_inexact("logaddexp2", x1, x2)))
 
 
 @custom_jvp
@@ -256,4 +257,4 @@ def hypot(x1, x2, /):
     is_zero = eq_p.bind(high, zero)
     ratio = div_p.bind(low, select_of(eq_p.bind(high, zero), high, one))
     length = mul_p.bind(high, sqrt_p.bind(add_p.bind(one, square_p.bind(ratio))))
-    return select_of(infinite, select_n_p.bind(is_zero, length, high), inf)
+    return strong(select_of(infinite, select_n_p.bind(is_zero, length, high), inf))

@@ -292,7 +292,8 @@ def matrix_power(a, n):
     if a.ndim < 2:
         raise TypeError(f"{a.ndim}-dimensional array given. Array must be at least "
                         "two-dimensional")
-    _square("matrix_power", a)
+    if a.shape[-1] != a.shape[-2]:
+        raise TypeError("Last 2 dimensions of the array must be square")
     n = n.__index__()
     if n == 0:
         return to_type(eye(a.shape[-1], dtype=a.dtype), a.shape)

@@ -133,6 +133,11 @@ def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     return value if value.shape else value[()]
 
 
+def strong(x: Any) -> Any:
+    """`x` with a dtype that is not weak, for functions whose results JAX does not leave weak."""
+    return convert(x, x.aval.dtype) if x.aval.weak_type else x
+
+
 def result_dtype(*args: Any) -> tuple[Any, bool]:
     """`(dtype, weak)` of an operation on these operands."""
     if len(args) == 2:
