@@ -229,7 +229,7 @@ class Builder:
             self.keep.append(x)
             t = typeof(outer)
             var = Var(t if self.capture_type is None else self.capture_type(t),
-                      outer.variable.name if isinstance(outer, Tracer) else None)
+                      getattr(outer.variable, "name", None) if isinstance(outer, Tracer) else None)
             self.const_vars[id(x)] = var
             self.captured.append(outer)
             self.captured_vars.append(var)
