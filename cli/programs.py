@@ -21,8 +21,13 @@ def trace(options: argparse.Namespace) -> None:
     """The traced program, typed."""
     found = one(options.target, options)
     with found.context():
-        program = (found.traced.jaxpr if isinstance(found, FoundFunction)
-                   else found.given)
+        if isinstance(found, FoundFunction):
+            try:
+                program = found.stages()["traced"]       # with the layouts that it is called with
+            except Problem:                              # it cannot be partitioned
+                program = found.traced.jaxpr
+        else:
+            program = found.given
     _show(program, options, {"stage": program.level.value})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.mesh import AbstractMesh
-from ..ir.program import Program, Requests
+from ..ir.program import DONATED, Program, Requests
 from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
 from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
@@ -155,7 +155,7 @@ class ProgramSubject:
                       for s, v in zip(given, program.invars, strict=True)]
         self.partitioned: Partitioned = partition(program, mesh=program.mesh,
                                                   in_shardings=self.specs)
-        self.donated: tuple[bool, ...] = ()
+        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         specs = list(self.specs)
@@ -183,7 +183,7 @@ class DecidedSubject:
         mesh = next((t.mesh for t in (*program.global_in, *program.in_avals)
                      if t.mesh.axis_names), program.mesh)
         self.partitioned = Partitioned(mesh, stages, (), ())
-        self.donated: tuple[bool, ...] = ()
+        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change]) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")

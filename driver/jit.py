@@ -28,11 +28,11 @@ from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
 from ..ir.phases import phase
 from ..ir.process import process_identity
-from ..ir.program import Program
+from ..ir.program import DONATED, Program
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import SingleDeviceSharding
 from ..ir.types import ArrayType
-from ..partitioner.pipeline import DEFAULT_OPTIONS
+from ..partitioner.pipeline import DEFAULT_OPTIONS, noting
 from ..runtime.arrays.array import ArrayImpl
 from ..runtime.arrays.transfer import put
 from ..runtime.placement import Placed
@@ -270,6 +270,9 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
+        if self.arguments.donate_nums or self.arguments.donate_names:
+            program = noting(program, DONATED, tuple(self.arguments.donated(
+                *tree.unflatten(in_tree, list(program.invars)))))
         given = self._boundary.given_in(leaves, in_tree, program)
         asked = self._boundary.asked_out(program, out_tree)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])

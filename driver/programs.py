@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.program import NEXT_PASS, Level, Program, Requests
+from ..ir.program import DONATED, NEXT_PASS, Level, Program, Requests
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
-from ..partitioner.pipeline import PIPELINE, Job, partition
+from ..partitioner.pipeline import PIPELINE, Job, noting, partition
 from ..runtime.storage import Stored, settled
 from .executable import EXECUTORS
 
@@ -39,7 +39,7 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     if first and first not in names:
         raise ValueError(f"no pass is called {first!r}; there are {', '.join(names)}")
     for step in PIPELINE[names.index(first):] if first else ():
-        program = step.run(program, job)
+        program = noting(step.run(program, job), DONATED, program.memo.get(DONATED))
         verify(program)
         stages[step.stage] = program
     return stages

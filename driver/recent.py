@@ -14,7 +14,7 @@ from ..ir.context import config
 from ..ir.fingerprint import fingerprint
 from ..ir.kept import Kept
 from ..ir.mesh import AbstractMesh
-from ..ir.program import Program
+from ..ir.program import DONATED, Program
 from ..partitioner.pipeline import Options, Partitioned, partition
 from ..partitioner.propagation.graph import warnings_given
 
@@ -51,7 +51,8 @@ def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, ou
 
     if config.read("shardtrace_dump"):
         return make()
-    asked = mesh, in_shardings, out_shardings, options, config.read("shardtrace_check")
+    asked = (mesh, in_shardings, out_shardings, options, config.read("shardtrace_check"),
+             program.memo.get(DONATED))
     alike = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for

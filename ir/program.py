@@ -101,8 +101,11 @@ class Demands(NamedTuple):
 # In the memo of a LOCAL program: the pass that is still to come.
 NEXT_PASS = "next pass"
 
+# In the memo of a program: for each parameter whether results may take its memory.
+DONATED = "donated"
+
 # What the text of a program says and only the memo holds.
-SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS)
+SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, DONATED)
 
 
 class Equation:

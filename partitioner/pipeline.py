@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..ir.collector import collector_paused
 from ..ir.context import config
@@ -24,7 +24,7 @@ from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.phases import in_phase
-from ..ir.program import NEXT_PASS, Level, Program, Requests
+from ..ir.program import DONATED, NEXT_PASS, SAID, Level, Program, Requests
 from ..ir.progress import counted
 from ..ir.retiling import joined_axes
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -161,10 +161,10 @@ def partition(program: Program, *, mesh: AbstractMesh,
               _specs(out_shardings, len(program.outvars), "out_shardings"), options.optimize)
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
-        meshes = program.memo.get("meshes", ())
+        said = {k: v for k, v in program.memo.items() if k in SAID}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
-        program.memo["meshes"] = meshes
-    program = _asked(program, requests)
+        program.memo.update(said)
+    program = noting(program, Requests.KEY, requests)
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
@@ -185,7 +185,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
                     f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
             timings[step.name] = clock() - start
             if step.name == "inline":
-                after = _asked(after, requests)
+                after = noting(after, Requests.KEY, requests)
+            after = noting(after, DONATED, program.memo.get(DONATED))
             dump.write(step.stage, after)
             if check:
                 start = clock()
@@ -206,11 +207,11 @@ def partition(program: Program, *, mesh: AbstractMesh,
                        timings)
 
 
-def _asked(program: Program, requests: Requests | None) -> Program:
-    """The program with these requests, which its text says."""
-    if requests is None or program.memo.get(Requests.KEY) == requests:
+def noting(program: Program, key: str, said: Any) -> Program:
+    """The program with something that its text says and only the memo holds; as it is if None."""
+    if said is None or program.memo.get(key) == said:
         return program
-    memo = {**program.memo, Requests.KEY: requests}
+    memo = {**program.memo, key: said}
     program = program.replace()
     program.memo = memo
     return program

@@ -19,6 +19,7 @@ from ..location import Location
 from ..mesh import AbstractMesh, Mesh
 from ..near import close_match
 from ..program import (
+    DONATED,
     NEXT_PASS,
     Atom,
     Demands,
@@ -44,8 +45,8 @@ _LEVELS = {level.value: level for level in Level}
 class Frame:
     """A program while it is being read."""
 
-    __slots__ = ("consts", "eqns", "global_in", "global_out", "level", "mesh", "name", "names",
-                 "paths", "params", "requests", "result_paths", "results", "types", "vars")
+    __slots__ = ("consts", "donated", "eqns", "global_in", "global_out", "level", "mesh", "name",
+                 "names", "paths", "params", "requests", "result_paths", "results", "types", "vars")
 
     def __init__(self, mesh: AbstractMesh, level: Level) -> None:
         self.mesh, self.level = mesh, level
@@ -56,6 +57,7 @@ class Frame:
         self.global_in: list[ArrayType] = []
         self.global_out: list[ArrayType] = []
         self.requests: Requests | None = None
+        self.donated: set[str] = set()
 
 
 class Frames(Values):
@@ -166,6 +168,8 @@ class Frames(Values):
         for token in parts[1:]:
             if token.type == "STRING":
                 path = unquote(token)
+            elif token.type == "DONATED":
+                self.frames[-1].donated.add(str(name))
             else:
                 types.append(token)
         return name, (given_name(name) or "") if path is None else path, types
@@ -190,6 +194,7 @@ class Frames(Values):
         results = next(p for p in parts if type(p) is list)
         whole = frozen(frame.mesh)
         frame.params = [self.bind(name, self.type_of(types[0])) for name, _, types in parameters]
+        frame.names = [str(name) for name, _, _ in parameters]
         frame.paths = tuple(path for _, path, _ in parameters)
         frame.types = [(self.type_of(types[0]), types[0]) for _, types in results]
         frame.result_paths = tuple(path for path, _ in results)
@@ -227,6 +232,8 @@ class Frames(Values):
                           global_out=frame.global_out, arg_names=frame.paths, result_names=names)
         if frame.requests is not None:
             program.memo[Requests.KEY] = frame.requests
+        if frame.donated:
+            program.memo[DONATED] = tuple([v in frame.donated for v in frame.names])
         return program
 
     def returns(self, parts: list) -> None:

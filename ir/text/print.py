@@ -26,7 +26,17 @@ from ..lazy import lazy_import
 from ..location import UNKNOWN
 from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
-from ..program import NEXT_PASS, Atom, Demands, Equation, Level, Literal, Program, Requests
+from ..program import (
+    DONATED,
+    NEXT_PASS,
+    Atom,
+    Demands,
+    Equation,
+    Level,
+    Literal,
+    Program,
+    Requests,
+)
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
 from .folding import DEEPER, WIDTH, fold, fold_constant, ways, with_remark
@@ -162,6 +172,7 @@ class _Printer:
         whole = Notation(frozen(program.mesh), notation)      # of global types
         offset = len(program.invars) - len(program.arg_names)
         given, asked = program.memo.get(Requests.KEY, (program.global_in, program.global_out))
+        donated = program.memo.get(DONATED, ())
         parameters = []
         for i, var in enumerate(program.invars):
             name = names[var]
@@ -170,7 +181,7 @@ class _Printer:
             text = f"{name}{shown}: {notation.type(var.aval)}"
             if i < len(given) and given[i] is not None:
                 text += f" <- {whole.type(given[i])}"
-            parameters.append(text)
+            parameters.append(text + " donated" * (i < len(donated) and donated[i]))
         results = []
         paths = program.result_names
         if paths == tuple(f"[{i}]" for i in range(len(paths))):
