@@ -137,7 +137,8 @@ def test_what_loads_late_lies_below_too(path: pathlib.Path) -> None:
                 assert not name.startswith("shardtrace"), f"{path}:{node.lineno}"
                 continue
             up = len(name) - len(name.lstrip("."))
-            target = (*MODULES[path][:len(MODULES[path]) - up], *name[up:].split("."))
+            up -= path.name == "__init__.py"           # a package is what its `.` means
+            target = (*MODULES[path][:len(MODULES[path]) - up], *name.lstrip(".").split("."))
             assert target in BY_NAME, f"{path}:{node.lineno} loads {'.'.join(target)}"
             assert _level(BY_NAME[target]) in allowed, f"{path}:{node.lineno}"
 

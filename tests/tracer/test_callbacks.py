@@ -435,7 +435,7 @@ def test_programs_with_callbacks_are_equal_to_their_text():
     again = st.parse_program(str(program))
     assert st.programs_equal(program, again) and st.programs_equal(again, program)
     assert str(again) == str(program)
-    assert "debug_print[fmt='x {} {k}', keywords=('k',)] x b" in str(program)
+    assert "debug_print[fmt='x {} {k}', keywords=('k',)] x %b" in str(program)
     assert 'callback=@python("' in str(program) and ":host_function" in str(program)
     assert program.effects == {"debug", "io"}
 

@@ -7,8 +7,7 @@ therefore looks when the next op is asked for, and when the trace ends.
 """
 from __future__ import annotations
 
-import bisect
-import dis
+import opcode
 import sys
 from collections.abc import Sequence
 from types import CodeType, FrameType
@@ -27,39 +26,49 @@ DEEP = 1_000_000         # the depth of what is not called from where we are
 Frames = tuple[tuple[FrameType, tuple[str, ...], int], ...]
 
 
+_OPS = opcode.opname
+_STORES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
+    ("STORE_FAST", "STORE_DEREF", "STORE_NAME")))
+_FORWARD = opcode.opmap["JUMP_FORWARD"]
+_ENDS = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
+    ("POP_JUMP", "JUMP_IF", "JUMP_BACKWARD", "RETURN", "RAISE", "RERAISE", "YIELD", "SEND")))
+_COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
+    ("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")))
+
+
 class _Stores(dict[int, tuple[str, ...]]):
     """Offset of an instruction of `code` -> names that its value may be stored in."""
 
     def __init__(self, code: CodeType) -> None:
-        self.code = code
-        self.instructions = list(dis.get_instructions(code))
-        self.offsets = [x.offset for x in self.instructions]
+        self.code, self.bytecode = code, code.co_code
 
     def __missing__(self, lasti: int) -> tuple[str, ...]:
         """The names of the first stores behind it on a straight way, whatever is called between."""
         found: dict[str, None] = {}
-        i = bisect.bisect_right(self.offsets, lasti)     # `lasti` may be in an instruction's cache
+        bytecode, at, high = self.bytecode, lasti + 2, 0
         for _ in range(_MOST_STEPS):
-            if i >= len(self.instructions):
+            if at >= len(bytecode):
                 break
-            x = self.instructions[i]
-            name = x.opname
-            if name.startswith(("STORE_FAST", "STORE_DEREF", "STORE_NAME")):
-                names = x.argval if isinstance(x.argval, tuple) else (x.argval,)
-                if name == "STORE_FAST_LOAD_FAST":
-                    names = names[:1]
-                found.update(dict.fromkeys([n for n in names if n.strip("_")]))
-            elif name.startswith(("JUMP_FORWARD", "JUMP_BACKWARD")):
-                i = bisect.bisect_left(self.offsets, x.argval)
-                continue
-            elif name.startswith(("POP_JUMP", "JUMP_IF", "RETURN", "RAISE", "RERAISE", "YIELD",
-                                  "SEND")):
+            op, arg = bytecode[at], bytecode[at + 1] | high
+            at += 2
+            high = arg << 8 if op == opcode.EXTENDED_ARG else 0
+            if op in _STORES:
+                found.update(dict.fromkeys([n for n in self._names(op, arg) if n.strip("_")]))
+            elif op == _FORWARD:
+                at += 2 * arg
+            elif op in _ENDS or (found and op in _COMPUTES):
                 break
-            elif found and name.startswith(("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")):
-                break
-            i += 1
         stores = self[lasti] = tuple(found)
         return stores
+
+    def _names(self, op: int, arg: int) -> tuple[str, ...]:
+        """Of an instruction that stores: one name, or two where one instruction does both."""
+        name, local = _OPS[op], self.code._varname_from_oparg   # type: ignore[attr-defined]
+        if name == "STORE_NAME":
+            return (self.code.co_names[arg],)
+        if name == "STORE_FAST_STORE_FAST":
+            return local(arg >> 4), local(arg & 15)
+        return (local(arg >> 4 if name == "STORE_FAST_LOAD_FAST" else arg),)
 
 
 _CODES: dict[int, _Stores] = {}       # by the id of the code, which is held: its hash takes longer
