@@ -230,10 +230,15 @@ def _requests(program: Program, job: Job) -> Requests | None:
 
 def _as_types(avals: Sequence[ArrayType], specs: Sequence[PartitionSpec | None], mesh: AbstractMesh
               ) -> tuple[ArrayType | None, ...]:
-    whole = frozen_mesh(mesh)
-    return tuple([None if spec is None or (t.has_explicit_mesh() and spec == t.spec)
-                  else typed(t, whole, spec.padded(t.ndim).entries, spec.unreduced)
+    return tuple([None if spec is None else _as_type(t, spec, mesh)
                   for t, spec in zip(avals, specs, strict=True)])
+
+
+@functools.lru_cache(maxsize=4096)
+def _as_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType | None:
+    if t.has_explicit_mesh() and spec == t.spec:
+        return None
+    return typed(t, frozen_mesh(mesh), spec.padded(t.ndim).entries, spec.unreduced)
 
 
 def _spec_of(types: Sequence[ArrayType | None]) -> tuple[PartitionSpec | None, ...]:

@@ -106,7 +106,7 @@ def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int
             found.append(calls_of(lambda: f.trace(*args)))          # noqa: B023
         equations = worker.count_equations(f.trace(*args).jaxpr)
     assert found[2] <= 90 + warm * equations, f"{found} calls for {equations} equations"
-    assert found[4] <= 100 + cleared * equations, f"{found} calls for {equations} equations"
+    assert found[4] <= 105 + cleared * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [

@@ -75,7 +75,6 @@ MISTAKES = [
     ("  return y\n}", "  return y\n  k: f32[4] = sin y\n}", 13, 3, "`return` is the last line", ""),
     ("return y", "return h", 12, 10, "`h` is returned as f32[4,64@X], but is f32[64@X,4]", ""),
     ("return y", "return y, h", 12, 14, "2 results are returned where the heading of `layer`", ""),
-    ("f32[64@X,4], w", "f32[64@X,4] <- f32[64@X,4], w", 3, 9, "either all parameters", ""),
     ("program @layer", "progam @layer", 3, 1, "a text begins with `mesh`, `level` or", ""),
     ("program @layer", "program layer", 3, 9, "unexpected `layer", "such as `@layer`"),
     ("X=2, Y=4", "X=2, X=4", 1, 12, "the mesh names axis `X` twice", ""),
@@ -172,3 +171,15 @@ def test_after_an_error_the_parser_reads_on():
     with pytest.raises(ProgramSyntaxError):
         parse_program(TEXT.replace("mul x", "mull x"))
     assert len(parse_program(TEXT).eqns) == 3
+
+
+def test_local_parameters_are_all_blocks_of_global_values_or_none():
+    text = """mesh (X=2 manual)
+level local
+
+program @f(x: f32[4] <- f32[8@X], w: f32[4]) -> f32[4] {
+  return x
+}
+"""
+    with pytest.raises(ProgramSyntaxError, match="either all parameters"):
+        parse_program(text)

@@ -62,8 +62,8 @@ def test_every_stage_is_text_that_can_be_read_back(stage):
 
 def test_dumps_are_numbered_and_begin_with_where_they_come_from(tmp_path):
     with config.override(shardtrace_dump=str(tmp_path)):
-        partition(example(), mesh=MESH, in_shardings=SPECS)
-        partition(example(), mesh=MESH, in_shardings=SPECS)
+        for specs in (SPECS, SPECS, [P("x"), P("y")]):       # the second is the first again
+            partition(example(), mesh=MESH, in_shardings=specs)
     name = example().name
     stages = ["00-traced.st", "01-inlined.st", "02-resolved.st", "03-resharded.st",
               "04-local.st", "05-optimized.st"]

@@ -88,11 +88,12 @@ class Watch:
     were named here, how deep in calls; a caller's name counts more than that of what it called.
     """
 
-    __slots__ = ("callers", "depth", "depths", "frame", "names")
+    __slots__ = ("callers", "depth", "depths", "frame", "names", "stores")
 
     def __init__(self) -> None:
         self.frame: FrameType | None = None
         self.names: tuple[str, ...] = ()
+        self.stores: Any = None              # of the frame's code
         self.callers: Frames = ()
         self.depth = 0
         self.depths: dict[Any, int] = {}
@@ -107,9 +108,10 @@ class Watch:
                 code, lasti = frame.f_code, frame.f_lasti
                 if self.frame is not frame:
                     self._enter(frame)
+                    self.stores = _CODES.get(id(code)) or _stores(code)
                 elif self.names:
                     self._bind(frame, self.names, self.depth)
-                self.names = (_CODES.get(id(code)) or _stores(code))[lasti]
+                self.names = self.stores[lasti]
                 return Location(code, lasti, SCOPES.path)
             frame = frame.f_back
         return UNKNOWN
@@ -135,11 +137,11 @@ class Watch:
     def _bind(self, frame: FrameType, names: tuple[str, ...], depth: int) -> None:
         values, depths = frame.f_locals, self.depths
         for name in names:
-            x = values.get(name)
+            x = values[name] if name in values else None
             if type(x) is Tracer:
                 variable = x.variable
-                if isinstance(variable, Var) and (
-                        variable.name is None or depths.get(variable, -1) > depth):
+                if type(variable) is Var and (variable.name is None or (
+                        variable in depths and depths[variable] > depth)):
                     variable.name = name
                     depths[variable] = depth
 
@@ -159,11 +161,11 @@ class Watch:
 
     def state(self) -> tuple:
         """For `restore`, behind code of the user's that is called from where we are."""
-        return self.frame, self.names, self.callers, self.depth
+        return self.frame, self.names, self.callers, self.depth, self.stores
 
     def restore(self, state: tuple) -> None:
         self.read()
-        self.frame, self.names, self.callers, self.depth = state
+        self.frame, self.names, self.callers, self.depth, self.stores = state
 
 
 def name_alike(variables: Sequence[Var], values: Sequence[Any]) -> None:
@@ -182,14 +184,12 @@ def number_names(program: Program) -> None:
     if program.memo.get(_NUMBERED):
         return
     program.memo[_NUMBERED] = True
-    used = {*program.arg_names, *[v.name for v in program.invars]}
-    again: list[Var] = []
+    named = [v for eqn in program.eqns for v in eqn.outvars if v.name is not None]
+    first: dict[str | None, Any] = {v.name: v for v in reversed(named)}
+    first.update(dict.fromkeys([*program.arg_names, *[v.name for v in program.invars]]))
+    again = [v for v in named if first[v.name] is not v]
+    used = set(first)
     for eqn in program.eqns:
-        for v in eqn.outvars:
-            if v.name is not None:
-                if v.name in used:
-                    again.append(v)
-                used.add(v.name)
         for name in eqn.op.subprograms:
             value = eqn.params[name]
             for inner in value if isinstance(value, tuple) else (value,):
