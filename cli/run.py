@@ -135,17 +135,14 @@ def difference(a: np.ndarray, b: np.ndarray) -> float:
     return math.inf if math.isnan(worst) else worst / scale
 
 
-def summaries(local: Program, types: Sequence[ArrayType], results: Sequence[np.ndarray]
+def summaries(names: Sequence[str], types: Sequence[ArrayType], results: Sequence[np.ndarray]
               ) -> Iterator[str]:
     """A line for each result: its name, type, range and first values, and whether it is finite."""
-    names = local.result_names or [""] * len(results)
     for i, (name, aval, value) in enumerate(zip(names, types, results, strict=True)):
         if i == _RESULTS:
             yield f"... {len(results) - i} more results; --values prints all"
             return
-        if not name or name == f"[{i}]":
-            name = "result" if len(results) == 1 else f"result {i}"
-        yield f"{name}: {aval}{summary(value)}"
+        yield f"result{name}: {aval}{summary(value)}"
 
 
 def summary(value: np.ndarray) -> str:
@@ -189,7 +186,7 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
             out.as_it_is(f"{t}\n" + np.array2string(value, threshold=most,
                                                     max_line_width=out.width))
     else:
-        out.text("\n".join(summaries(local, types, results)))
+        out.text("\n".join(summaries(found.result_names(len(results)), types, results)))
     if options.compare:
         wrong = [i for i, (d, most) in enumerate(zip(differences, allowed, strict=True))
                  if d > most]

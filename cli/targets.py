@@ -27,6 +27,7 @@ from ..ir.text.names import name_variables
 from ..ir.text.parse import load_program, parse_program
 from ..ir.verify import verify
 from ..report.explanation import Explanation
+from ..tracer.trees import tree
 from .arguments import specs_of
 from .problems import Problem, failure
 
@@ -58,6 +59,11 @@ class Found:
     def given(self) -> Program:
         """The program that it begins with."""
         return next(iter(self.stages().values()))
+
+    def result_names(self, count: int) -> Sequence[str]:
+        """Where each of so many results is in what the function returns: `[0]['w']`."""
+        known = self.local.result_names
+        return known or ([""] if count == 1 else [f"[{i}]" for i in range(count)])
 
     @property
     def local(self) -> Program:
@@ -115,6 +121,10 @@ class FoundFunction(Found):
                                   or isinstance(x, np.ndarray | np.generic))
             found.append(np.asarray(getattr(x, "value", x)) if known else None)
         return found
+
+    def result_names(self, count: int) -> Sequence[str]:
+        whole = tree.unflatten(self.traced.out_tree, range(count))
+        return [tree.keystr(path) for path, _ in tree.leaves_with_path(whole)]
 
     def argument_types(self) -> str:
         """The types of the arguments with their shardings: `x: f32[64@X,256], w: f32[256]`."""
