@@ -20,9 +20,12 @@ import numpy as np
 from .axes import AxisName
 from .device import AbstractDevice, Device
 from .interning import InternTable
+from .lazy import lazy_import
 from .location import warn
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
 from .process import ProcessIdentity, process_identity
+
+_placement_html = lazy_import(".placement_html", __package__)
 
 __all__ = [
     "AbstractMesh", "AxisType", "BaseMesh", "Mesh", "empty_abstract_mesh", "empty_concrete_mesh",
@@ -215,6 +218,9 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         return (f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names!r}, "
                 f"axis_types={self.axis_types})")
 
+    def _repr_html_(self) -> str:
+        return _placement_html.mesh_html(self, self.devices)
+
 
 def _no_device(name: str) -> NoReturn:
     raise ValueError(f"AbstractMesh does not implement {name}")
@@ -297,6 +303,9 @@ class AbstractMesh(BaseMesh):
         axes = ", ".join(f"'{name}': {size}" for name, size in self.shape_tuple) or "()"
         device = "" if self.abstract_device is None else f", {self.abstract_device.describe()}"
         return f"AbstractMesh({axes}, axis_types={self.axis_types}{device})"
+
+    def _repr_html_(self) -> str:
+        return _placement_html.mesh_html(self)
 
     # -- what needs devices is refused
 

@@ -10,6 +10,7 @@ import numpy as np
 from .array import Array
 from .context import STATE, x64_enabled
 from .dtypes import ExtendedDType, canonicalize_dtype
+from .lazy import lazy_import
 from .manual_state import NOT_MANUAL, ManualAxisType
 from .mesh import AbstractMesh, Mesh
 from .shardings.base_sharding import Sharding
@@ -18,6 +19,9 @@ from .shardings.sharding import NamedSharding
 from .spec import PartitionSpec
 from .typeof import typeof
 from .types import ArrayType, array_type
+
+_html = lazy_import(".html", __package__)
+_placement_html = lazy_import(".placement_html", __package__)
 
 _set = object.__setattr__
 
@@ -162,6 +166,11 @@ class ShapeDtypeStruct:
                   "is_ref": self.is_ref}
         fields.update(changes)
         return ShapeDtypeStruct(fields.pop("shape"), fields.pop("dtype"), **fields)
+
+    def _repr_html_(self) -> str:
+        if isinstance(self._sharding, NamedSharding):
+            return _placement_html.sharding_html(self._sharding, self.shape, repr(self))
+        return _html.page(f"<code>{_html.escaped(repr(self))}</code>")
 
     def __repr__(self) -> str:
         parts = [f"shape={self.shape}", f"dtype={self.dtype.name}"]

@@ -14,6 +14,10 @@ from typing import Any
 
 from .axes import AxisName, axes_overlap, axis_factor, axis_size, format_sub_axis, parse_axis
 from .interning import Immutable, InternTable
+from .lazy import lazy_import
+
+_html = lazy_import(".html", __package__)
+_placement_html = lazy_import(".placement_html", __package__)
 
 __all__ = [
     "UNCONSTRAINED", "AxisName", "Entry", "P", "PartitionSpec", "Unconstrained", "axes_overlap",
@@ -196,6 +200,9 @@ class PartitionSpec(Immutable):
         if self.reduced:
             parts.append(f"reduced={_show_set(self.reduced)}")
         return f"P({', '.join(parts)}{trailing})"
+
+    def _repr_html_(self) -> str:
+        return _html.page(_placement_html.spec_html(self.entries, self.unreduced, self.reduced))
 
     # -- the sequence of partitions
 

@@ -17,10 +17,13 @@ import numpy as np
 from ..device import MEMORY_KINDS, Device, check_memory_kind
 from ..diagnostic import fail
 from ..interning import InternTable
+from ..lazy import lazy_import
 from ..mesh import AbstractMesh, Mesh
 from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis
 from .base_sharding import Index, Shape, Sharding, common_devices_indices_map, indivisible
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
+
+_placement_html = lazy_import("..placement_html", __package__)
 
 __all__ = [
     "NamedSharding", "Sharding", "SingleDeviceSharding", "check_spec",
@@ -78,6 +81,9 @@ class NamedSharding(Sharding):
     def __repr__(self) -> str:
         memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind}"
         return f"NamedSharding(mesh={self.mesh!s}, spec={self.spec}{memory})"
+
+    def _repr_html_(self) -> str:
+        return _placement_html.sharding_html(self)
 
     def update(self, **kwargs: Any) -> NamedSharding:
         """The same sharding with another `mesh`, `spec` or `memory_kind`."""
