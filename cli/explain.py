@@ -5,7 +5,6 @@ import argparse
 import sys
 from typing import Any
 
-from ..ir import errors
 from ..ir.near import none_such
 from ..ir.program import Var
 from ..ir.progress import counted
@@ -13,6 +12,7 @@ from ..report.explanation import Explanation
 from ..report.merging import alike
 from ..report.merging import places as places_of
 from ..report.places import places
+from .help import error_page
 from .output import Output
 from .problems import Problem, failure
 from .select import one, several
@@ -45,7 +45,7 @@ def explain(options: argparse.Namespace) -> int:
     """Every collective of a target with line, reason, cost and cure; or the help page of an error.
     """
     out = Output(options)
-    page = _help_page(options.target)
+    page = error_page(options.target)
     if page is not None:
         if out.as_json:
             out.json({"error": options.target, "page": page})
@@ -127,16 +127,6 @@ def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
             lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}"
                          f"{places_of(group)}{where}")
     return "\n".join(lines)
-
-
-def _help_page(name: str) -> str | None:
-    """The help page of an error class."""
-    cls = getattr(errors, name, None) if name.isidentifier() else None
-    if not isinstance(cls, type) or not cls.__doc__:
-        return None
-    lines = cls.__doc__.split("\n")
-    rest = [line.removeprefix("    ") for line in lines[1:]]
-    return "\n".join([f"{name}: {lines[0]}", *rest]).rstrip()
 
 
 # -- why -------------------------------------------------------------------------------------------

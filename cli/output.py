@@ -22,6 +22,7 @@ from ..ir.lazy import lazy_import
 from ..ir.text.prose import wrapped
 
 _console = lazy_import("rich.console")
+_markdown = lazy_import("rich.markdown")
 _text = lazy_import("rich.text")
 _theme = lazy_import("rich.theme")
 
@@ -76,6 +77,10 @@ class Output:
     def program(self, text: str) -> None:
         """A program, which is printed for this width and reads back."""
         self.as_it_is(text.rstrip())
+
+    def markdown(self, text: str) -> None:
+        """A page in Markdown."""
+        self.renderable(_markdown.Markdown(text))
 
     def renderable(self, made: Any) -> None:
         """Something that rich lays out."""

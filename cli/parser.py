@@ -11,7 +11,7 @@ from ..driver.explain import DEFAULT_HARDWARE
 from ..ir.lazy import lazy_import
 from ..ir.near import close_match
 from ..report.hardware import hardware_names
-from . import check, completion, diff, explain, fmt, programs, reduce, run
+from . import check, completion, diff, explain, fmt, help, programs, reduce, run
 from .arguments import add_arguments
 
 _metadata = lazy_import("importlib.metadata")
@@ -97,6 +97,11 @@ def make_parser() -> argparse.ArgumentParser:
                target=False)
     sub.add_argument("shell", choices=("bash", "zsh", "fish"))
     sub.set_defaults(parser=parser)
+    sub = verb("help", help.help_, "How to read a program, and what else the command's words mean.",
+               target=False)
+    sub.add_argument("topic", nargs="?", metavar="TOPIC",
+                     help=f"{', '.join(help.TOPICS)}, a command, or the class of an error")
+    sub.set_defaults(commands=verbs.choices)
     return parser
 
 

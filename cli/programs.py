@@ -97,13 +97,13 @@ def _summary(out: Output, records: list[CollectiveRecord]) -> None:
     out.text(f"{len(records)} {word}, {total:,} bytes received per device")
     groups: dict[tuple, list[CollectiveRecord]] = {}
     for r in records:
-        key = (r.op, r.axes, r.bytes, r.count, str(r.location), r.reason)
+        key = (r.kind, r.axes, r.bytes, r.count, str(r.location), r.reason)
         groups.setdefault(key, []).append(r)
     for group in sorted(groups.values(), key=lambda g: -sum(r.total for r in g)):
         r = group[0]
         times = f" x {r.count}" if r.count != 1 else ""
         places = f", in {len(group)} places" if len(group) > 1 else ""
-        out.text(f"  {r.op} over {', '.join(map(str, r.axes))} ({r.size} devices): {r.bytes:,} B"
+        out.text(f"  {r.kind} over {', '.join(map(str, r.axes))} ({r.size} devices): {r.bytes:,} B"
                  f"{times}{places}")
         scopes = list(dict.fromkeys(g.location.scope for g in group if g.location.scope))
         out.text(f"    {r.location}" + (f" under {_listed(scopes)}" if scopes else ""))

@@ -48,6 +48,7 @@ from .scalars import scalar_text
 
 zipfile = lazy_import("zipfile")
 
+LEGEND = "how to read this: shardtrace help ir"
 _REMARK_COLUMN = 0.72    # of the width: comments of equations that are shorter are aligned
 
 
@@ -66,7 +67,7 @@ def print_program(program: Program, *, locations: bool = True, constant: Writer 
 def save_program(program: Program, path: str | Path, comment: str = "") -> None:
     """Write a program to `path`, and its large constants to an `.npz` of that name beside it.
 
-    comment: what the file begins with, without `#`.
+    comment: what the file begins with, without `#`; behind it stands how to read the rest.
     """
     path = Path(path)
     arrays: dict[str, np.ndarray] = {}
@@ -89,7 +90,7 @@ def save_program(program: Program, path: str | Path, comment: str = "") -> None:
             for key, array in arrays.items():
                 with archive.open(f"{key}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
-    heading = "".join(f"# {line}\n" for line in comment.splitlines())
+    heading = "".join(f"# {line}\n" for line in (*comment.splitlines(), LEGEND))
     path.write_text(heading + text, encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
     # train.py:9:9-13 in layer
     # transpose of train.py:9:9-13 under attention/scores
-    # psum over X, 1,024 B received per device, train.py:9:9-13
+    # all-reduce over X, 1,024 B received per device, train.py:9:9-13
     # because w is whole over X
     # of no line
     # train.py:9:9-13, result 0 asked for at train.py:12:9-40
@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Mapping
 
+from ..collective_kinds import equation_kind
 from ..location import UNKNOWN, Location
 from ..mesh import AbstractMesh
 from ..program import Equation, Var
@@ -131,7 +132,7 @@ def _place_text(place: Location, function: str, files: Files) -> str:
 
 
 def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
-    """`psum over X, 1,024 B received per device`; '' where these axes are not the mesh's."""
+    """`all-reduce over X, 1,024 B received per device`; '' where these axes are not the mesh's."""
     collective = eqn.op.collective
     if collective is None:
         return ""
@@ -144,7 +145,7 @@ def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
         return ""
     received = sum(collective.wire(v.aval, size, eqn.params) for v in eqn.invars)
     over = ",".join(map(axis_text, axes))
-    return f"{eqn.op.name} over {over}, {received:,} B received per device"
+    return f"{equation_kind(eqn) or eqn.op.name} over {over}, {received:,} B received per device"
 
 
 class Remark:

@@ -35,7 +35,7 @@ def test_show_prints_the_program_and_sums_it_up(stages, capsys):
     out = capsys.readouterr().out
     text, _, summary = out.partition("\nlocal program")
     assert programs_equal(parse_program(text), programs["optimized"])
-    assert "1 collective," in summary and "psum_invariant over Y (4 devices)" in summary
+    assert "1 collective," in summary and "all-reduce over Y (4 devices)" in summary
 
 
 def test_partition_takes_a_traced_program_further(stages, capsys):

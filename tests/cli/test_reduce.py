@@ -50,7 +50,7 @@ def test_what_is_left_is_small_and_shows_it_still(model, said, tmp_path, options
     verb = "check" if "--warning" in options else "collectives"
     more = ["--warnings"] if verb == "check" else []
     status, again, _ = said(verb, tmp_path / "small.st", *options_again, *more)
-    wanted = {"all-gather": "all_gather", "all-reduce:X": "over X", "all-reduce:Y": "over Y",
+    wanted = {"all-gather": "all-gather", "all-reduce:X": "over X", "all-reduce:Y": "over Y",
               "redundant-compute": "redundant-compute"}[options[1]]
     assert wanted in again
 

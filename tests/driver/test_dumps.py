@@ -81,7 +81,7 @@ def test_a_collective_carries_its_axes_bytes_and_line():
     (at,) = [i for i, x in enumerate(lines) if "= psum_invariant" in x]
     equation, cost, reason = lines[at:at + 3]
     assert "axes=('Y',)" in equation
-    assert "psum_invariant over Y" in cost and "test_dumps.py:" in cost
+    assert "all-reduce over Y" in cost and "test_dumps.py:" in cost
     assert "96 B received per device" in cost          # 2 * 3/4 of 16 numbers of 4 bytes
     assert "# because `reduce_sum` leaves partial sums" in reason
 

@@ -109,7 +109,7 @@ level local
 
 program @layer(x: f32[32,4]{V:X} <- f32[64@X,4]) -> f32[32,4] => f32[32,4] {
   y: f32[32,4] = psum_invariant[axes=('X',)] x
-      # psum_invariant over X, 512 B received per device, train.py:9:9-13
+      # all-reduce over X, 512 B received per device, train.py:9:9-13
       # because w is whole over X
   return y
 }

@@ -150,7 +150,7 @@ target=(('y',), ('x',))] a
 def test_it_is_printed_read_and_verified():
     program = parse_program(TEXT)
     verify(program)
-    assert "retile over x,y, 128 B received per device" in print_program(program)
+    assert "collective-permute over x,y, 128 B received per device" in print_program(program)
     assert print_program(parse_program(print_program(program))) == print_program(program)
 
 

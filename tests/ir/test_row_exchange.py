@@ -89,7 +89,7 @@ wanted=((4, 2, 4, ((0, 16, 0, 0, 1),)),)] a
 def test_it_is_printed_read_and_verified():
     program = parse_program(TEXT)
     verify(program)
-    assert "exchange_rows over x, 16 B received per device" in print_program(program)
+    assert "collective-permute over x, 16 B received per device" in print_program(program)
     assert print_program(parse_program(print_program(program))) == print_program(program)
 
 

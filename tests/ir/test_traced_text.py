@@ -78,7 +78,7 @@ def test_the_body_of_a_shard_map_states_its_mesh():
     program = traced(outer, mesh, P(), P(), shapes=((64, 16), (16, 32)))
     text = check(program)
     assert "jaxpr = mesh (X=2 manual, Y=4 manual) @body(" in text
-    assert "# psum_invariant over Y, 6,144 B received per device, test_traced_text.py" in text
+    assert "# all-reduce over Y, 6,144 B received per device, test_traced_text.py" in text
     done = partition(program, mesh=mesh)
     for stage in done.stages.values():
         check(stage)

@@ -1,0 +1,55 @@
+"""`shardtrace help`: topics, commands, pages of errors; docs/ir.md is one of them."""
+import pathlib
+
+import pytest
+
+from shardtrace.cli.help import FOLDER, TOPICS, error_classes
+from shardtrace.ir.text.parse import parse_program
+
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("topic", [*TOPICS, "check", "help", *list(error_classes())[:3]])
+def test_every_topic_has_a_page_that_fits(said, topic):
+    status, out, _ = said("help", topic, "--width", "80")
+    assert status == 0 and len(out.splitlines()) > 2
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_without_a_topic_it_lists_what_there_is(said):
+    status, out, _ = said("help")
+    assert status == 0 and all(name in out for name in (*TOPICS, "explain", "partition"))
+
+
+def test_a_topic_that_there_is_not(said):
+    status, _, err = said("help", "bugdets")
+    assert status == 2 and "did you mean `budgets`?" in err
+
+
+def test_the_page_of_the_documentation_is_the_topic():
+    assert (DOCS / "ir.md").read_text() == (FOLDER / "ir.md").read_text()
+
+
+def test_its_example_is_a_program():
+    example = (FOLDER / "ir.md").read_text().split("```")[1]
+    program = parse_program(example)
+    assert program.name == "layer" and len(program.eqns) == 3
+
+
+def test_dumps_point_to_it(said, write, tmp_path):
+    path = write("""
+@st.jit
+def f(x):
+    return x.sum(0)
+
+f(put((64, 8), "X"))
+""")
+    said("partition", path, "--dump", tmp_path / "dumps")
+    said("trace", path, "-o", tmp_path / "f.st")
+    files = [*(tmp_path / "dumps").glob("*.st"), tmp_path / "f.st"]
+    assert len(files) == 7
+    for file in files:
+        assert "# how to read this: shardtrace help ir\n" in file.read_text()
+        assert said("show", file)[0] == 0
+    _, out, _ = said("collectives", path)
+    assert "all-reduce over X" in out and "psum" not in out
