@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,6 +33,31 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
                        help="the mesh of --arg: data=8,model=4 or 'data=8 explicit,model=4'")
     group.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
                        help="how a parameter of a traced program (.st) is split: x=P('X', None)")
+
+
+def count(text: str) -> int:
+    """A whole number that is not negative, for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of things; write 0, 1, 2, ...")
+    return int(text)
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    if not count(text):
+        raise argparse.ArgumentTypeError("it must be 1 at least")
+    return int(text)
+
+
+def amount(text: str) -> float:
+    """A finite number that is not negative."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of 0 or more")
+    return value
 
 
 def parse_mesh(text: str) -> AbstractMesh:

@@ -39,8 +39,8 @@ from .guesses import (
     ARGUMENTS,
     declared_arguments,
     guessed_arguments,
+    identity,
     is_maker,
-    name_of,
     needed,
 )
 from .problems import FAILED, Problem, failure
@@ -128,7 +128,9 @@ class PythonFile:
         leaves = item._leaves if isinstance(item, Traced) else item.leaves
         name = item.fun_name if isinstance(item, Traced) else item.program.name
         try:
-            key = (name, tuple(map(leaf_key, leaves)), isinstance(item, Ran) and _line(item))
+            what = (identity(item._jitted), item._static) if isinstance(item, Traced) else (
+                name, _line(item))
+            key = (what, tuple(map(leaf_key, leaves)))
         except TypeError:
             key = (name, id(item))
         if key in self._keys:
@@ -194,19 +196,35 @@ class PythonFile:
             arguments = ((), {})
         if arguments is not None:
             return self.traced(fun, name, arguments, "")
-        for found in self.seen:
-            if found.name == name_of(fun):
-                return found
+        called = self.calls_of(fun, name)
+        if called:
+            return called[0]
         arguments = self._guessed(fun, name)
         if arguments is None and self.is_script:
             self.run_as_script()
-            for found in self.seen:
-                if found.name == name_of(fun):
-                    return found
+            called = self.calls_of(fun, name)
+            if called:
+                return called[0]
         if arguments is None:
             message = "\n".join(self.missing(name, fun))
             raise Problem(f"{message}\n{self.failed}" if self.failed else message)
         return self.traced(fun, name, arguments, "")
+
+    def calls_of(self, fun: Any, name: str) -> list[FoundFunction]:
+        """The calls of a function that the file makes: one for each type of arguments and each
+        static value."""
+        own = identity(fun)
+        found = [f for f in self.seen if identity(f.traced._jitted) == own]
+        for f in found:
+            f.name, f.label, f.others = name, f"{self.path}:{name}", len(found) - 1
+        return found
+
+    def every(self, name: str) -> list[Found]:
+        """A function of the file, for each way in which it is called."""
+        first = self.named(name)
+        fun = self.names.get(name)
+        called: list[Found] = [*self.calls_of(fun, name)] if fun is not None else []
+        return called if first in called else [first]
 
     def all(self) -> tuple[list[Found], list[str]]:
         """Every program of the file that can be found, and what is missing for the others."""
@@ -216,15 +234,16 @@ class PythonFile:
         found: list[Found] = []
         if isinstance(declared, dict):
             found += [self.named(name) for name in declared]
-        names = {f.name for f in (*found, *self.seen)}
-        unseen = {n: f for n, f in jitted.items() if name_of(f) not in names}
+        declared_ones = {f.name for f in found}
+        unseen = [n for n, f in jitted.items()
+                  if n not in declared_ones and not self.calls_of(f, n)]
         if self.is_script and (unseen or not (found or self.seen)):
             self.run_as_script()
-        found += [f for f in self.seen if f.name not in {g.name for g in found}]
-        names = {f.name for f in found}
+        called = {n for n, f in jitted.items() if self.calls_of(f, n)}
+        found += [f for f in self.seen if f.name not in declared_ones]
         missing: list[str] = []
         for name, fun in jitted.items():
-            if name_of(fun) in names:
+            if name in called or name in declared_ones:
                 continue
             arguments = self._guessed(fun, name)
             if arguments is None and not needed(fun):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import inspect
 import io
 import re
@@ -110,6 +111,36 @@ def _by_name(fun: Any, names: dict[str, Any], functions: dict[str, Any]) -> Give
 def name_of(fun: Any) -> str:
     """What a function is called where it is defined."""
     return getattr(fun, "__name__", type(fun).__name__)
+
+
+def identity(fun: Any, depth: int = 4) -> Any:
+    """What tells the functions of a file apart, however often it is run: their code, and what of
+    theirs can be compared of what they close over."""
+    if isinstance(fun, Jitted):
+        return identity(fun._f, depth)
+    if isinstance(fun, functools.partial):
+        held = [*fun.args, *[x for item in sorted(fun.keywords.items()) for x in item]]
+        return identity(fun.func, depth), tuple([_told(x, depth) for x in held])
+    if inspect.ismethod(fun):
+        return identity(fun.__func__, depth), _told(fun.__self__, depth)
+    code = getattr(fun, "__code__", None)
+    if code is None:
+        return type(fun).__qualname__, name_of(fun)
+    held = list(fun.__defaults__ or ())
+    for cell in fun.__closure__ or ():
+        try:
+            held.append(cell.cell_contents)
+        except ValueError:                          # not bound yet
+            held.append(None)
+    return code, tuple([_told(x, depth) for x in held])
+
+
+def _told(x: Any, depth: int) -> Any:
+    if isinstance(x, int | float | str | bytes | bool | type | None):
+        return type(x).__name__, x
+    if callable(x) and depth:
+        return identity(x, depth - 1)
+    return type(x).__qualname__
 
 
 def needed(fun: Any) -> list[inspect.Parameter]:

@@ -12,7 +12,7 @@ from ..ir.lazy import lazy_import
 from ..ir.near import close_match
 from ..report.hardware import hardware_names
 from . import check, completion, diff, explain, fmt, help, programs, reduce, run
-from .arguments import add_arguments
+from .arguments import add_arguments, amount, count, positive
 
 _metadata = lazy_import("importlib.metadata")
 
@@ -36,7 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         if target:
             sub.add_argument("target", help=TARGET)
             add_arguments(sub)
-            sub.add_argument("--seconds", type=float, default=10.0, metavar="S",
+            sub.add_argument("--seconds", type=amount, default=10.0, metavar="S",
                              help="how long a file may run without calling a new function, when "
                                   "its calls are watched (default 10)")
             sub.add_argument("--argv", metavar="ARGUMENTS",
@@ -52,9 +52,9 @@ def make_parser() -> argparse.ArgumentParser:
     sub = verb("explain", explain.explain,
                "Every collective: line, reason, cost, and what avoids it. (Of an error class: its "
                "help page.)", costs=True)
-    sub.add_argument("--suggest", type=int, default=3, metavar="N",
+    sub.add_argument("--suggest", type=count, default=3, metavar="N",
                      help="search suggestions for the N dearest collectives (default 3)")
-    sub.add_argument("--trials", type=int, metavar="N",
+    sub.add_argument("--trials", type=positive, metavar="N",
                      help="try N candidates for the suggestions for one collective (default: as "
                           "many as are tried in a few seconds)")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
@@ -138,7 +138,7 @@ def common(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--json", action="store_true", help="print JSON")
     sub.add_argument("--color", choices=("auto", "always", "never"), default="auto",
                      help="colours (auto: on a terminal)")
-    sub.add_argument("--width", type=int, metavar="N",
+    sub.add_argument("--width", type=positive, metavar="N",
                      help="columns of what is printed (default: the terminal's, else 80)")
     sub.add_argument("--no-progress", action="store_true", help="no progress bars")
     sub.add_argument("--traceback", action="store_true", help="errors with their traceback")

@@ -12,13 +12,18 @@ import numpy as np
 from ..driver.explain import explain_program
 from ..driver.programs import asked_arguments, further, run_program
 from ..driver.reduce import Case, Reduced, count_equations, reduce_program
+from ..ir.collective_kinds import KINDS
 from ..ir.errors import ShardtraceError
+from ..ir.mesh import AbstractMesh
+from ..ir.near import none_such
 from ..ir.program import Level, Program
 from ..ir.text.names import name_variables
 from ..ir.text.print import print_program
 from ..ir.verify import verify
 from ..partitioner.collectives import collectives
 from ..report.changes import spec_text
+from ..report.warnings import KINDS as WARNINGS
+from .arguments import amount, positive
 from .output import Output
 from .problems import FINDING, Problem
 from .run import difference, random_value
@@ -43,9 +48,9 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     choice.add_argument("--command", metavar="COMMAND",
                         help="a shell command that ends with status 0; {} is the program's file")
     sub.add_argument("-o", "--output", metavar="FILE.st", help="write the program to a file")
-    sub.add_argument("--most", type=int, default=2000, metavar="N",
+    sub.add_argument("--most", type=positive, default=2000, metavar="N",
                      help="look at no more than N programs (default 2000)")
-    sub.add_argument("--tolerance", type=float, default=1e-3, metavar="X",
+    sub.add_argument("--tolerance", type=amount, default=1e-3, metavar="X",
                      help="relative difference that --differs allows (default 1e-3)")
 
 
@@ -53,7 +58,8 @@ def reduce(options: argparse.Namespace) -> int:
     """Print the smallest program found, and how many equations were removed."""
     found = one(options.target, options)
     program, specs = _given(found)
-    shows, what = _property(options)
+    shows, what = _property(options, found.stages()["traced"].mesh if isinstance(
+        found, FoundFunction) else program.mesh)
     try:
         made = reduce_program(program, specs, shows, options.most)
     except ValueError as problem:
@@ -111,10 +117,16 @@ def _in_options(case: Case) -> list[str]:
 
 # -- properties ------------------------------------------------------------------------------------
 
-def _property(options: argparse.Namespace) -> tuple[Callable[[Case], bool], str]:
-    """What a case must show, and its description."""
+def _property(options: argparse.Namespace, mesh: AbstractMesh
+              ) -> tuple[Callable[[Case], bool], str]:
+    """What a case must show, and its description. mesh: of the program."""
     if options.collective:
         kind, _, axis = options.collective.partition(":")
+        if kind not in KINDS.values():
+            raise Problem(f"--collective: "
+                          f"{none_such(kind, sorted(set(KINDS.values())), 'kind of collective')}")
+        if axis and axis not in mesh.axis_names:
+            raise Problem(f"--collective: {none_such(axis, mesh.axis_names, 'mesh axis')}")
         return (lambda case: _has_collective(case, kind, axis),
                 f"{kind}{f' over {axis}' if axis else ''}")
     if options.error:
@@ -122,6 +134,8 @@ def _property(options: argparse.Namespace) -> tuple[Callable[[Case], bool], str]
     if options.differs:
         return lambda case: _differs(case, options.tolerance), "executors that differ"
     if options.warning:
+        if options.warning not in WARNINGS:
+            raise Problem(f"--warning: {none_such(options.warning, WARNINGS, 'kind of warning')}")
         return lambda case: _warned(case, options.warning), f"the warning {options.warning!r}"
     if "{}" not in options.command:
         raise Problem(f"--command {options.command!r} has no {{}} where the program's file goes")

@@ -19,11 +19,12 @@ from ..ir.types import ArrayType
 from ..report.work import bodies, equation_flops
 from ..runtime.profile import Profile, profile
 from ..runtime.rewrites.flatten import every_equation
+from .arguments import amount, count, positive
 from .explain import explained
 from .output import Output
 from .problems import FINDING, Problem, failure
 from .select import one
-from .targets import Found, parameter_names
+from .targets import Found, FoundFunction, parameter_names
 
 _VALUES = 1000           # of a result that are printed in full
 _RESULTS = 60            # that are summed up
@@ -34,6 +35,9 @@ def run(options: argparse.Namespace) -> int:
     """Run a target; prints its results, and with --profile where the time went."""
     found = one(options.target, options)
     local = found.local
+    if isinstance(found, FoundFunction) and found.others:
+        print(f"shardtrace run: `{found.name}` is called in {found.others + 1} ways; this is the "
+              f"first", file=sys.stderr)
     names = parameter_names(local)
     types = local.global_in or local.in_avals
     values = arguments(found, names, types, options)
@@ -56,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
     terms = most_operations(local) if options.compare else 1
     allowed = [tolerance(r.dtype, terms) if options.tolerance is None else options.tolerance
                for r in results]
-    agree = all(d <= most for d, most in zip(differences, allowed, strict=False))
+    wrong = [i for i, d in enumerate(differences) if d > allowed[i]]
     _print(options, found, results, profiled, differences, allowed, terms)
-    return 0 if agree else FINDING
+    return FINDING if wrong else 0
 
 
 def arguments(found: Found, names: list[str], types: Any, options: argparse.Namespace
@@ -165,6 +169,12 @@ def summary(value: np.ndarray) -> str:
             f"{said}: {first}")
 
 
+def _worst(differences: list[float], allowed: list[float]) -> int | None:
+    """The number of the result that is furthest off for what it may be; None if there is none."""
+    return max(range(len(differences)), default=None, key=lambda i: (
+        differences[i] > allowed[i], differences[i] / (allowed[i] or 1.0)))
+
+
 def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
            profiled: Profile | None, differences: list[float], allowed: list[float],
            terms: int) -> None:
@@ -172,14 +182,16 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
     types = local.global_out or local.out_avals
     out = Output(options)
     most = _VALUES if options.most is None else options.most
+    worst = _worst(differences, allowed)
     if out.as_json:
         listed = [{"type": str(t), "shape": list(r.shape), "dtype": str(r.dtype),
                    **({"values": r.tolist()} if r.size <= most else {})}
                   for t, r in zip(types, results, strict=True)]
         out.json({"name": found.name, "executor": options.executor, "results": listed,
                   **({"profile": profiled.to_dict()} if profiled else {}),
-                  **({"difference": max(differences, default=0.0),
-                      "tolerance": max(allowed, default=0.0)} if options.compare else {})})
+                  **({"difference": 0.0 if worst is None else differences[worst],
+                      "tolerance": 0.0 if worst is None else allowed[worst]}
+                     if options.compare else {})})
         return
     if options.values or options.most is not None:
         for t, value in zip(types, results, strict=True):
@@ -188,16 +200,13 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
     else:
         out.text("\n".join(summaries(found.result_names(len(results)), types, results)))
     if options.compare:
-        wrong = [i for i, (d, most) in enumerate(zip(differences, allowed, strict=True))
-                 if d > most]
-        worst = max(wrong or range(len(differences)), key=differences.__getitem__, default=None)
-        verdict = "DIFFER" if wrong else "agree"
         if worst is None:
             out.text("\nthe executors agree: there are no results")
         else:
             why = "" if options.tolerance is not None else (
                 f" for {results[worst].dtype}"
                 + (f", {terms:,} operations an element" if allowed[worst] else ""))
+            verdict = "DIFFER" if differences[worst] > allowed[worst] else "agree"
             out.text(f"\nthe executors {verdict}: largest difference {differences[worst]:.3g} of "
                      f"the largest value, {allowed[worst]:.2g} allowed{why}")
     if profiled is not None:
@@ -212,7 +221,7 @@ def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
 
 def add_options(sub: argparse.ArgumentParser) -> None:
     """The options of `run`."""
-    sub.add_argument("--seed", type=int, default=0, help="of random arguments (default 0)")
+    sub.add_argument("--seed", type=count, default=0, help="of random arguments (default 0)")
     sub.add_argument("--load", type=Path, metavar="FILE.npz",
                      help="arguments by parameter name; others are the file's own, or random")
     sub.add_argument("--save", type=Path, metavar="FILE.npz", help="write the results")
@@ -220,15 +229,15 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help="all devices at once (default), or each alone")
     sub.add_argument("--compare", action="store_true",
                      help="run the other executor too; exit status 1 where results differ")
-    sub.add_argument("--tolerance", type=float, metavar="X",
+    sub.add_argument("--tolerance", type=amount, metavar="X",
                      help="difference that --compare allows, as a part of the largest value "
                           "(default by dtype and length of sums: 1e-4 for float32; integers equal)")
     sub.add_argument("--profile", action="store_true", help="say where the time goes")
-    sub.add_argument("--repeat", type=int, default=3, metavar="N",
+    sub.add_argument("--repeat", type=positive, default=3, metavar="N",
                      help="runs that a profile takes the fastest of (default 3)")
     sub.add_argument("--trace", type=Path, metavar="FILE.json",
                      help="write measured and modelled time in the Chrome trace format")
     sub.add_argument("--values", action="store_true",
                      help="print the values of the results, not a summary")
-    sub.add_argument("--most", type=int, metavar="N",
+    sub.add_argument("--most", type=count, metavar="N",
                      help=f"print at most so many values of a result (default {_VALUES})")

@@ -3,13 +3,32 @@ from __future__ import annotations
 
 import argparse
 
+from .arguments import parse_mesh
 from .discovery import PythonFile
 from .problems import Problem
 from .targets import Found, is_python, parts_of, read_program
 
 
+def check_options(target: str, options: argparse.Namespace) -> None:
+    """Raise Problem for options that would change nothing of what this target is."""
+    given = vars(options).get
+    if is_python(target):
+        unused = {"--in": "specs"}
+        why = "of a Python function give the types of arguments: --arg \"x=f32[64@data,512]\""
+        if given("mesh") and not given("arg"):
+            parse_mesh(options.mesh)
+            raise Problem("--mesh is the mesh of --arg; without --arg it would change nothing")
+    else:
+        unused = {"--args": "args", "--arg": "arg", "--argv": "argv", "--mesh": "mesh"}
+        why = "a program in text form has its types, and takes --in \"x=P('X', None)\" for layouts"
+    for flag, name in unused.items():
+        if given(name):
+            raise Problem(f"{flag} has no meaning for {target}: {why}")
+
+
 def one(target: str, options: argparse.Namespace) -> Found:
     """The one program that a target names. Raises Problem where it is not one."""
+    check_options(target, options)
     if not is_python(target):
         return read_program(target, options)
     path, name = parts_of(target)
@@ -32,8 +51,10 @@ def several(target: str, options: argparse.Namespace, complete: bool = False
             ) -> tuple[list[Found], list[str]]:
     """All programs that a target names, and what is missing for others.
 
-    complete: raise Problem where the file failed, even if it called something before.
+    complete: all ways in which a function is called; and raise Problem where the file failed, even
+    if it called something before.
     """
+    check_options(target, options)
     if is_python(target) and not parts_of(target)[1]:
         path, _ = parts_of(target)
         file = PythonFile(path, options)
@@ -45,6 +66,9 @@ def several(target: str, options: argparse.Namespace, complete: bool = False
         if file.failed is not None:
             missing = [*missing, str(file.failed)]
         return found, missing
+    if is_python(target) and complete:
+        path, name = parts_of(target)
+        return PythonFile(path, options).every(name), []
     return [one(target, options)], []
 
 

@@ -81,6 +81,7 @@ class FoundFunction(Found):
         self.name = traced.fun_name
         self._meshes = (STATE.mesh, STATE.abstract_mesh)
         self._stage = stage
+        self.others = 0              # ways in which the file calls it besides
         self._values = [None if x is None else x.copy() for x in self._read()] if kept else None
 
     @contextlib.contextmanager

@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -109,8 +110,8 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
 
 
 def _check_number(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != value:
-        fail(TypeError, f"{name} must be a number, got {value!r}", code="budget-type")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        fail(TypeError, f"{name} must be a finite number, got {value!r}", code="budget-type")
     if value < 0:
         fail(ValueError, f"{name} is {value}: fewer than none cannot be", code="budget-type")
 

@@ -1,6 +1,7 @@
 """Checks of a function's partitioned program against the function itself, for tests."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,9 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
     >>> a = st.device_put(np.arange(64.0), st.NamedSharding(mesh, P("x")))
     >>> st.testing.assert_equivalent(lambda a: jnp.cumsum(a) / a.sum(), a)
     """
+    if tolerance is not None and not 0 <= tolerance < math.inf:
+        fail(ValueError, f"tolerance must be a finite number of 0 or more, got {tolerance}",
+             code="tolerance")
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
     lowered = jitted.lower(*args, **kwargs)
     leaves = tree.leaves(lowered._traced._leaves)
@@ -46,9 +50,10 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
                  code="pending-argument", help="sum it first, or leave it out")
         values.append(np.asarray(settled(stored.data)))
     partitioned = lowered._executable.partitioned
-    if not any(n > 1 for n in partitioned.mesh.axis_sizes):
-        fail(ValueError, f"nothing is split in `{lowered.fun_name}`: no argument lies on a mesh of "
-             f"several devices, so there is nothing to compare", code="nothing-split",
+    if not any(any(a.aval.entries) or a.aval.varying for eqn in partitioned.resharded.eqns
+               for a in (*eqn.invars, *eqn.outvars)):
+        fail(ValueError, f"nothing is split in `{lowered.fun_name}`: no value has a dimension "
+             f"over a mesh axis, so there is nothing to compare", code="nothing-split",
              help="place the arguments with `device_put` and a NamedSharding")
     found = first_divergence(partitioned, values, tolerance)
     if found is not None:
@@ -74,8 +79,10 @@ def fuzz_equivalent(fun: Callable[..., Any], *args: Any, mesh: Mesh, count: int 
         fail(ValueError, f"nothing is split: no axis of {mesh} divides a dimension of "
              f"{[np.shape(x) for x in leaves]}", code="nothing-split")
     for _ in range(count):
-        placed = [device_put(x, NamedSharding(mesh, _drawn(np.shape(x), mesh, rng)))
-                  for x in leaves]
+        specs = [PartitionSpec()]
+        while not any(any(s.entries) for s in specs):
+            specs = [_drawn(np.shape(x), mesh, rng) for x in leaves]
+        placed = [device_put(x, NamedSharding(mesh, s)) for x, s in zip(leaves, specs, strict=True)]
         assert_equivalent(fun, *tree.unflatten(form, placed), tolerance=tolerance)
 
 

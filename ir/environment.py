@@ -1,7 +1,7 @@
 """Environment variables: those that there are, what they may be, and refusing others.
 
 A misspelt SHARDTRACE_DUMP would be a dump that never comes, so names that begin with SHARDTRACE_
-are checked when the package is loaded.
+are checked when the first setting is read.
 """
 from __future__ import annotations
 

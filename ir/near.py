@@ -10,7 +10,7 @@ difflib = lazy_import("difflib")
 
 def close_match(word: object, known: Iterable[object]) -> str:
     """`did you mean `train_step`?` for a word that is none of the known ones, or ''."""
-    found = difflib.get_close_matches(str(word), [str(k) for k in known], 1, 0.5)
+    found = difflib.get_close_matches(str(word), [str(k) for k in known], 1, 0.6)
     return f"did you mean `{found[0]}`?" if found else ""
 
 

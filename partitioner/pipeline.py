@@ -287,7 +287,12 @@ class _Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise OSError(f"programs are to be dumped into {directory!r} (SHARDTRACE_DUMP, or the "
+                          f"setting shardtrace_dump), and no such folder can be made: {problem}"
+                          ) from problem
         name = re.sub(r"\W+", "", program.name) or "program"
         known, own = cls._written[directory, name], (_text.print_program(program), job.optimize)
         if own in known:

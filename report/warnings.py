@@ -39,6 +39,10 @@ _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_t
                    "vary_unreduced_cast_p"))
 
 
+KINDS = ("idle-axis", "silent-replication", "padding", "redundant-compute", "gather-then-slice",
+         "repeated-gather", "loop-invariant")
+
+
 @dataclass(frozen=True)
 class Waste:
     """One warning. wasted_bytes, wasted_flops: of one device in one run; `what` says of what the
@@ -68,9 +72,7 @@ def warnings_of(e: Explanation) -> tuple[Waste, ...]:
     """The warnings of an explained program, the largest of each kind first."""
     found = [*_silent_replication(e), *_dropped_constraints(e), *_padding(e),
              *_idle_axes(e), *_redundant(e), *_gathers(e), *_invariant(e)]
-    order = ("idle-axis", "silent-replication", "padding", "redundant-compute",
-             "gather-then-slice", "repeated-gather", "loop-invariant")
-    return tuple(sorted(found, key=lambda w: (order.index(w.kind), -w.wasted_bytes,
+    return tuple(sorted(found, key=lambda w: (KINDS.index(w.kind), -w.wasted_bytes,
                                               -w.wasted_flops)))
 
 

@@ -134,7 +134,7 @@ def test_check_names_the_offending_line(layer, said, tmp_path):
     ("[layer]\nmax_byte = 10\n", "did you mean `max_bytes`?"),
     ("[layer]\n", "sets no limit in [layer]"),
     ("", "sets no limit"), ("max_bytes =", "budget.toml"),
-    ("max_bytes = '1 MB'\n", "must be a number"),
+    ("max_bytes = '1 MB'\n", "must be a finite number"),
     ("[layer]\nkinds = {all-reduces = 1}\n", "did you mean `all-reduce`?"),
     ("axis = 'Z'\nmax_bytes = 1\n", "the mesh has X, Y"),
     ("[layer]\naxis = 'Y'\n", "needs a limit")])
@@ -334,7 +334,7 @@ def test_words_that_there_are_not_bring_those_that_are_near(said, arguments, phr
 
 @pytest.mark.parametrize(("arguments", "phrase"), [
     (["explain", "{layer}:layr"], "did you mean `layer`?"),
-    (["explain", "{layer}:layer", "--arg", "w3=f32[8,8]"], "did you mean `w"),
+    (["explain", "{layer}:layer", "--arg", "w3=f32[8,8]"], "there are x, w1, w2"),
     (["explain", "{layer}:layer", "--mesh", "data=8", "--arg", "x=f32[8@dta,8]"],
      "did you mean `data`?"),
     (["why", "{layer}:layer", "hh"], "did you mean `h`?")])
@@ -413,3 +413,64 @@ def test_longer_sums_may_differ_by_more():
     assert [tolerance(np.dtype(np.float32), n) for n in (1, 1 << 12, 1 << 16)] == [
         1e-4, 1e-4, 4e-4]
     assert tolerance(np.dtype(np.int64), 1 << 16) == 0
+
+
+ALIKE = """
+double = st.jit(lambda a: (a * 2).sum())
+largest = st.jit(lambda a: a.max() + 100)
+
+def make(total):
+    def step(a):
+        return a.sum() if total else a * 2
+    return st.jit(step)
+
+local, reduced = make(False), make(True)
+
+@functools.partial(st.jit, static_argnames="train")
+def static(a, train):
+    return a.sum() if train else a
+
+a = put((8,), "X")
+print(double(a), largest(a), local(a)[0], reduced(a), static(a, train=False)[0],
+      static(a, train=True))
+"""
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("double", 16), ("largest", 101), ("local", [2] * 8), ("reduced", 8)])
+def test_functions_are_told_apart_by_more_than_their_names(write, said, name, value):
+    path = write("import functools\n" + ALIKE)
+    status, out, _ = said("run", f"{path}:{name}", "--json")
+    assert status == 0 and json.loads(out)["results"][0]["values"] == value
+
+
+def test_every_one_of_them_is_checked(write, said, tmp_path):
+    path = write("import functools\n" + ALIKE)
+    budget = tmp_path / "budget.toml"
+    budget.write_text("max_bytes = 0\n")
+    for target, wrong in ((path, 4), (f"{path}:local", 0), (f"{path}:reduced", 1),
+                          (f"{path}:largest", 1), (f"{path}:static", 1)):
+        status, out, _ = said("check", target, "--budget", budget, "--json")
+        found = json.loads(out)["checked"]
+        assert sum(not row["ok"] for row in found) == wrong and status == (wrong > 0), found
+    budget.write_text("[largest]\nmax_bytes = 0\n[reduced]\nmax_bytes = 1000\n")
+    assert said("check", path, "--budget", budget)[0] == 1
+    _, _, err = said("run", f"{path}:static")
+    assert "`static` is called in 2 ways" in err
+
+
+@pytest.mark.parametrize("arguments", [
+    ["explain", "{file}:layer", "--in", "x=P('dta')"],
+    ["explain", "{file}:layer", "--mesh", "data=2,model=x"],
+    ["explain", "{file}:layer", "--mesh", "data=2,model=4"],
+    ["explain", "{dump}", "--mesh", "X=8"], ["explain", "{dump}", "--arg", "x=f32[8]"],
+    ["explain", "{dump}", "--args", "(1,)"],
+    ["run", "{file}:layer", "--seed", "-1"], ["run", "{file}:layer", "--tolerance", "nan"],
+    ["run", "{file}:layer", "--profile", "--repeat", "0"], ["run", "{file}:layer", "--most", "-1"],
+    ["explain", "{file}", "--suggest", "-1"], ["trace", "{file}:layer", "--width", "0"],
+    ["reduce", "{file}:layer", "--collective", "all-reduc"],
+    ["reduce", "{file}:layer", "--collective", "all-gather:Z"],
+    ["reduce", "{file}:layer", "--warning", "idle-axs"]])
+def test_options_that_are_wrong_or_change_nothing_are_refused(layer, dumps, said, arguments):
+    status, out, err = said(*[a.format(file=layer, dump=dumps["traced"]) for a in arguments])
+    assert status == 2 and err, (out, err)

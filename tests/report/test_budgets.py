@@ -55,10 +55,12 @@ def test_a_budget_that_is_exceeded_names_the_line(limits, text):
     ({"axis": "Y"}, ValueError, "needs a limit"),
     ({"axis": "Y", "max_peak_bytes": 1}, ValueError, "neither is given"),
     ({"exact": True, "max_bytes": 1}, ValueError, "kinds is not given"),
-    ({"max_bytes": "1 MB"}, TypeError, "must be a number"),
-    ({"max_bytes": True}, TypeError, "must be a number"),
+    ({"max_bytes": "1 MB"}, TypeError, "must be a finite number"),
+    ({"max_bytes": True}, TypeError, "must be a finite number"),
     ({"max_peak_bytes": -1}, ValueError, "fewer than none"),
-    ({"max_bytes": float("nan")}, TypeError, "must be a number"),
+    ({"max_bytes": float("nan")}, TypeError, "must be a finite number"),
+    ({"max_bytes": float("inf")}, TypeError, "must be a finite number"),
+    ({"kinds": {"all-reduce": float("inf")}}, TypeError, "must be a finite number"),
     ({"kinds": ["all-reduce"]}, TypeError, "a number for each kind"),
     ({"kinds": {"allreduce": 1}}, ValueError, "did you mean `all-reduce`?"),
     ({"kinds": {"all-reduce": "one"}}, TypeError, "the number of all-reduce"),
@@ -81,6 +83,12 @@ def test_an_equivalence_of_what_is_not_split_is_refused():
     with pytest.raises(ValueError, match="nothing is split"):
         st.testing.fuzz_equivalent(lambda x: x + 1, np.ones(7, np.float32),
                                    mesh=st.make_mesh((8,), ("x",)), count=3)
+    whole = st.device_put(np.ones(8, np.float32), st.NamedSharding(st.make_mesh((8,), ("x",)), P()))
+    with pytest.raises(ValueError, match="nothing is split"):
+        st.testing.assert_equivalent(lambda x: x + 1, whole)
+    for tolerance in (np.nan, np.inf, -1):
+        with pytest.raises(ValueError, match="tolerance"):
+            st.testing.assert_equivalent(lambda x: x + 1, whole, tolerance=tolerance)
     with pytest.raises(ValueError, match="count"):
         st.testing.fuzz_equivalent(lambda x: x + 1, np.ones(8, np.float32),
                                    mesh=st.make_mesh((8,), ("x",)), count=0)
