@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..ir.diagnostic import visible
 from ..ir.errors import ShardtraceError
 from ..ir.location import UNKNOWN
 from ..ir.program import SAID, Program, programs_equal
@@ -66,7 +67,7 @@ def fmt(options: argparse.Namespace) -> int:
         elif path is None:
             rows[-1]["text"] = new
             if not out.as_json:
-                print(new, end="")
+                print(visible(new), end="")
         elif changed:
             path.write_text(new, encoding="utf-8")
             if not out.as_json:

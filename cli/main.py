@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Sequence
 
 from ..driver import progress_bars
+from ..ir.diagnostic import visible
 from ..ir.text.prose import wrapped
 from .output import Output
 from .parser import make_parser
@@ -52,7 +53,7 @@ def _tell(options: argparse.Namespace, message: str, status: int) -> int:
     if options.traceback:
         traceback.print_exc()
     out = Output(options)
-    print(wrapped(f"shardtrace {options.verb}: {message}", out.width), file=sys.stderr)
+    print(wrapped(visible(f"shardtrace {options.verb}: {message}"), out.width), file=sys.stderr)
     if options.json:
         out.json({"error": message, "status": status})
     return status

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.diagnostic import visible
 from ..ir.lazy import lazy_import
 from ..ir.text.prose import wrapped
 
@@ -66,6 +67,7 @@ class Output:
 
     def as_it_is(self, text: str) -> None:
         """Text whose lines are not to be broken."""
+        text = visible(text)
         if not self.is_rich:
             print(text)
             return

@@ -14,11 +14,38 @@ phrase where JAX has one); below come the user's line with a caret, why, and wha
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NoReturn
 
 from .immutable import immutable
 from .location import UNKNOWN, Location, capture
+
+_UNPRINTED = re.compile(r"[^\n\t -~]")
+WIDEST = 240             # characters of a source line that are shown
+LONGEST = 4_000          # of a message
+
+
+def visible(text: str) -> str:
+    """The text with characters that a terminal acts upon written as escapes: `\\x1b`."""
+    if text.isprintable():
+        return text
+    return _UNPRINTED.sub(lambda m: m[0] if m[0].isprintable() else
+                          m[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def clipped(text: str, most: int = LONGEST) -> str:
+    """The text, or its beginning and how much there is more."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text) - most:,} more characters)"
+
+
+def shown_part(source: str, column: int, end: int) -> tuple[str, int, int]:
+    """What is shown of a source line, and the columns there of the carets under it."""
+    most = max(len(source), WIDEST)
+    column, end = min(column, most), min(end, most)
+    first = 0 if len(source) <= WIDEST else max(0, column - WIDEST // 2)
+    shown = source[first:first + WIDEST]
+    return shown, column - first, min(end - first, WIDEST)
 
 
 @immutable
@@ -79,7 +106,7 @@ class Diagnostic:
 
     def render(self) -> str:
         """The message, then the source excerpt with carets, then because, note and help."""
-        lines = [self.message]
+        lines = [clipped(self.message)]
         where = self.location
         known = where is not UNKNOWN and where.line > 0
         if known:
@@ -94,24 +121,25 @@ class Diagnostic:
             for span, mark, text in spans:
                 if span.file != where.file:
                     continue
+                source = span.source_line()
+                end = span.end_column if span.end_line == span.line else len(source)
+                shown, column, end = shown_part(source, span.column, end)
                 if span.line != last:
                     if last is not None and span.line > last + 1:
                         lines.append("...")
-                    lines.append(f"{span.line:>{width}} | {span.source_line()}".rstrip())
+                    lines.append(f"{span.line:>{width}} | {shown}".rstrip())
                 last = span.line
-                source = span.source_line()
-                end = span.end_column if span.end_line == span.line else len(source)
-                carets = mark * max(1, end - span.column)
-                lines.append(f"{pad} | {' ' * span.column}{carets} {text}".rstrip())
+                carets = mark * max(1, end - column)
+                lines.append(f"{pad} | {' ' * column}{carets} {clipped(text)}".rstrip())
             lines.append(f"{pad} |")
         else:
             pad = ""
         for word, texts in (("because", self.because), ("note", self.notes), ("help", self.help)):
             for text in texts:
-                first, *rest = text.split("\n")
+                first, *rest = clipped(text).split("\n")
                 lines.append(f"{pad} = {word}: {first}")
                 lines.extend(f"{pad}   {' ' * len(word)}  {line}" for line in rest)
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 Adviser = Callable[[type[Exception], Diagnostic], Diagnostic]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import linecache
 import os
+import stat
 import sys
 import threading
 import warnings
@@ -139,6 +140,41 @@ class Location:
 
     def __repr__(self) -> str:
         return f"Location({self.file}:{self.line}:{self.column + 1})"
+
+
+LARGEST_SOURCE = 1 << 24         # bytes
+
+
+class ToldLocation(Location):
+    """A place that a text tells of. Its file is read only where the text's reader would look
+    himself: a regular file of moderate size, under the text's own folder or the current one.
+
+    folder: of the text; "" where it is none.
+    """
+
+    __slots__ = ("folder",)
+    folder: str
+
+    def _copy(self) -> Location:
+        new = ToldLocation(None, span=self._span)
+        new.folder = self.folder
+        return new
+
+    def source_line(self, line: int | None = None) -> str:
+        return super().source_line(line) if _is_near(self.file, self.folder) else ""
+
+
+def _is_near(file: str, folder: str) -> bool:
+    if len(linecache.cache.get(file, ())) > 1:       # of this process's own code
+        return True
+    try:
+        path = os.path.realpath(file)
+        status = os.stat(path)
+        return stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_SOURCE and any(
+            os.path.commonpath((path, root)) == root
+            for root in (os.path.realpath(f) for f in (os.curdir, folder) if f))
+    except (OSError, ValueError):
+        return False
 
 
 UNKNOWN = Location.at("<unknown>", 0)

@@ -97,7 +97,22 @@ def verify(program: Program, before: Program | None = None) -> None:
             check_results(program, bound)
     except Violation as violation:
         raise _verification_error(program, index, violation) from violation.__cause__
+    except VerificationError:                   # of a program in a param: says its own place
+        raise
+    except Exception as problem:                # of a kind that no rule was made for
+        raise _verification_error(program, index, _unforeseen(program, index, problem)) from problem
     memo["verified"] = memo[SOUND_NAMES] = True
+
+
+def _unforeseen(program: Program, index: int, problem: Exception) -> Violation:
+    """What an equation lacks that the rules for its op take for granted."""
+    inside = 0 <= index < len(program.eqns)
+    what = f"`{program.eqns[index].op.name}` is not of its op's form" if inside else (
+        "the heading is not that of a program")
+    if isinstance(problem, KeyError) and inside:
+        return Violation(f"`{program.eqns[index].op.name}` lacks its param {problem.args[0]}",
+                         "missing-param")
+    return Violation(f"{what}: {str(problem)[:200]}", "malformed")
 
 
 def _has_heading_of(sound: Program, program: Program) -> bool:

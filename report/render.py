@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..ir.diagnostic import shown_part
 from ..ir.html import escaped, grid, listed, page
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
@@ -22,12 +23,13 @@ rich_text = lazy_import("rich.text")
 
 def excerpt(where: Location) -> str:
     """The source line with carets under the expression; "" where the source is not at hand."""
-    line = where.source_line()
-    if not line.strip():
+    source = where.source_line()
+    if not source.strip():
         return ""
     width = len(str(where.line))
-    end = where.end_column if where.end_line == where.line else len(line)
-    caret = " " * where.column + "^" * max(1, end - where.column)
+    end = where.end_column if where.end_line == where.line else len(source)
+    line, column, end = shown_part(source, where.column, end)
+    caret = " " * column + "^" * max(1, end - column)
     return f"{where.line:>{width}} | {line}\n{' ' * width} | {caret}"
 
 

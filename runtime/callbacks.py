@@ -22,7 +22,7 @@ from ..ir.keys import storage_dtype
 from ..ir.lazy import lazy_import
 from ..ir.mesh import empty_abstract_mesh, empty_mesh
 from ..ir.op import Op
-from ..ir.ops.callback import call_arguments
+from ..ir.ops.callback import call_arguments, format_fields
 from ..ir.program import Equation
 from ..ir.pytree import flatten
 from ..ir.shardings.sharding import SingleDeviceSharding
@@ -69,8 +69,9 @@ def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:
 def printed(args: Sequence[Any], kwargs: dict[str, Any], params: Params) -> str:
     """What `debug_print` writes."""
     fmt = params["fmt"]
-    field = next(iter(string.Formatter().parse(fmt)), (None, None))[1] if fmt else None
-    if field is None:
+    for _ in format_fields(fmt):          # none that looks further than the arguments
+        pass
+    if not fmt or next(iter(string.Formatter().parse(fmt)))[1] is None:
         return " ".join((fmt, *map(str, args)))
     with np.printoptions(**dict(params["np_printoptions"])):
         return fmt.format(*args, **kwargs)

@@ -14,14 +14,19 @@ Names and params are those of JAX's primitives where it has them.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..diagnostic import fail
+from ..lazy import lazy_import
 from ..manual_state import NOT_MANUAL, ManualState
 from ..op import Op, defop
 from ..pytree import unflatten
 from ..rule import PASS, REPLICATE, Factor, FactorRule
 from ..types import ArrayType
+
+_string = lazy_import("string")
 
 Params = dict[str, Any]
 
@@ -56,12 +61,41 @@ def call_arguments(operands: Sequence[Any], params: Params) -> tuple[tuple, dict
     return unflatten(in_tree, leaves)
 
 
+# -- format strings --------------------------------------------------------------------------------
+
+# What a field may look up: an argument, its elements, and what an array says of itself. Whatever
+# else a field could reach (`{x.__class__...}`) leads out of the program, which may be anybody's.
+_FIELD = re.compile(r"(\w*)(\[\w+\]|\.(dtype|ndim|shape|size|T|real|imag))*", re.ASCII)
+_SPEC = re.compile(r"(.?[<>=^])?[-+ ]?z?#?0?\d{0,3}[_,]?(\.\d{1,2})?[a-zA-Z%]?")
+
+
+def format_fields(fmt: str) -> Iterator[tuple[str, str]]:
+    """The fields of a format string with their specs. Raises ValueError for one that looks up
+    more than arguments, or whose spec is computed or asks for more than 999 characters."""
+    for _, field, spec, _ in _string.Formatter().parse(fmt):
+        if field is None:
+            continue
+        if not _FIELD.fullmatch(field):
+            fail(ValueError, f"the field {field[:80]!r} of a debug print looks up more than an "
+                 "argument", code="format-field",
+                 help="give what is to be printed as an argument: `debug.print('{}', x.name)`")
+        if not _SPEC.fullmatch(spec or ""):
+            fail(ValueError, f"the format {spec[:80]!r} of a debug print is no simple one, of a "
+                 "width under 1,000 and a precision under 100", code="format-spec",
+                 help="format the value before: `debug.print('{}', f'{x:>{width}}')`")
+        yield field, spec or ""
+
+
 # -- typing ----------------------------------------------------------------------------------------
 
 def _infer_print(*types: ArrayType, fmt: str, ordered: bool = False, partitioned: bool = False,
                  log: bool = False,
                  np_printoptions: tuple = (), keywords: tuple[str, ...] = (), in_tree: Any = None,
                  static_args: tuple = (), axes: tuple[str, ...] = ()) -> list:
+    if not isinstance(fmt, str):
+        raise TypeError(f"a debug print has a text as its format, not {fmt!r}")
+    for _ in format_fields(fmt):
+        pass
     return []
 
 

@@ -251,12 +251,13 @@ class Frames(Values):
     def start(self, parts: list) -> Program:
         program = next(p for p in parts if isinstance(p, Program))
         places: dict[Var, Location] = {}
+        folder = "" if self.folder is None else str(self.folder)
         for eqn, remark in self.remarks:
             if remark.file is not None:
-                eqn.location = remark.location(self.paths)
+                eqn.location = remark.location(self.paths, folder)
             for k, asked in remark.asked:
                 if k < len(eqn.outvars):
-                    places[eqn.outvars[k]] = asked.location(self.paths)
+                    places[eqn.outvars[k]] = asked.location(self.paths, folder)
         if program.level is Level.TRACED:
             if self.layouts_free:
                 program.memo.setdefault(Requests.KEY, Requests(

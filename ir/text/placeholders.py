@@ -10,7 +10,7 @@ import functools
 import re
 from typing import Any
 
-from ..diagnostic import fail
+from ..diagnostic import fail, visible
 from ..lazy import lazy_import
 
 json = lazy_import("json")
@@ -18,7 +18,7 @@ json = lazy_import("json")
 
 def quote(text: str) -> str:
     """A string in double quotes, on one line."""
-    return json.dumps(text, ensure_ascii=False)
+    return visible(json.dumps(text, ensure_ascii=False))
 
 
 class NamedCallable:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 
 from ..collective_kinds import equation_kind
-from ..location import UNKNOWN, Location
+from ..location import UNKNOWN, Location, ToldLocation
 from ..mesh import AbstractMesh
 from ..program import Equation, Var
 from .pieces import axis_text, unquote
@@ -32,11 +32,12 @@ _PLAIN_TRANSFORM = re.compile(r'[^\s",:]+')
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _NO_LINE = "of no line"
 _PLACE = (rf'(?:(?P<transform>[^\s",:]+|{_STRING}) of )?(?P<file>[^\s":,]+|{_STRING})'
-          r":(?P<line>\d+):(?P<column>\d+)(?:-(?:(?P<end_line>\d+):)?(?P<end_column>\d+))?"
+          r":(?P<line>\d{1,9}):(?P<column>\d{1,9})"
+          r"(?:-(?:(?P<end_line>\d{1,9}):)?(?P<end_column>\d{1,9}))?"
           rf'(?: in (?P<function>[^\s",]+|{_STRING}))?'
           rf'(?: under (?P<scope>[^\s",]+|{_STRING}))?')
 _ANY_PLACE = re.sub(r"\?P<\w+>", "?:", _PLACE)
-_ASKED = re.compile(rf"result (\d+) asked for at ({_ANY_PLACE})(?:, |$)")
+_ASKED = re.compile(rf"result (\d{{1,9}}) asked for at ({_ANY_PLACE})(?:, |$)")
 _WHERE = re.compile(_PLACE)
 _REMARK = re.compile(
     r"#\s*(?:\S+ over [^#]*? received per device(?:, |$))?"
@@ -70,7 +71,7 @@ class Files:
 
 
 def _word(text: str, plain: re.Pattern) -> str:
-    return text if plain.fullmatch(text) else quote(text)
+    return text if plain.fullmatch(text) and text.isprintable() else quote(text)
 
 
 def file_word(label: str) -> str:
@@ -172,12 +173,18 @@ class Remark:
             self.span = (line, column, end_line, end_column,
                          function if name is None else _unword(name))
 
-    def location(self, paths: dict[str, str]) -> Location:
-        """The location, files being named in full by `paths`: one for all with this comment."""
+    def location(self, paths: dict[str, str], folder: str = "") -> Location:
+        """The location, files being named in full by `paths`: one for all with this comment.
+
+        folder: where the text is.
+        """
         if self.file is None:
             return UNKNOWN
         if self.place is None:
-            place = Location.at(paths.get(self.file, self.file), *self.span)
+            line, column, end_line, end_column, function = self.span
+            place = ToldLocation(None, span=(paths.get(self.file, self.file), line, column,
+                                             end_line, end_column, function))
+            place.folder = folder
             place = place.under(self.transform) if self.transform else place
             self.place = place.within(self.scope)
         return self.place

@@ -188,8 +188,10 @@ def test_a_broken_promise_is_named(level, old, new, message, code):
     assert code is None or caught.value.diagnostic.code == code
 
 
-def test_the_error_shows_the_users_line_and_the_equation_among_its_neighbours(tmp_path):
+def test_the_error_shows_the_users_line_and_the_equation_among_its_neighbours(
+        tmp_path, monkeypatch):
     source = tmp_path / "train.py"
+    monkeypatch.chdir(tmp_path)                 # a text may tell of files here
     source.write_text("\n" * 8 + "    h = x @ w\n")
     text = TRACED.replace("h: f32[64@X,16@Y]", "h: f32[64@X,16]")
     program = parse_program(text + f'file train.py = "{source}"\n')
