@@ -97,7 +97,8 @@ PIPELINE: tuple[Pass, ...] = (
 
 class Options(NamedTuple):
     """optimize: run the passes that are not needed for a correct program.
-    dump: write the stages where the configuration names a directory for them.
+    dump: write the stages where the configuration names a directory for them, and the input of a
+      pass that failed.
     """
     optimize: bool = True
     dump: bool = True
@@ -168,7 +169,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
-    dump = _Dump.of(config.read("shardtrace_dump") if options.dump else "", program, job)
+    dump = (_Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
+            else _Dump(None, keeps=False))
     check, clock = config.read("shardtrace_check"), time.perf_counter
     with collector_paused():
         dump.write("traced", program)
@@ -278,8 +280,8 @@ class _Dump:
 
     _written: ClassVar[dict[tuple[str, str], set[tuple]]] = collections.defaultdict(set)
 
-    def __init__(self, folder: pathlib.Path | None, name: str = "") -> None:
-        self.folder, self.name = folder, name
+    def __init__(self, folder: pathlib.Path | None, name: str = "", keeps: bool = True) -> None:
+        self.folder, self.name, self.keeps = folder, name, keeps
         self.count = 0
 
     @classmethod
@@ -309,7 +311,11 @@ class _Dump:
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
-        """Write the input of a pass that failed, as a file to run it on; says where."""
+        """Write the input of a pass that failed, as a file to run it on; says where. Of a trial,
+        which may fail, nothing is kept.
+        """
+        if not self.keeps:
+            return ""
         path = (self.folder or pathlib.Path()) / "repro.st"
         _text.save_program(before, path,
                      comment=f"input of pass {step.name}, which left an invalid program")

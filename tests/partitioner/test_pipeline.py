@@ -91,6 +91,19 @@ def test_a_pass_that_leaves_an_invalid_program_is_named_and_its_input_kept(tmp_p
     assert programs_equal(parse(kept), example())
 
 
+def test_a_trial_that_leaves_an_invalid_program_writes_nothing(tmp_path, monkeypatch):
+    def broken(program: Program, job) -> Program:
+        return program.replace(eqns=program.eqns[1:])
+
+    steps = (Pass("break", "inlined", broken), *pipeline.PIPELINE[1:])
+    monkeypatch.setattr(pipeline, "PIPELINE", steps)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(VerificationError, match="pass `break` left an invalid program") as caught:
+        partition(example(), mesh=MESH, options=Options(dump=False))
+    assert "repro.st" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_garbage_collection_is_paused_and_restored():
     assert gc.isenabled()
     seen = []
