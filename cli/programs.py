@@ -149,7 +149,8 @@ def _record(r: CollectiveRecord) -> dict[str, Any]:
     return {"kind": r.kind, "op": r.op, "mesh_axes": list(map(str, r.mesh_axes)),
             "group_size": r.group_size, "operand_bytes": r.operand_bytes,
             "received_bytes": r.received_bytes, "count": r.count, "conditional": r.conditional,
-            "source": place(r.source), "reason": r.reason}
+            "source": place(r.source), "reason": r.reason,
+            "reason_kind": r.reason_kind}
 
 
 def place(where: Any) -> dict[str, Any]:

@@ -52,6 +52,11 @@ class ExplainedCollective:
         return self.record.kind
 
     @property
+    def reason_kind(self) -> str:
+        """"asked", "needed" or "chosen", as of `CollectiveRecord`."""
+        return self.record.reason_kind
+
+    @property
     def mesh_axes(self) -> tuple[str, ...]:
         return self.record.mesh_axes
 
@@ -116,7 +121,8 @@ class ExplainedCollective:
             "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
             "source": {"file": self.source.file, "line": self.source.line,
                        "column": self.source.column + 1, "text": self.source.source_line().strip()},
-            "reason": self.reason, "paths": [_path(p) for p in self.paths],
+            "reason": self.reason, "reason_kind": self.reason_kind,
+            "paths": [_path(p) for p in self.paths],
             "vetoes": list(self.vetoes)}
         if suggestions:
             found["suggestions"] = [s.to_dict() for s in self.suggestions]

@@ -1,4 +1,8 @@
-"""Reasons: why an equation needs an operand elsewhere, or leaves its result so, in words."""
+"""Reasons: why an equation has an operand elsewhere, or leaves its result so, in words.
+
+An equation *needs* what no layout of it can do without by its factor rule; of what the planner
+preferred to other layouts it is said that the equation *takes* it.
+"""
 from __future__ import annotations
 
 import functools
@@ -7,8 +11,8 @@ from collections.abc import Sequence
 from ...ir.op import Op
 from ...ir.rule import REDUCE
 from ...ir.types import ArrayType
-from ..factors import Axes, RuleInfo
-from .choose import Choice
+from ..factors import Axes, RuleInfo, project
+from .choose import Choice, legal_choice
 
 _MOST = 8
 
@@ -43,22 +47,28 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...]
-                   ) -> str:
-    """Why operand i is moved: "`add` needs dimension 0 of operand 1 over X, as operand 0 has"."""
+def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...],
+                   passes: bool) -> str:
+    """Why operand i is moved: "`add` takes dimension 0 of operand 1 over X, as operand 0 has".
+
+    passes: whether an unfinished sum may pass the equation by this operand.
+    """
     name = op.name
     finished = types[i].sharding.spec.unreduced - choice.pending
     if finished:
-        return f"`{name}` needs the finished sum over {', '.join(sorted(finished))}"
+        verb = "takes" if passes else "needs"
+        return f"`{name}` {verb} the finished sum over {', '.join(sorted(finished))}"
+    verb = "takes" if _possible(info, i, types) else "needs"
     for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
         if have == need:
             continue
-        what = f"`{name}` needs dimension {d} of operand {i} {_over(need)}"
+        what = f"`{name}` {verb} dimension {d} of operand {i} {_over(need)}"
         factors = info.maps[i][d]
         lost = [a for a in have if a not in need]
         if lost and any(not info.split_ok[f] for f in factors):
             return f"{what}: it works along that dimension"
-        if len(factors) > 1 and lost:
+        merged = any(len(dim) > 1 and set(dim) & set(factors) for dims in info.maps for dim in dims)
+        if merged and lost and verb == "needs":
             return f"{what}: a block of a merged or split dimension must be contiguous"
         for a in lost:
             taken = next((f for f, axes in choice.axes_of.items() if a in axes), None)
@@ -71,7 +81,18 @@ def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[
                 if set(group) & set(factors) and other.entries[e] != have:
                     return f"{what}: {_tensor(info, t)} has dimension {e} {_over(other.entries[e])}"
         return what
-    return f"`{name}` needs operand {i} in another layout"
+    return f"`{name}` {verb} operand {i} in another layout"
+
+
+def _possible(info: RuleInfo, i: int, types: tuple[ArrayType, ...]) -> bool:
+    """Is there a layout of the equation in which operand i stays where it is?"""
+    mesh = types[i].mesh
+    found, overflow, _ = project(info.maps[i], info.factors, types[i].entries, mesh.axis_size)
+    axes_of = {f: axes for f, axes in found.items() if axes}
+    if overflow or not all(info.split_ok[f] for f in axes_of):
+        return False
+    return legal_choice(mesh, info, [t.shape for t in types], [1] * len(types),
+                        axes_of, (frozenset(),) * info.operands) is not None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -17,6 +17,7 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.phases import phase
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.types import ArrayType, Entries
+from ..choice.alternatives import sums_through
 from ..choice.choose import Choice
 from ..choice.layouts import Layouts, layouts_for
 from ..choice.lookahead import Planner, Waits, carried_sums
@@ -285,7 +286,9 @@ class _Chooser:
                 types.append(atom.aval)
         types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
                   for k, v in enumerate(eqn.outvars)]
-        return operand_reason(eqn.op, info, i, choice, tuple(types))
+        passes = bool(source.aval.sharding.spec.unreduced) and any(
+            i in together for together in sums_through(eqn))
+        return operand_reason(eqn.op, info, i, choice, tuple(types), passes)
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars

@@ -121,8 +121,8 @@ def test_reasons_name_what_is_in_the_way():
     done = partition(b.program(b.dot(x, w)), mesh=M8, in_shardings=[P("x"), P(None, "x")])
     (record,) = collectives(done.local)
     assert record.reason in (
-        "`dot_general` needs dimension 0 of operand 0 whole: x splits dimension 1 of operand 1",
-        "`dot_general` needs dimension 1 of operand 1 whole: x splits dimension 0 of operand 0")
+        "`dot_general` takes dimension 0 of operand 0 whole: x splits dimension 1 of operand 1",
+        "`dot_general` takes dimension 1 of operand 1 whole: x splits dimension 0 of operand 0")
 
 
 def test_options_are_laid_out_as_their_factors_say():

@@ -97,7 +97,7 @@ def test_a_path_leads_from_the_annotation_to_the_value():
     line = culprit_line(culprits.CASES["two_columns"][0]) - 1
     assert text == (f"Y on dimension 1 of `h` comes from `in_shardings[1]`, argument `w1` through "
                     f"`dot_general` line {line}, `tanh` line {line}")
-    assert "`dot_general` line" in c.reason and "needs dimension 1 of `h` whole" in c.reason
+    assert "`dot_general` line" in c.reason and "takes dimension 1 of `h` whole" in c.reason
 
 
 def test_a_constraint_that_holds_a_value_is_named_and_taken_out():
