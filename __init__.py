@@ -226,7 +226,8 @@ def __getattr__(name: str) -> Any:
     except KeyError:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
     importlib.import_module(".driver", __name__)     # declares the ops and the default interpreter
-    value = getattr(importlib.import_module(module, __name__), attribute)
+    boundary = importlib.import_module(".ir.api_boundary", __name__)
+    value = boundary.bounded(getattr(importlib.import_module(module, __name__), attribute), True)
     globals()[name] = value
     return value
 

@@ -7,6 +7,11 @@ operators and methods.
 from ..ir.collector import collector_paused
 
 with collector_paused():             # what modules are made of stays
+    from ..ir.api_boundary import bound_class
+    from ..ir.mesh import AbstractMesh, Mesh
+    from ..ir.shape_struct import ShapeDtypeStruct
+    from ..ir.shardings.sharding import NamedSharding, SingleDeviceSharding
+    from ..ir.spec import PartitionSpec
     from ..tracer.advice import advisers
     from ..tracer.arrays import array_methods
     from . import eager, fix_prices, progress_bars
@@ -17,6 +22,9 @@ eager.install()
 advisers.install()
 fix_prices.install()
 progress_bars.install()
+for _cls in (AbstractMesh, Mesh, NamedSharding, PartitionSpec, ShapeDtypeStruct,
+             SingleDeviceSharding):
+    bound_class(_cls)
 
 __all__ = [
     "Compiled", "Lowered", "Traced", "array_methods", "eval_shape", "jit", "make_jaxpr",

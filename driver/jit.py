@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.api_boundary import bound_class, crossed
 from ..ir.array import Array
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
@@ -89,7 +90,7 @@ def _static_help(x: Any, name: str) -> str:
             "mark that static, or close over it")
 
 
-
+@bound_class
 class Jitted:
     """A jitted function, made by `jit`; called, it runs.
 
@@ -112,8 +113,12 @@ class Jitted:
 
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._quick(args, kwargs)
-        return self._call(args, kwargs) if result is MISS else result
+        try:
+            result = self._quick(args, kwargs)
+            return self._call(args, kwargs) if result is MISS else result
+        except Exception as error:
+            crossed(error, self, args, kwargs)
+            raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if jit_disabled():

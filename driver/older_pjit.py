@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.api_boundary import bound_class
 from ..ir.context import STATE, config, mesh_context
 from ..ir.diagnostic import fail
 from ..ir.location import warn
@@ -85,6 +86,7 @@ def pjit(fun: Callable[..., Any] | None = None, in_shardings: Any = _NOT_GIVEN,
     return PjitFunction(jit(fun, **arguments))
 
 
+@bound_class
 class PjitFunction:
     """A jitted function for which the mesh of a `with mesh:` block is the context mesh.
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.api_boundary import bound_class
 from ..ir.context import STATE
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -88,6 +89,7 @@ class _Compiled(NamedTuple):
     in_specs: tuple[PartitionSpec, ...]
 
 
+@bound_class
 class _Mapped:
     """A function that was given to `pmap`, with what was made of it for each kind of call."""
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from ..ir.api_boundary import bound_class
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.lazy import lazy_import
@@ -34,6 +35,7 @@ _explain = lazy_import(".explain", __package__)
 _figures = lazy_import(".figures", __package__)
 
 
+@bound_class
 class Traced(StageInfo):
     """A function traced on argument types: `.jaxpr` is its program."""
 
@@ -121,6 +123,7 @@ class _Placed(StageInfo):
         return _figures.cost_figures(self.program)
 
 
+@bound_class
 class Lowered(_Placed):
     """A program with every sharding resolved, still over whole arrays."""
 
@@ -161,6 +164,7 @@ class Lowered(_Placed):
         return Compiled(executable, self._traced)
 
 
+@bound_class
 class Compiled(_Placed):
     """A per-device program; calling it runs it on arguments of the types it was compiled for."""
 

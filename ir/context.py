@@ -130,6 +130,8 @@ class Config:
         "default_axis_types": ("auto", "explicit"),
         "shardtrace_executor": ("simulated", "per_device"),
         "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg"),
+        "jax_traceback_filtering": ("off", "tracebackhide", "remove_frames",
+                                    "quiet_remove_frames", "auto"),
         "jax_transfer_guard": (None, *_GUARDS),
         "jax_transfer_guard_host_to_device": (None, *_GUARDS),
         "jax_transfer_guard_device_to_device": (None, *_GUARDS),
@@ -157,6 +159,7 @@ class Config:
         values = dict(self._DEFAULTS)
         values["jax_num_cpu_devices"] = environment.device_count()
         values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
+        values["jax_traceback_filtering"] = os.environ.get("JAX_TRACEBACK_FILTERING", "auto")
         values["shardtrace_debug"] = environment.read("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)

@@ -63,12 +63,13 @@ def lazy_import(name: str, package: str | None = None) -> Any:
     return LazyModule(importlib.util.resolve_name(name, package))
 
 
-def late_names(package: str, modules: Mapping[str, Iterable[str]]
+def late_names(package: str, modules: Mapping[str, Iterable[str]],
+               made: Callable[[Any], Any] = lambda value: value
                ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, some modules of which load when first asked for.
 
     modules: by the names of these modules (in the package, or with dots where they are elsewhere),
-    the names in them that the package has too.
+    the names in them that the package has too. made: what the package has for a value of theirs.
     """
     owners = {name: module for module, names in modules.items() for name in names}
 
@@ -78,8 +79,8 @@ def late_names(package: str, modules: Mapping[str, Iterable[str]]
         if name not in owners:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         owner = owners[name]
-        value = getattr(importlib.import_module(owner if "." in owner else f".{owner}", package),
-                        name)
+        value = made(getattr(
+            importlib.import_module(owner if "." in owner else f".{owner}", package), name))
         setattr(sys.modules[package], name, value)
         return value
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.api_boundary import bound_class
 from ..ir.context import STATE
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
@@ -35,6 +36,7 @@ from .trees import tree
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
+@bound_class
 class custom_partitioning:
     """`fun` with a factor rule of the user's.
 

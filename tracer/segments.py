@@ -6,6 +6,7 @@ left pending (`P(unreduced={...})`), and no data moves then.
 """
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -56,7 +57,7 @@ def _segment(name: str, op: Op, reducer: Callable[..., Array], data: Any, segmen
         num_segments = int(known.max()) + 1 if known.size else 0
     elif isinstance(num_segments, Tracer):
         num_segments._concrete(f"{name}() `num_segments` argument.")
-    count = num_segments.__index__()
+    count = operator.index(num_segments)
     if count < 0:
         raise ValueError("num_segments must be non-negative.")
     neutral = _neutral(op, data.dtype)

@@ -1,5 +1,6 @@
 """Computing intermediate values again instead of keeping them, as in `jax.ad_checkpoint`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.autodiff.checkpoint import (
     checkpoint,
     checkpoint_name,
@@ -7,3 +8,4 @@ from shardtrace.tracer.autodiff.checkpoint import (
 )
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies"]
+_bound_names(globals())

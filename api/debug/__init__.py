@@ -1,6 +1,7 @@
 """Looking inside: values while a program runs, types while it is traced, pictures of shardings
 (`jax.debug`, and more)."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.runtime.arrays.visualize import (
     inspect_array_sharding,
     visualize_array_sharding,
@@ -22,3 +23,4 @@ __all__ = [
     "visualize_array_sharding",
     "visualize_sharding",
 ]
+_bound_names(globals())

@@ -1,5 +1,6 @@
 """Asking about dtypes, as in `jax.dtypes`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.dtypes import extended, float0, itemsize_bits, prng_key, scalar_type_of
 from shardtrace.ir.errors import TypePromotionError
 from shardtrace.tracer.jnp import bfloat16, finfo, iinfo, issubdtype, result_type
@@ -19,3 +20,4 @@ __all__ = [
     "result_type",
     "scalar_type_of",
 ]
+_bound_names(globals())

@@ -9,6 +9,7 @@ from shardtrace.experimental import (
     pjit,
     shard_map,
 )
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.spec import PartitionSpec
 from shardtrace.tracer.host.callbacks import io_callback
 from shardtrace.tracer.lax.sharding import prioritized_sharding_constraint
@@ -26,3 +27,4 @@ __all__ = [
     "prioritized_sharding_constraint",
     "shard_map",
 ]
+_bound_names(globals())

@@ -12,6 +12,7 @@ Ops: `dot_general`, `conv_general_dilated`, `dynamic_slice`, `gather`, `scatter`
 Array(6, dtype=int32, weak_type=True)
 """
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer import lax as _lax
 from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root
 from shardtrace.tracer.lax import *  # noqa: F403
@@ -57,3 +58,4 @@ __all__ = [
 ]
 __all__ += _lax.__all__
 __getattr__ = _primitives_of("shardtrace.lax")
+_bound_names(globals())

@@ -10,6 +10,7 @@ A `Mesh` is a grid of devices with named axes, each Auto, Explicit or Manual (`A
 >>> NamedSharding(st.make_mesh((4, 2), ("x", "y")), P("x", None)).shard_shape((8, 6))
 (2, 6)
 """
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.device import AbstractDevice
 from shardtrace.ir.manual_state import ManualAxisType
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
@@ -54,3 +55,4 @@ __all__ = [
     "use_abstract_mesh",
     "use_mesh",
 ]
+_bound_names(globals())

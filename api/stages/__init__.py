@@ -2,5 +2,7 @@
 from shardtrace.driver.jit import Jitted as Wrapped
 from shardtrace.driver.stage_info import ArgInfo
 from shardtrace.driver.stages import Compiled, Lowered, Traced
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 
 __all__ = ["ArgInfo", "Compiled", "Lowered", "Traced", "Wrapped"]
+_bound_names(globals())

@@ -2,3 +2,6 @@
 from shardtrace.driver.budgets import assert_comm as assert_comm
 from shardtrace.driver.checks import assert_equivalent as assert_equivalent
 from shardtrace.driver.checks import fuzz_equivalent as fuzz_equivalent
+from shardtrace.ir.api_boundary import bound_names as _bound_names
+
+_bound_names(globals())

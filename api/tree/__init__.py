@@ -7,6 +7,7 @@ apart and put it together. Classes become containers by `shardtrace.tree_util.re
 >>> st.tree.map(lambda w, g: w - g, {"w": 3, "b": 1}, {"w": 1, "b": 1})
 {'b': 0, 'w': 2}
 """
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.trees.tree import all, leaves, leaves_with_path, map, map_with_path, reduce
 from shardtrace.tracer.trees.tree_api import (
     flatten,
@@ -33,3 +34,4 @@ __all__ = [
     "transpose",
     "unflatten",
 ]
+_bound_names(globals())

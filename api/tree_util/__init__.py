@@ -1,4 +1,5 @@
 """Functions over pytrees by their long names, keys of paths, and registration of classes."""
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.trees.tree import (
     DictKey,
     FlattenedIndexKey,
@@ -78,3 +79,4 @@ __all__ = [
     "treedef_is_leaf",
     "treedef_tuple",
 ]
+_bound_names(globals())

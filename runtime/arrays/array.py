@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_methods, crossed
 from ...ir.device import Device, process_index
 from ...ir.errors import JaxRuntimeError
 from ...ir.interning import InternTable
@@ -56,6 +57,7 @@ def array_key(aval: ArrayType, sharding: Sharding | None, layout: Layout | None 
     return _KEYS.get(parts) or _KEYS.add(parts, ArrayKey(*parts))
 
 
+@bound_methods
 class ArrayImpl(HostView):
     """A concrete array: an immutable value on one device or sharded over many.
 
@@ -338,8 +340,12 @@ class ArrayImpl(HostView):
 
     # -- rows --------------------------------------------------------------------------------------
     def __getitem__(self, index: Any) -> Any:
-        self._check_if_deleted()
-        return super().__getitem__(index)
+        try:
+            self._check_if_deleted()
+            return super().__getitem__(index)
+        except Exception as error:
+            crossed(error, ArrayImpl.__getitem__, (self, index))
+            raise
 
     def __iter__(self) -> Iterator[ArrayImpl]:
         """The rows. They stay where the array is if every device has them all."""

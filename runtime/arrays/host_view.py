@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.dtypes import is_extended
@@ -23,6 +24,7 @@ _OLDEST_DLPACK = (0, 5)
 _STRIDES, _CONTIGUOUS = 0x18, 0xe0      # of the flags of buffer requests: takes strides, or not
 
 
+@bound_methods
 class HostView(Array):
     """The conversions of concrete arrays. Subclasses have `value` and `sharding`."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bounded
 from ...ir.array import install_methods
 from .. import jnp, lax
 from ..jnp import (
@@ -37,6 +38,7 @@ from .array_operators import (
     BINARY,
     COMPARISONS,
     _contains,
+    _delete,
     _get,
     _iterate,
     _length,
@@ -319,6 +321,7 @@ METHODS: dict[str, Any] = {
     "__abs__": lambda self: elementwise.absolute(self),
     "__invert__": lambda self: _invert(self), "__round__": _round, "__len__": _length,
     "__iter__": _iterate, "__contains__": _contains, "__getitem__": _get, "__setitem__": _set,
+    "__delitem__": _delete,
     "__array_namespace__": _array_namespace,
     "_split": lambda self, *args, **kwargs: joining.split(self, *args, **kwargs),
 }
@@ -332,4 +335,13 @@ for _name, _function in COMPARISONS.items():
 for _name, _method in METHODS.items():
     if not _name.startswith("_") and not getattr(_method, "__doc__", None):
         _method.__doc__ = f"As `numpy.{_name}`, with this array as the first operand."
-install_methods(METHODS)
+
+def _bounded(name: str, method: Any) -> Any:
+    if isinstance(method, property):
+        return property(bounded(method.fget), doc=method.__doc__) if method.fget else method
+    if getattr(method, "__name__", "").startswith(("_", "<")) and not name.startswith("__"):
+        method.__name__ = method.__qualname__ = name          # what users call it
+    return bounded(method)
+
+
+install_methods({name: _bounded(name, method) for name, method in METHODS.items()})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import SIGNS, crossed
 from ...ir.array import Array
 from ..indexing.indexing import get_item
 from ..jnp import arrays, contraction, division, elementwise, powers, reductions, rounding
@@ -21,19 +22,20 @@ from ..staging.tracer import Tracer, typeof
 
 _ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
 _CONTAINERS = (list, tuple, set, dict)
+_REFUSED = (*_CONTAINERS, str, type(None))
 _PLAIN = ("__rshift__",)            # the name begins with r, and is no reflected operator
-_SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
-          "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
-          "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
-          "ge": ">="}
 
 
 def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
-        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
-                other, "__jax_array__"):
-            return f(self, other)
-        return _refuse(name, self, other)
+        try:
+            if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                    other, "__jax_array__"):
+                return f(self, other)
+            return _refuse(name, self, other)
+        except Exception as error:
+            crossed(error, op, (self, other))
+            raise
 
     op.__name__ = op.__qualname__ = name
     return op
@@ -41,22 +43,30 @@ def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
 
 def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     def op(self, other):
-        if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
-                other, "__jax_array__"):
-            return f(other, self)
-        return _refuse(name, other, self)
+        try:
+            if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+                    other, "__jax_array__"):
+                return f(other, self)
+            return _refuse(name, other, self)
+        except Exception as error:
+            crossed(error, op, (other, self))
+            raise
 
     op.__name__ = op.__qualname__ = name
     return op
 
 
 def _refuse(name: str, left: Any, right: Any) -> Any:
-    """Containers of numbers are refused; other objects may know what to do with an array."""
-    if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
-        sign = _SIGNS[name.strip("_").removeprefix("r") if name not in _PLAIN else name.strip("_")]
-        raise TypeError(f"unsupported operand type(s) for {sign}: {type(left).__name__!r} and "
-                        f"{type(right).__name__!r}")
-    return NotImplemented
+    """Containers of numbers, None and strings are refused; other objects may know what to do with
+    an array."""
+    refused = _CONTAINERS if name in ("__eq__", "__ne__") else _REFUSED
+    if not isinstance(left, refused) and not isinstance(right, refused):
+        return NotImplemented
+    sign = SIGNS[name.strip("_").removeprefix("r") if name not in _PLAIN else name.strip("_")]
+    kinds = f"{type(left).__name__!r} and {type(right).__name__!r}"
+    if sign in ("<", "<=", ">", ">="):
+        raise TypeError(f"{sign!r} not supported between instances of {kinds}")
+    raise TypeError(f"unsupported operand type(s) for {sign}: {kinds}")
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -105,7 +115,15 @@ def _contains(self, other):
 
 
 def _get(self, idx, /):
-    return get_item(self, idx)
+    try:
+        return get_item(self, idx)
+    except Exception as error:
+        crossed(error, _get, (self, idx))
+        raise
+
+
+def _delete(self, i):
+    raise AttributeError("__delitem__")
 
 
 def _set(self, i, x):

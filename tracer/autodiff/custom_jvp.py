@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.api_boundary import bound_class
 from ...ir.context import STATE
 from ...ir.location import capture, is_ours
 from ...ir.ops.custom import custom_jvp_call_p
@@ -43,6 +44,7 @@ from .rules import register
 from .transpose import backward, is_linear
 
 
+@bound_class
 class custom_jvp:
     """A function whose derivative is given by hand, by a rule of forward mode (`f.defjvp`).
 

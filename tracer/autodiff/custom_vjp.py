@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_class
 from ...ir.context import STATE
 from ...ir.dtypes import issubdtype
 from ...ir.errors import UnexpectedTracerError
@@ -50,6 +51,7 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
+@bound_class
 class custom_vjp:
     """A function whose reverse derivative is given by hand (`f.defvjp(fwd, bwd)`).
 

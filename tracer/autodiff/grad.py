@@ -6,11 +6,13 @@ results their trees back; what happens in between is in differentiate.py.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_class
 from ...ir.dtypes import issubdtype
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
@@ -114,6 +116,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     return (*answer, aux) if has_aux else answer
 
 
+@bound_class
 class Linearized:
     """The derivative of a function at a point: tangents of arguments -> tangents of results."""
 
@@ -279,8 +282,8 @@ def _one(x: Any) -> Any:
 def index_or_indices(argnums: Any) -> int | tuple[int, ...]:
     """argnums as an int or a tuple of ints."""
     if isinstance(argnums, (list, tuple)):
-        return tuple(n.__index__() for n in argnums)
-    return argnums.__index__()
+        return tuple(operator.index(n) for n in argnums)
+    return operator.index(argnums)
 
 
 def by_argnums(fun: Callable[..., Any], argnums: int | tuple[int, ...], args: Sequence[Any],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...ir.api_boundary import bound_class
 from ...ir.ops.derivatives import has_tangent
 from ...ir.phases import phase
 from ...ir.types import ArrayType
@@ -37,6 +38,7 @@ class NotNeeded:
 tree.register_pytree_node(NotNeeded, lambda _: ((), None), lambda *_: NotNeeded())
 
 
+@bound_class
 class VJP:
     """The transposed derivative of a function at a point: a function of the result's cotangent.
 

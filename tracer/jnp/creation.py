@@ -4,6 +4,7 @@
 """
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -190,8 +191,8 @@ def eye(N, M=None, k=0, dtype=None, *, device=None):
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    n = N.__index__()
-    m = n if M is None else M.__index__()
+    n = operator.index(N)
+    m = n if M is None else operator.index(M)
     if n < 0 or m < 0:
         raise ValueError(f"negative dimensions are not allowed, got {n} and {M}")
     dtype = float_default() if dtype is None else user_dtype(dtype, "eye")
@@ -212,8 +213,8 @@ def identity(n, dtype=None):
 @composed
 def tri(N, M=None, k=0, dtype=None):
     """An N by M matrix (M = N by default) with ones at and below its k-th diagonal, zeros above."""
-    n = N.__index__()
-    m = n if M is None else M.__index__()
+    n = operator.index(N)
+    m = n if M is None else operator.index(M)
     dtype = float_default() if dtype is None else user_dtype(dtype, "tri")
     return convert(triangle_mask((n, m), k), dtype)
 
@@ -268,7 +269,7 @@ def vander(x, N=None, increasing=False):
     x = as_array(x)
     if x.ndim != 1:
         raise ValueError("x must be a one-dimensional array")
-    n = x.shape[0] if N is None else N.__index__()
+    n = x.shape[0] if N is None else operator.index(N)
     if n < 0:
         raise ValueError("N must be nonnegative")
     powers = iota_p.bind(dtype=x.dtype, shape=(n,), dimension=0, sharding=None)

@@ -5,6 +5,7 @@ The dimension must be unsharded; without `axis`, the whole array.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 from ...ir.diagnostic import fail
@@ -148,8 +149,8 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
     """
     check_arraylike("diff", a)
     a = as_array(a)
-    n = n.__index__()
-    axis_index = axis.__index__()
+    n = operator.index(n)
+    axis_index = operator.index(axis)
     if n == 0:
         return a
     if n < 0:

@@ -1,6 +1,8 @@
 """Diagonals and triangles of matrices: reading, writing, and their positions."""
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from ...ir.array import Array
@@ -29,7 +31,7 @@ def diagonal(a, offset=0, axis1=0, axis2=1):
     x = as_array(a)
     if x.ndim < 2:
         raise ValueError("diagonal requires an array of at least two dimensions.")
-    offset = offset.__index__()
+    offset = operator.index(offset)
     d1, d2 = canonical_axes((axis1, axis2), x.ndim)
     x = moveaxis(x, (d1, d2), (-2, -1))
     n, m = x.shape[-2:]
@@ -54,7 +56,7 @@ def diag(v, k=0):
         return diagonal(x, offset=k)
     if x.ndim != 1:
         raise ValueError("diag input must be 1d or 2d")
-    k = k.__index__()
+    k = operator.index(k)
     n = x.shape[0] + abs(k)
     zero = convert(0, x.dtype, x.aval.weak_type)
     padded = lax.pad(x, zero, [(max(0, -k), max(0, k), 0)])
@@ -132,7 +134,7 @@ def tile_to(x: Array, n: int) -> Array:
 
 def diag_indices(n, ndim=2):
     """Indices of the diagonal of an array of ndim dimensions of size n."""
-    n, ndim = n.__index__(), ndim.__index__()
+    n, ndim = operator.index(n), operator.index(ndim)
     if n < 0:
         raise ValueError(f"n argument to diag_indices must be nonnegative, got {n}")
     if ndim < 0:

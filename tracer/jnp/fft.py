@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
     check_arraylike(f"jnp.fft.{name}", a)
     x = as_array(a)
     if s is not None:
-        s = tuple(n.__index__() for n in s)
+        s = tuple(operator.index(n) for n in s)
         if any(n < 1 for n in s):
             raise ValueError(f"Shape should be positive. Got {s}")
         if axes is not None and len(s) != len(axes):
@@ -60,7 +61,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
         axes = tuple(range(x.ndim))[-len(s):] if s is not None else tuple(range(x.ndim))
     if not len(axes):
         return x
-    axes = tuple(d.__index__() for d in axes)
+    axes = tuple(operator.index(d) for d in axes)
     for d in axes:
         canonical_axes(d, x.ndim)
     dims = canonical_axes(axes, x.ndim) if len(set(d % max(x.ndim, 1) for d in axes)) == len(
@@ -189,7 +190,7 @@ def rfftfreq(n, d=1.0, *, dtype=None, device=None):
 def _count(n: Any) -> int:
     if isinstance(n, (tuple, list)):
         raise ValueError(f"The n argument of jax.numpy.fft.fftfreq must be an integer, got {n}.")
-    n = n.__index__()
+    n = operator.index(n)
     if n == 0:
         raise ValueError("The n argument of jax.numpy.fft.fftfreq cannot be 0")
     return n

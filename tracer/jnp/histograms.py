@@ -1,6 +1,7 @@
 """Counting: bincount, and histograms of one or several variables."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
         value = np.asarray(x)
         length = max(int(value.max()) + 1 if value.size else 0, int(minlength))
     else:
-        length = length.__index__()
+        length = operator.index(length)
     if weights is None:
         weights = np.array(1, dtype=int_default())
     elif not _one_type(x, weights):
@@ -93,7 +94,7 @@ def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
         raise NotImplementedError("string values for `bins` not implemented.")
     if shape_of(bins):
         return convert(as_array(bins), dtype)
-    bins = bins.__index__()
+    bins = operator.index(bins)
     if range is None:
         values = convert(x, dtype)
         low, high = (reductions.min(values), reductions.max(values)) if values.size else (

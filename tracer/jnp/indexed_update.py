@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.context import STATE, config, x64_enabled
 from ...ir.dtypes import iinfo, issubdtype, safe_to_cast
@@ -47,6 +48,7 @@ from .elementwise import divide as _divide
 from .powers import power as _power
 
 
+@bound_methods
 class IndexUpdateHelper:
     """`x.at`: give it an index."""
 
@@ -62,6 +64,7 @@ class IndexUpdateHelper:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
+@bound_methods
 class IndexUpdateRef:
     """`x.at[index]`: the elements of x that get, set, add, ... are about."""
 
@@ -159,6 +162,9 @@ class IndexUpdateRef:
 
     def _update(self, op: Op, values: Any, indices_are_sorted: bool, unique_indices: bool,
                 mode: Any, out_sharding: Any, wrap: bool) -> Array:
+        if values is None:
+            raise ValueError("None is not a valid value for jnp.array")
+
         def run(x: Any, index: Any, y: Any) -> Array:
             return scatter_update(op, x, index, y, indices_are_sorted, unique_indices, mode, wrap)
 

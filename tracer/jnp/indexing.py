@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -320,7 +321,7 @@ def indices(dimensions, dtype=None, sparse=False):
            [[0, 1],
             [0, 1]]], dtype=int32)
     """
-    dims = tuple(n.__index__() for n in dimensions)
+    dims = tuple(operator.index(n) for n in dimensions)
     kind = int_default() if dtype is None else user_dtype(dtype, "indices")
     out = []
     for d, n in enumerate(dims):
@@ -334,7 +335,7 @@ def indices(dimensions, dtype=None, sparse=False):
 
 def fromfunction(function, shape, *, dtype=float, **kwargs):
     """The array of `function`, called with the positions along each dimension of a grid."""
-    sizes = [n.__index__() for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
+    sizes = [operator.index(n) for n in (shape if isinstance(shape, (tuple, list)) else (shape,))]
     kind = user_dtype(dtype, "fromfunction")
     grids = [lax.broadcast_in_dim(
         iota_p.bind(dtype=kind, shape=(n,), dimension=0, sharding=None), tuple(sizes), (d,))

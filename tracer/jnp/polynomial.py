@@ -1,6 +1,7 @@
 """Polynomials, given by their coefficients from the highest power down."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def polyval(p, x, *, unroll=16):
 def polyder(p, m=1):
     """The m-th derivative of a polynomial, given by its coefficients, highest power first."""
     check_arraylike("polyder", p)
-    m = m.__index__()
+    m = operator.index(m)
     (p,) = promote_dtypes_inexact(p)
     p = as_array(p)
     if m < 0:
@@ -138,7 +139,7 @@ def polyder(p, m=1):
 
 def polyint(p, m=1, k=None):
     """The m-th integral of a polynomial, with integration constants k."""
-    m = m.__index__()
+    m = operator.index(m)
     constants = 0 if k is None else k
     check_arraylike("polyint", p, constants)
     p, constants = (as_array(v) for v in promote_dtypes_inexact(p, constants))
@@ -161,7 +162,7 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
         check_arraylike("polyfit", x, y)
     else:
         check_arraylike("polyfit", x, y, w)
-    order = deg.__index__() + 1
+    order = operator.index(deg) + 1
     x, y = (as_array(v) for v in promote_dtypes_inexact(x, y))
     if deg < 0:
         raise ValueError("expected deg >= 0")

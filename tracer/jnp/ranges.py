@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -120,7 +121,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     >>> jnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    num = num.__index__()
+    num = operator.index(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     check_arraylike("linspace", start, stop)
@@ -187,7 +188,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    num = num.__index__()
+    num = operator.index(num)
     check_arraylike("logspace", start, stop)
     if dtype is None:
         dtype = to_inexact(result_dtype(start, stop)[0])
@@ -202,7 +203,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
 
 def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
-    num = num.__index__()
+    num = operator.index(num)
     check_arraylike("geomspace", start, stop)
     if dtype is None:
         dtype = to_inexact(result_dtype(start, stop)[0])

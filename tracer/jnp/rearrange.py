@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ def tile(A, reps):
     """
     check_arraylike("tile", A)
     a = as_array(A)
-    counts = (reps.__index__(),) if hasattr(reps, "__index__") and not np.ndim(reps) else tuple(
-        r.__index__() for r in reps)
+    counts = (operator.index(reps),) if hasattr(reps, "__index__") and not np.ndim(reps) else tuple(
+        operator.index(r) for r in reps)
     counts = (1,) * (a.ndim - len(counts)) + counts
     if a.ndim < len(counts):
         a = lax.expand_dims(a, tuple(range(len(counts) - a.ndim)))
@@ -110,7 +111,7 @@ def _one_count(repeats: Any) -> int | None:
     if isinstance(repeats, Array) or np.ndim(repeats):
         value = np.asarray(repeats)
         return int(value.reshape(())) if value.size == 1 else None
-    return repeats.__index__()
+    return operator.index(repeats)
 
 
 def _repeat_all(x: Array, count: int, axis: int) -> Array:

@@ -1,6 +1,7 @@
 """Rounding: floor, ceil, trunc, round; numbers that are whole already stay as they are."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -71,7 +72,7 @@ def round(a, decimals=0, out=None):
     check_arraylike("round", a)
     if out is not None:
         raise NotImplementedError("The 'out' argument to jnp.round is not supported.")
-    decimals = decimals.__index__()
+    decimals = operator.index(decimals)
     dtype = dtype_name(a)
     level = LEVEL[dtype]
     if level == 0:

@@ -5,6 +5,7 @@ Results whose size depends on values need `size=` while tracing.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -198,7 +199,7 @@ def nonzero(a, *, size=None, fill_value=None):
         if isinstance(x, Tracer):
             _need_size("nonzero", x)
         return tuple(whole_beside(p.astype(int_default()), x) for p in np.nonzero(np.asarray(x)))
-    size = size.__index__()
+    size = operator.index(size)
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value or 0,) * x.ndim \
         if not isinstance(fill_value, (Array, np.ndarray)) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:

@@ -4,6 +4,7 @@ Results whose size depends on values need `size=` while tracing: they are cut, o
 """
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
         count = len(starts)
         first = as_array(starts.astype(np.int32))
     else:
-        count = size.__index__()
+        count = operator.index(size)
         first = true_positions(new, count) if n else filled_as((count,), np.int32(0))
     found = lt_p.bind(first, np.int32(n))
     safe = lax.min(first, np.int32(max(n - 1, 0)))

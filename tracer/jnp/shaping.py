@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -54,11 +55,11 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
         for n in newshape:
             if not hasattr(n, "__index__"):
                 static_shape(newshape)         # raises
-            sizes.append(n.__index__())
+            sizes.append(operator.index(n))
     else:
         if not hasattr(newshape, "__index__"):
             static_shape(newshape)
-        sizes = [newshape.__index__()]
+        sizes = [operator.index(newshape)]
     unknown = [d for d, n in enumerate(sizes) if n == -1]
     if len(unknown) > 1:
         raise TypeError("can only specify one unknown axis size with a `-1` value, got "
@@ -207,7 +208,7 @@ def rollaxis(a, axis, start=0):
     """
     check_arraylike("rollaxis", a)
     n = len(shape_of(a))
-    start = start.__index__()
+    start = operator.index(start)
     axis = canonical_axis(axis, n)
     if not -n <= start <= n:
         raise ValueError(f"start={start} must satisfy {-n}<=start<={n}")

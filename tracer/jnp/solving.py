@@ -1,6 +1,7 @@
 """Linear systems: solve, inverse, least squares, determinants, ranks, condition numbers."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -294,7 +295,7 @@ def matrix_power(a, n):
                         "two-dimensional")
     if a.shape[-1] != a.shape[-2]:
         raise TypeError("Last 2 dimensions of the array must be square")
-    n = n.__index__()
+    n = operator.index(n)
     if n == 0:
         return to_type(eye(a.shape[-1], dtype=a.dtype), a.shape)
     if n < 0:

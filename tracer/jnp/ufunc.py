@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import bound_class, crossed
 from ...ir.context import config
 from .. import lax
 from ..operands.dtype_promotion import check_arraylike, shape_of
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 
 
+@bound_class
 class ufunc:
     """A function of arrays that works elementwise.
 
@@ -41,6 +43,13 @@ class ufunc:
         self.__wrapped__ = self.__wrapped_function__ = func      # whose signature is shown
 
     def __call__(self, *args, out=None, where=None):
+        try:
+            return self._call(args, out, where)
+        except Exception as error:
+            crossed(error, self, args)
+            raise
+
+    def _call(self, args, out, where):
         if out is not None or where is not None:
             raise NotImplementedError(f"out and where arguments of {self}")
         if len(args) != self.nin:

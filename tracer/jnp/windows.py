@@ -1,6 +1,7 @@
 """Window functions of signal processing: bartlett, blackman, hamming, hanning, kaiser."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from .elementwise import cos, i0, sqrt, subtract_function
 
 
 def _places(M: Any) -> tuple[int, Any]:
-    m = M.__index__()
+    m = operator.index(M)
     dtype = float_default()
     if m <= 1:
         return m, lax.full((max(m, 0),), 1, dtype)

@@ -5,6 +5,7 @@ batch dimensions, then what is left of lhs, then what is left of rhs.
 """
 from __future__ import annotations
 
+import operator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -77,7 +78,7 @@ def element_type(dtype: Any) -> Any:
 
 
 def _dims(dims: Any) -> tuple[int, ...]:
-    return tuple(d.__index__() for d in dims)
+    return tuple(operator.index(d) for d in dims)
 
 
 @sharding_notes.product

@@ -5,6 +5,7 @@ One op, `conv_general_dilated`; the other functions choose its layout and paddin
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def _ints(values: Any, n: int, default: int, name: str) -> tuple[int, ...]:
         return (default,) * n
     if isinstance(values, int):
         return (values,) * n
-    out = tuple(v.__index__() for v in values)
+    out = tuple(operator.index(v) for v in values)
     if len(out) != n:
         raise TypeError(f"conv_general_dilated {name} must have {n} elements, got {out}")
     return out

@@ -6,6 +6,7 @@ numpy layer is for. Scalars stay scalars, ranks must match otherwise.
 from __future__ import annotations
 
 import enum
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -217,7 +218,7 @@ def integer_pow(x, y):
 
     Raises TypeError for a negative power of integers.
     """
-    return integer_pow_p.bind(x, y=int(y))
+    return integer_pow_p.bind(x, y=operator.index(y))
 
 
 def mulhi(x, y, /):

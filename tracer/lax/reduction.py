@@ -1,6 +1,7 @@
 """Functions of lax that combine elements along dimensions: reduce, scan along a dimension, sort."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -272,7 +273,7 @@ def top_k(operand, k, *, axis=-1):
     >>> st.lax.top_k(jnp.array([1, 5, 3]), 2)
     (Array([5, 3], dtype=int32), Array([1, 2], dtype=int32))
     """
-    k = k.__index__()
+    k = operator.index(k)
     if k < 0:
         raise ValueError(f"k argument to top_k must be nonnegative, got {k}")
     ndim = len(shape_of(operand))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,7 +113,7 @@ def reshape(operand, new_sizes, dimensions=None, *, out_sharding=None):
 
 
 def _new_sizes(sizes: Sequence[Any]) -> tuple[int, ...]:
-    out = tuple(n.__index__() if hasattr(n, "__index__") else n for n in sizes)
+    out = tuple(operator.index(n) if hasattr(n, "__index__") else n for n in sizes)
     if any(isinstance(n, int) and n < 0 for n in out):
         raise TypeError(f"reshape new_sizes must all be positive, got {out}.")
     return static_shape(out)

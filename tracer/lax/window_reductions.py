@@ -1,6 +1,7 @@
 """reduce_window: a reduction over each position of a moving window (pooling)."""
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,7 @@ from .slicing import slice as slice_of
 
 
 def _ints(values: Any, n: int) -> tuple[int, ...]:
-    return (1,) * n if values is None else tuple(v.__index__() for v in values)
+    return (1,) * n if values is None else tuple(operator.index(v) for v in values)
 
 
 def reduce_window(operand, init_value, computation, window_dimensions, window_strides=None,

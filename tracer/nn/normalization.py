@@ -4,6 +4,7 @@ The dimension may be sharded: the reductions in them are then global.
 """
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    classes = num_classes.__index__()
+    classes = operator.index(num_classes)
     kind = float_default() if dtype is None else user_dtype(dtype, "one_hot")
     x = as_array(np.asarray(x) if isinstance(x, (list, tuple)) else x)
     if not hasattr(axis, "__index__"):

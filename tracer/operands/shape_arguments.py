@@ -1,6 +1,7 @@
 """Arguments that name dimensions and shapes: checked, counted from the front, made tuples."""
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
             raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "
                             "under `jax.shard_map`.")
         raise TypeError(f"an {name} is an integer or a sequence of integers, not {axis!r}")
-    axis = axis.__index__()
+    axis = operator.index(axis)
     if not -ndim <= axis < ndim:
         raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
@@ -48,7 +49,7 @@ def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
     sizes = []
     for n in shape:
         try:
-            n = n.__index__()
+            n = operator.index(n)
         except (AttributeError, TypeError) as error:
             raise TypeError(
                 "Shapes must be 1D sequences of concrete values of integer type, got "

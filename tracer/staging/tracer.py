@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
 from ...ir.diagnostic import fail
@@ -183,7 +184,10 @@ class Tracer(Array):
              f"with shape {self.aval.str_short()}\nThe problem arose with the `{kind}` function. "
              f"If trying to convert the data type of a value, try using `x.astype({kind})` or "
              f"`jnp.array(x, {kind})` instead.", code="traced-value", notes=(self._origin(),),
-             help=f"use `x.astype({kind})`, or compute this outside of the traced function")
+             help=f"use `x.astype({kind})`, or compute this outside of the traced function"
+                  if kind in ("int", "float", "complex") else
+                  "how many elements come out must be known while tracing: pass `size=n`, or "
+                  "compute this outside of the traced function")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         fail(TracerArrayConversionError,
@@ -220,4 +224,5 @@ class Tracer(Array):
         return self._no_value("format protocol") if value is None else format(value, spec)
 
 
+bound_methods(Tracer)
 PLAIN_LEAVES.add(Tracer)

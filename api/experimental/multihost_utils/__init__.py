@@ -1,5 +1,6 @@
 """Values that processes tell each other, as in `jax.experimental.multihost_utils`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.runtime.arrays.multihost import (
     assert_equal,
     broadcast_one_to_all,
@@ -17,3 +18,4 @@ __all__ = [
     "process_allgather",
     "sync_global_devices",
 ]
+_bound_names(globals())

@@ -1,5 +1,6 @@
 """Initial values of weights, as in `jax.nn.initializers`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.nn.initializers import (
     Initializer,
     constant,
@@ -45,3 +46,4 @@ __all__ = [
     "xavier_uniform",
     "zeros",
 ]
+_bound_names(globals())

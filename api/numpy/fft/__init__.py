@@ -1,5 +1,6 @@
 """Fourier transforms, as in `jax.numpy.fft`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.jnp.fft import (
     fft,
     fft2,
@@ -41,3 +42,4 @@ __all__ = [
     "rfftfreq",
     "rfftn",
 ]
+_bound_names(globals())

@@ -1,5 +1,6 @@
 """Linear algebra, as in `jax.numpy.linalg`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.jnp.linalg import (
     cholesky,
     cond,
@@ -67,3 +68,4 @@ __all__ = [
     "vecdot",
     "vector_norm",
 ]
+_bound_names(globals())

@@ -1,5 +1,6 @@
 """Linear algebra under the names of scipy, as in `jax.scipy.linalg`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.scipy.dense import (
     block_diag,
     cho_factor,
@@ -39,3 +40,4 @@ __all__ = [
     "svd",
     "toeplitz",
 ]
+_bound_names(globals())

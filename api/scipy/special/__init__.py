@@ -1,5 +1,6 @@
 """The special functions that are here of those of `jax.scipy.special`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.nn import log_softmax, logsumexp, softmax
 from shardtrace.tracer.scipy.special import (
     beta,
@@ -79,3 +80,4 @@ __all__ = [
     "xlogy",
     "zeta",
 ]
+_bound_names(globals())

@@ -1,5 +1,6 @@
 """Probability distributions: those of `jax.scipy.stats` that are here."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.scipy.distributions import (
     bernoulli,
     beta,
@@ -35,3 +36,4 @@ __all__ = [
     "t",
     "uniform",
 ]
+_bound_names(globals())

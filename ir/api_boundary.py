@@ -1,0 +1,309 @@
+"""Where an exception leaves the package: it gets a place there, and loses the package's frames.
+
+The public functions and methods are `bounded`: what they raise is looked at once, when it passes
+into the user's code. One without a diagnostic (a plain `raise TypeError(...)`, or Python's own
+complaint about an argument) is told where the call stands, what it was called with and what would
+help; the traceback keeps the user's frames alone, unless `jax_traceback_filtering` is "off".
+A `try` costs nothing as long as nothing is raised.
+"""
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from types import FrameType, FunctionType, ModuleType, TracebackType
+from typing import Any, TypeVar
+
+from .array import Array
+from .context import config
+from .diagnostic import Diagnostic
+from .immutable import replace
+from .location import PACKAGE, STANDS_BETWEEN, Location
+from .usual_mistakes import advice
+
+# Libraries that the package calls: their frames below ours say nothing of the user's program.
+_CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", "inspect", "copy",
+                     "weakref", "dataclasses", "enum", "collections", "abc", "typing", "operator"})
+# Their message is not their only argument, or they are not about a mistake.
+_AS_THEY_ARE = (StopIteration, StopAsyncIteration, OSError, ImportError, SyntaxError, UnicodeError,
+                MemoryError, RecursionError, Warning)
+_Class = TypeVar("_Class", bound=type)
+_BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
+_SPECIAL = frozenset(f"__{name}__" for name in (
+    "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
+    "format", "reduce", "dlpack", "iter", "len", "setitem", "delitem"))
+_LONGEST = 60
+_DONE = "_passed_boundary"
+SIGNS = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
+         "divmod": "divmod", "pow": "**", "matmul": "@", "and": "&", "or": "|", "xor": "^",
+         "lshift": "<<", "rshift": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
+         "ge": ">="}
+# What JAX's texts call things by, and its documentation.
+_NUMPY, _PACKAGE = re.compile(r"\bjax\.numpy\."), re.compile(r"\bjax\.(?=[A-Za-z])")
+_LINK = re.compile(r":?\s*(?:[Ss]ee (?:an explanation at |the documentation at )?)?"
+                   r"https://(?:docs\.jax\.dev|jax\.readthedocs\.io|github\.com/[\w-]+/jax)\S*"
+                   r"(?: for more[^.\n]*)?\.?")
+
+
+class UnfilteredStackTrace(Exception):
+    """The whole traceback of an exception, as its cause, where "remove_frames" was asked for."""
+
+
+def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
+    """`f`, whose exceptions pass the boundary. results: what it returns is a function, bounded too.
+
+    Anything that is not a function of the package is given back as it is.
+    """
+    if (type(f) is not FunctionType or not _of_package(f.__globals__)
+            or "crossed" in f.__code__.co_names):          # it looks after that itself
+        return f
+    found = _BOUNDED.get(f)
+    if found is not None:
+        return found
+    if results:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return bounded(f(*args, **kwargs))
+            except Exception as error:
+                crossed(error, f, args, kwargs)
+                raise
+    else:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return f(*args, **kwargs)
+            except Exception as error:
+                crossed(error, f, args, kwargs)
+                raise
+    functools.update_wrapper(call, f)
+    if not results and f.__closure__ is None:
+        _BOUNDED[f] = call
+    _BOUNDED[call] = call
+    return call
+
+
+def bound_class(cls: _Class) -> _Class:
+    """The class, with what users call of it bounded; a decorator."""
+    return _bind(cls, _SPECIAL | {"__init__", "__new__"})
+
+
+def bound_methods(cls: _Class) -> _Class:
+    """As `bound_class`, for a class whose instances the package makes, not the user."""
+    return _bind(cls, _SPECIAL)
+
+
+def _bind(cls: _Class, special: frozenset[str]) -> _Class:
+    for name, method in list(vars(cls).items()):
+        if name.startswith("_") and name not in special:
+            continue
+        if type(method) is FunctionType:
+            setattr(cls, name, bounded(method))
+        elif isinstance(method, (staticmethod, classmethod)):
+            kind, inner = type(method), method.__func__
+            setattr(cls, name, kind(bounded(inner)))
+    return cls
+
+
+def bound_names(names: dict[str, Any]) -> None:
+    """Bound the functions among the globals of a public module."""
+    for name, value in names.items():
+        if type(value) is FunctionType and not name.startswith("_"):
+            names[name] = bounded(value)
+
+
+def _of_package(names: dict[str, Any]) -> bool:
+    module = names.get("__name__", "")
+    return module == PACKAGE or module.startswith(f"{PACKAGE}.")
+
+
+def crossed(error: Exception, f: Any = None, args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None) -> None:
+    """Told by a public function (whose caller is two frames up) what it is about to raise.
+
+    f, args, kwargs: what was called, to be shown.
+    """
+    caller = sys._getframe(2)
+    if STANDS_BETWEEN[caller.f_globals.get("__name__", "")]:
+        return                                       # still inside
+    trace = error.__traceback__
+    kept, hidden = _split(trace)
+    if hidden and hidden[-1] is _last(trace) and not isinstance(error, _AS_THEY_ARE):
+        _complete(error, caller, f, args, kwargs or {})
+    _filter(error, trace, kept, hidden)
+
+
+# -- a place, a cause and a way out for what has none -------------------------------------------
+
+def _complete(error: Exception, caller: FrameType, f: Any, args: tuple[Any, ...],
+              kwargs: dict[str, Any]) -> None:
+    """Give the exception a diagnostic as `fail` does, or fill in what its own leaves out."""
+    told = getattr(error, "diagnostic", None)
+    message = str(error)
+    if told is not None:
+        if _DONE in error.__dict__ or told.render() != message:
+            return
+    else:
+        plain = len(error.args) == 1 and error.args[0] == message
+        told = Diagnostic(message if plain else type(error).__name__,
+                          location=Location(caller.f_code, caller.f_lasti))
+    told = _completed(told, message, f, args, kwargs)
+    told = _in_users_names(told, caller)
+    text = told.render()
+    if len(error.args) == 1 and error.args[0] == message:
+        error.args = (text,)
+    else:
+        error.add_note(text.partition("\n")[2])
+    error.diagnostic = told  # type: ignore[attr-defined]
+    error.__dict__[_DONE] = True
+
+
+def _completed(told: Diagnostic, message: str, f: Any, args: tuple[Any, ...],
+               kwargs: dict[str, Any]) -> Diagnostic:
+    explained = told.because or told.notes or told.label
+    if explained and told.help:
+        return told
+    because, help = advice(message)
+    if not because and f is not None:
+        because = (f"it was called as `{shown_call(f, args, kwargs)}`",)
+    return replace(told, because=told.because if explained else because,
+                   help=told.help or help or (_general_help(f),))
+
+
+def _in_users_names(told: Diagnostic, caller: FrameType) -> Diagnostic:
+    """With the package and its numpy module called as the user's module calls them."""
+    package, numpy = PACKAGE, ""
+    for name, value in caller.f_globals.items():
+        if isinstance(value, ModuleType):
+            if value.__name__ == PACKAGE:
+                package = name
+            elif value.__name__ == f"{PACKAGE}.numpy":
+                numpy = name
+    numpy = numpy or f"{package}.numpy"
+
+    def spoken(text: str) -> str:
+        text = _LINK.sub(".", text)
+        text = _NUMPY.sub(f"{numpy}.", text)
+        return _PACKAGE.sub(f"{package}.", text)
+
+    return replace(told, message=spoken(told.message), because=tuple(map(spoken, told.because)),
+                   notes=tuple(map(spoken, told.notes)), help=tuple(map(spoken, told.help)))
+
+
+def shown_call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """`f32[2,3].reshape(4, 4)`: a call, arrays by their types."""
+    name = getattr(f, "__name__", type(f).__name__)
+    operands = [_shown(x) for x in args]
+    bare = name.strip("_")
+    if name == "__getitem__":
+        return f"{operands[0]}[{', '.join(operands[1:])}]"
+    if name.startswith("__") and len(operands) == 2:
+        sign = SIGNS.get(bare) or SIGNS.get(bare.removeprefix("r"))
+        if sign:
+            return f"{operands[0]} {sign} {operands[1]}"
+    operands += [f"{key}={_shown(x)}" for key, x in kwargs.items()]
+    if name == "__call__" and operands:
+        return f"{operands[0]}({', '.join(operands[1:])})"
+    if _is_method(f) and operands:
+        return f"{operands[0]}.{name}({', '.join(operands[1:])})"
+    return f"{name}({', '.join(operands)})"
+
+
+def _is_method(f: Any) -> bool:
+    code = getattr(f, "__code__", None)
+    return code is not None and code.co_varnames[:1] == ("self",)
+
+
+def _shown(x: Any) -> str:
+    if isinstance(x, Array):
+        aval: Any = getattr(x, "aval", None)
+        return aval.str_short(True) if hasattr(aval, "str_short") else type(x).__name__
+    if type(x) in (list, tuple):
+        inner = ", ".join(map(_shown, x[:4])) + (", ..." if len(x) > 4 else "")
+        text = f"[{inner}]" if type(x) is list else f"({inner}{',' if len(x) == 1 else ''})"
+    elif hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{type(x).__name__} {x.dtype}{list(x.shape)}"
+    elif isinstance(x, type) or callable(x):
+        text = getattr(x, "__name__", type(x).__name__)
+    elif x is None or isinstance(x, (bool, int, float, complex, str, bytes, slice, type(...))):
+        text = repr(x)
+    else:
+        text = type(x).__name__
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST - 3]}..."
+
+
+def _general_help(f: Any) -> str:
+    try:
+        names = [name for name in inspect.signature(f).parameters if name != "self"]
+    except (TypeError, ValueError):
+        names = []
+    name = getattr(f, "__name__", type(f).__name__)
+    if not names or name.startswith(("_", "<")):
+        return "check what this call is given against the documentation of what it calls"
+    shown = ", ".join(f"`{n}`" for n in names)
+    return f"`{name}` takes {shown}; its docstring describes them"
+
+
+# -- tracebacks --------------------------------------------------------------------------------
+
+def _split(trace: TracebackType | None
+           ) -> tuple[list[TracebackType], list[TracebackType]]:
+    """The entries of a traceback that are the user's, and those that are not."""
+    kept: list[TracebackType] = []
+    hidden: list[TracebackType] = []
+    below = False
+    while trace is not None:
+        module = trace.tb_frame.f_globals.get("__name__") or ""
+        below = STANDS_BETWEEN[module] or below and module.partition(".")[0] in _CALLED
+        (hidden if below else kept).append(trace)
+        trace = trace.tb_next
+    return kept, hidden
+
+
+def _last(trace: TracebackType | None) -> TracebackType | None:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
+
+
+def _mode() -> str:
+    mode = config.read("jax_traceback_filtering")
+    return "quiet_remove_frames" if mode in (None, "auto") else mode
+
+
+def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackType],
+            hidden: list[TracebackType]) -> None:
+    mode = _mode()
+    if mode == "off":
+        return
+    if mode == "tracebackhide":
+        for entry in hidden:
+            entry.tb_frame.f_locals["__tracebackhide__"] = True
+        return
+    if mode == "remove_frames" and hidden and error.__cause__ is None:
+        cause = UnfilteredStackTrace(
+            "The stack trace below excludes the frames of the package; its whole is this one.")
+        error.__cause__ = cause.with_traceback(trace)
+    error.__traceback__ = _joined(kept)
+    _drop_contexts(error)
+
+
+def _joined(entries: list[TracebackType]) -> TracebackType | None:
+    trace = None
+    for entry in reversed(entries):
+        trace = TracebackType(trace, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return trace
+
+
+def _drop_contexts(error: BaseException) -> None:
+    """Forget the exceptions of our own that this one came up while handling; filter the others."""
+    seen: set[int] = set()
+    while error.__cause__ is None and error.__context__ is not None and id(error) not in seen:
+        seen.add(id(error))
+        context = error.__context__
+        kept, hidden = _split(context.__traceback__)
+        if hidden and hidden[-1] is _last(context.__traceback__):
+            error.__context__ = context.__context__          # raised by us, and handled
+        else:
+            context.__traceback__ = _joined(kept)
+            error = context
