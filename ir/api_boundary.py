@@ -12,6 +12,7 @@ import functools
 import inspect
 import re
 import sys
+import weakref
 from collections.abc import Callable
 from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, TypeVar
@@ -30,6 +31,7 @@ _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", 
 _AS_THEY_ARE = (StopIteration, StopAsyncIteration, OSError, ImportError, SyntaxError, UnicodeError,
                 MemoryError, RecursionError, Warning)
 _Class = TypeVar("_Class", bound=type)
+_MADE: weakref.WeakSet[Any] = weakref.WeakSet()          # what `bounded` made
 _BOUNDED: dict[Callable[..., Any], Callable[..., Any]] = {}
 _SPECIAL = frozenset(f"__{name}__" for name in (
     "call", "enter", "getitem", "array", "bool", "int", "float", "complex", "index", "hash",
@@ -77,10 +79,16 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
                 crossed(error, f, args, kwargs)
                 raise
     functools.update_wrapper(call, f)
+    _MADE.add(call)
     if not results and f.__closure__ is None:
         _BOUNDED[f] = call
     _BOUNDED[call] = call
     return call
+
+
+def inner(value: Any) -> Any:
+    """The function of ours that a public name stands for; anything else as it is."""
+    return value.__wrapped__ if type(value) is FunctionType and value in _MADE else value
 
 
 def bound_class(cls: _Class) -> _Class:
@@ -182,7 +190,7 @@ def _in_users_names(told: Diagnostic, caller: FrameType) -> Diagnostic:
     numpy = numpy or f"{package}.numpy"
 
     def spoken(text: str) -> str:
-        text = _LINK.sub(".", text)
+        text = _LINK.sub("", text)
         text = _NUMPY.sub(f"{numpy}.", text)
         return _PACKAGE.sub(f"{package}.", text)
 
@@ -221,10 +229,10 @@ def _shown(x: Any) -> str:
     if type(x) in (list, tuple):
         inner = ", ".join(map(_shown, x[:4])) + (", ..." if len(x) > 4 else "")
         text = f"[{inner}]" if type(x) is list else f"({inner}{',' if len(x) == 1 else ''})"
-    elif hasattr(x, "shape") and hasattr(x, "dtype"):
-        return f"{type(x).__name__} {x.dtype}{list(x.shape)}"
     elif isinstance(x, type) or callable(x):
         text = getattr(x, "__name__", type(x).__name__)
+    elif hasattr(x, "shape") and hasattr(x, "dtype"):
+        return f"{type(x).__name__} {x.dtype}{list(x.shape)}"
     elif x is None or isinstance(x, (bool, int, float, complex, str, bytes, slice, type(...))):
         text = repr(x)
     else:

@@ -323,7 +323,8 @@ def test_a_saved_program_keeps_its_arrays_beside_it(tmp_path, dtype):
     assert programs_equal(load_program(tmp_path / "layer.st"), program)
     small = constant_program(np.ones(3, np.float32))
     save_program(small, tmp_path / "small.st", "after trace, 1.3 ms")
-    assert (tmp_path / "small.st").read_text().startswith("# after trace, 1.3 ms\nprogram @f")
+    assert (tmp_path / "small.st").read_text().startswith(
+        "# after trace, 1.3 ms\n# how to read this: shardtrace help ir\nprogram @f")
     assert not (tmp_path / "small.npz").exists()
     assert programs_equal(load_program(tmp_path / "small.st"), small)
 

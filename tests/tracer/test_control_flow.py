@@ -343,7 +343,7 @@ def test_a_sharded_dimension_cannot_be_scanned(mesh):
             "0th dimension of all xs should be replicated. Got P('x', None)")) as caught:
         lax.scan(lambda c, t: (c, t), 0.0, a)
     assert "gather it over x first, with `reshard`" in str(caught.value)
-    with pytest.raises(ValueError, match="0th dimension of leaf passed to `jax.lax.map` should be"):
+    with pytest.raises(ValueError, match="0th dimension of leaf passed to `st.lax.map` should be"):
         lax.map(lambda t: t, a, batch_size=2)
 
 
@@ -389,15 +389,14 @@ def test_a_carry_varies_from_its_start(mesh, loop, what):
             f"{what} function carry input and carry output must have equal types, but they differ:"
             "\n\nThe input carry c has type float32[2,4] but the corresponding output carry "
             "component has type float32[2,4]{V:x}, so the manual axis types do not match.\n\nThis "
-            "might be fixed by applying `jax.lax.pcast(..., ('x',), to='varying')`, to the initial "
-            "carry value corresponding to the input carry c.\nSee https://docs.jax.dev/en/latest/"
-            "notebooks/shard_map.html#scan-vma for more information.\n\nRevise the function")):
+            "might be fixed by applying `st.lax.pcast(..., ('x',), to='varying')`, to the initial "
+            "carry value corresponding to the input carry c.\n\nRevise the function")):
         st.shard_map(loop, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(put(mesh, "x", None))
 
 
 def test_branches_vary_alike(mesh):
     with pytest.raises(TypeError, match=re.escape(
-            "applying `jax.lax.pcast(..., ('x',), to='varying')` to the output of false_fun.")):
+            "applying `st.lax.pcast(..., ('x',), to='varying')` to the output of false_fun.")):
         st.shard_map(lambda b: lax.cond(b.sum() > 0, lambda: b, lambda: jnp.zeros(b.shape)),
                      mesh=mesh, in_specs=P("x"), out_specs=P("x"))(put(mesh, "x", None))
 

@@ -315,7 +315,7 @@ ERRORS = [
     ("random.key(0, impl=3)", TypeError, "unrecognized type <class 'int'>"),
     ("random.split(random.split(k))", ValueError,
      "split accepts a single key, but was given a key array of shape (2,) != ()"),
-    ("random.uniform(random.split(k))", ValueError, "Use jax.vmap for batching"),
+    ("random.uniform(random.split(k))", ValueError, "Use st.vmap for batching"),
     ("random.uniform(3)", TypeError, "expected key_data to have ndim, shape, and dtype"),
     ("random.uniform(np.arange(3, dtype='uint32'))", TypeError, "to end with (2,)"),
     ("random.uniform(np.arange(2))", TypeError, "key_data.dtype = uint32; got dtype=int64"),

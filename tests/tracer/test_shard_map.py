@@ -180,7 +180,7 @@ def region(mesh, f=lambda a: a, in_specs=P("x"), out_specs=P("x"), arg=A, **kwar
     ({"arg": np.ones((3, 4), np.float32)}, ValueError,
      ["not evenly divisible by the corresponding mesh axis sizes",
       "maps array axis 0 (of size 3) to mesh axis 'x' (of size 2), but 2 does not evenly divide"]),
-    ({"in_specs": "x"}, TypeError, ["must be a pytree of `jax.sharding.PartitionSpec` instances"]),
+    ({"in_specs": "x"}, TypeError, ["must be a pytree of `st.sharding.PartitionSpec` instances"]),
     ({"axis_names": {"x"}, "in_specs": P("y")}, ValueError,
      ["must refer to an axis marked as manual", "in_specs refers to 'y'"]),
     ({"axis_names": {"z"}}, ValueError, ["to be a subset of mesh.axis_names"]),

@@ -137,7 +137,7 @@ def programs(mesh):
     looping = st.shard_map(turning, mesh=mesh, in_specs=({"w": P(), "x": P("Y")},),
                            out_specs={"y": P("Y"), "n": P()})
     return {
-        "elementwise": (chain, (put(mesh, 8, 8, spec=("X",)),) * 2, 11.5),
+        "elementwise": (chain, (put(mesh, 8, 8, spec=("X",)),) * 2, 12),
         "forward": (loss, (params, x), 18),
         "gradient": (gradient, (params, x), 13),
         "training step": (step, (params, x), 13),
@@ -153,7 +153,7 @@ def programs(mesh):
             st.vmap(st.grad(lambda v, w: jnp.sum(jnp.tanh(v @ w) ** 2)), in_axes=(0, None)),
             (x, square), 78),
         "vmap": (st.vmap(lambda v, w: st.nn.softmax(v @ w) @ w, in_axes=(0, None)),
-                 (x, square), 21),
+                 (x, square), 22),
     }
 
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ...ir.api_boundary import inner
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.diagnostic import Diagnostic, Fix
@@ -116,11 +117,11 @@ class Search:
         """How the user's code names something of the package, and the import if it does not."""
         modules = {PACKAGE: fallback, f"{PACKAGE}.sharding": fallback}
         for name, value in self.place.names():
-            if value is wanted:
+            if inner(value) is wanted:
                 return name, ()
         for name, value in self.place.names():
             if inspect.ismodule(value) and value.__name__ in modules:
-                if getattr(value, fallback, None) is wanted:
+                if inner(getattr(value, fallback, None)) is wanted:
                     return f"{name}.{fallback}", ()
         self.scope[fallback] = wanted
         return fallback, (f"from {PACKAGE} import {fallback}",)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import inner
 from ...ir.array import Array
 from ...ir.diagnostic import fail
 from ...ir.dtypes import iinfo, issubdtype
@@ -119,6 +120,7 @@ def known_reduction(computation: Callable[..., Any], init: Any, dtype: Any) -> O
         return None
     value = np.asarray(init)
     is_bool = dtype == np.dtype(bool)
+    computation = inner(computation)
     if computation is elementwise.add and value == 0:
         return reduce_sum_p
     if computation is elementwise.mul and value == 1:

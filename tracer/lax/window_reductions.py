@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.api_boundary import inner
 from ...ir.op import Op
 from ...ir.ops.pooling import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
 from ...ir.ops.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
@@ -54,7 +55,7 @@ def reduce_window(operand, init_value, computation, window_dimensions, window_st
             return op.bind(flat[0], window_dimensions=window, window_strides=strides, padding=pads,
                            base_dilation=holes, window_dilation=spread)
         joined = {elementwise.add: reduce_window_sum_p, elementwise.max: reduce_window_max_p,
-                  elementwise.min: reduce_window_min_p}.get(computation)
+                  elementwise.min: reduce_window_min_p}.get(inner(computation))
         if joined is not None and dtype_name(inits[0]) == dtype_name(flat[0]) != np.dtype(bool):
             # Every window begins with the initial value, and these may take it last.
             out = joined.bind(flat[0], window_dimensions=window, window_strides=strides,
