@@ -86,7 +86,7 @@ MISTAKES = {
         "must be >= the product of mesh_shape (64, 64)", "jax_num_cpu_devices"),
     "a spec without a mesh": (
         lambda: st.device_put(np.ones(4), P("X")), ValueError,
-        "Please set a mesh via `jax.set_mesh`", "NamedSharding(mesh, P('X',))"),
+        "Please set a mesh via `st.set_mesh`", "NamedSharding(mesh, P('X',))"),
 }
 
 

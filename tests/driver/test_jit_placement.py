@@ -249,7 +249,7 @@ def test_types_are_no_arguments():
 def test_compiler_options_are_of_the_outermost():
     inner = st.jit(lambda v: v, compiler_options={"xla_embed_ir_in_executable": True})
     np.testing.assert_array_equal(inner(DATA), DATA)
-    with pytest.raises(ValueError, match="can only be passed to top-level `jax.jit`"):
+    with pytest.raises(ValueError, match="can only be passed to top-level `st.jit`"):
         st.jit(lambda v: inner(v))(DATA)
 
 

@@ -117,7 +117,7 @@ def test_jit_shardings_with_memory_kinds() -> None:
     x = st.device_put(V, NamedSharding(mesh, P("x")))
     out = st.jit(lambda v: v * 2, out_shardings=host)(x)
     assert out.sharding == host and st.typeof(out).memory_space is Space.Host
-    with pytest.raises(ValueError, match="Memory kinds passed to jax.jit does not match memory "
+    with pytest.raises(ValueError, match="Memory kinds passed to st.jit does not match memory "
                                          "kind on the respective arg"):
         st.jit(lambda v: v, in_shardings=host)(x)
     f = st.jit(lambda v: st.device_put(v, Space.Device) + 1, in_shardings=host, out_shardings=host)
