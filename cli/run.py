@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..driver.equivalence import TOLERANCE
-from ..driver.programs import run_program
+from ..driver.programs import check_memory, run_program
+from ..ir.errors import ShardtraceError
 from ..ir.keys import storage_dtype
 from ..ir.program import Program
 from ..ir.progress import steps
@@ -40,6 +41,10 @@ def run(options: argparse.Namespace) -> int:
               f"first", file=sys.stderr)
     names = parameter_names(local)
     types = local.global_in or local.in_avals
+    try:
+        check_memory(local)
+    except ShardtraceError as error:
+        raise failure(error, f"running `{found.name}`") from error
     values = arguments(found, names, types, options)
     profiled: Profile | None = None
     try:

@@ -4,14 +4,20 @@ No function of the user's is involved and no devices either: a program states it
 """
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 
 import numpy as np
 
+from ..ir.diagnostic import clipped
+from ..ir.errors import JaxRuntimeError, ShardtraceError, VerificationError
+from ..ir.keys import storage_dtype
 from ..ir.program import DONATED, NEXT_PASS, Level, Program, Requests
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
-from ..partitioner.pipeline import PIPELINE, Job, noting, partition
+from ..partitioner.pipeline import PIPELINE, Job, noting, partition, run_pass
+from ..runtime.rewrites.flatten import every_equation
 from ..runtime.storage import Stored, settled
 from .executable import EXECUTORS
 
@@ -37,9 +43,9 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     names = [p.name for p in PIPELINE]
     first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
     if first and first not in names:
-        raise ValueError(f"no pass is called {first!r}; there are {', '.join(names)}")
+        raise VerificationError(f"no pass is called {first!r}; there are {', '.join(names)}")
     for step in PIPELINE[names.index(first):] if first else ():
-        program = noting(step.run(program, job), DONATED, program.memo.get(DONATED))
+        program = noting(run_pass(step, program, job), DONATED, program.memo.get(DONATED))
         verify(program)
         stages[step.stage] = program
     return stages
@@ -66,9 +72,29 @@ def run_program(local: Program, values: Sequence[np.ndarray], executor: str = "s
             raise ValueError(f"a result is a pending sum, {t}: it has no whole value yet")
     mesh = next((t.mesh for t in (*local.global_in, *local.global_out) if t.mesh.axis_names),
                 local.mesh)
-    run = EXECUTORS[executor](local, mesh)
-    results = run([Stored(v) for v in values])
+    check_memory(local)
+    try:
+        run = EXECUTORS[executor](local, mesh)
+        results = run([Stored(v) for v in values])
+    except Exception as problem:
+        if isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic"):
+            raise
+        notes = "".join(f" ({note})" for note in getattr(problem, "__notes__", ()))
+        raise JaxRuntimeError(f"INTERNAL: {type(problem).__name__}: {clipped(str(problem))}"
+                              f"{notes}") from problem
     return [settled(r.data) if not r.lead else _first(r) for r in results]
+
+
+def check_memory(local: Program) -> None:
+    """Raise JaxRuntimeError where one value of the program is larger than this machine's memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    bound = [v for eqn in every_equation(local.eqns) for v in eqn.outvars]
+    whole = local.global_in or local.in_avals
+    for t in dict.fromkeys([*whole, *(v.aval for v in (*local.constvars, *bound))]):
+        size = math.prod(t.shape) * storage_dtype(t.dtype).itemsize
+        if size > memory:
+            raise JaxRuntimeError(f"RESOURCE_EXHAUSTED: a value of type {t.str_short(True)} has "
+                                  f"{size:,} bytes, and this machine {memory:,}")
 
 
 def _first(stored: Stored) -> np.ndarray:

@@ -46,11 +46,28 @@ def _type_texts(types: Sequence[ArrayType], mesh: AbstractMesh) -> str:
 
 def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None:
     """Collectives run where the program is written for one device: along Manual axes."""
+    size = 1
     for axis in op.collective.axes(params):
         if parse_axis(axis)[0] not in mesh.manual_axes and axis not in mesh.manual_axes:
             raise Violation(f"`{op.name}` exchanges along axis {axis}, which is no Manual axis of "
                             f"the mesh {mesh}", "collective-axis",
                             help="collectives stand in the body of a shard_map over their axes")
+        size *= mesh.axis_size(axis)
+    stated, groups = params.get("axis_size", size), params.get("axis_index_groups")
+    if groups is not None:
+        members = sorted(d for group in groups for d in group)
+        if members != list(range(size)):
+            raise Violation(f"the groups of `{op.name}` are not parts of its {size} devices: "
+                            f"{groups}", "replica-groups")
+        size = len(groups[0])
+    if stated != size:
+        raise Violation(f"`{op.name}` says that {stated} devices exchange, but there are {size}",
+                        "axis-size")
+    for pair in params.get("perm", ()):
+        source, target = pair
+        if not (0 <= source < size and 0 <= target < size):
+            raise Violation(f"`{op.name}` sends from device {source} to device {target} of {size}",
+                            "permutation")
 
 
 def check_traced(use: Use, types: Types, declared: Types, mesh: AbstractMesh) -> None:

@@ -19,7 +19,10 @@ What the level adds (ir/program.py):
   LOCAL       every axis is Manual; declared types, varying sets included, are what the op gives on
               blocks; no op changes shardings; parameters are blocks of the declared whole values
 
-A failure is a VerificationError with the user's line and the equation among its neighbours. What is
+The contract: whatever a program is, `verify` returns or raises VerificationError, with the user's
+line and the equation among its neighbours. Behind a program that it has accepted, passes, printing,
+explaining and running raise errors of this package only, each with its place. (tests/mutants.py
+looks for programs that break this.) What is
 found right is remembered by (op, types, params), so that verifying is a lookup an equation.
 """
 from __future__ import annotations
@@ -29,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from .diagnostic import error
+from .diagnostic import clipped, error
 from .errors import VerificationError
 from .factor_axes import canonical_axes, covered
 from .keys import storage_dtype
@@ -44,6 +47,7 @@ from .text.missing_constant import MissingConstant
 from .types import ArrayType
 from .use import MOST
 
+inspect = lazy_import("inspect")
 _text = lazy_import(".text.print", __package__)
 
 # Ops that a level does not have: sharding is settled before the per-device program is made.
@@ -112,7 +116,7 @@ def _unforeseen(program: Program, index: int, problem: Exception) -> Violation:
     if isinstance(problem, KeyError) and inside:
         return Violation(f"`{program.eqns[index].op.name}` lacks its param {problem.args[0]}",
                          "missing-param")
-    return Violation(f"{what}: {str(problem)[:200]}", "malformed")
+    return Violation(f"{what}: {clipped(str(problem), 200)}", "malformed")
 
 
 def _has_heading_of(sound: Program, program: Program) -> bool:
@@ -146,6 +150,8 @@ def _verification_error(program: Program, index: int, violation: Violation) -> E
 
 def check_mesh(level: Level, mesh: AbstractMesh) -> None:
     """After propagation every axis is Explicit, in a per-device program every axis is Manual."""
+    if any(n < 1 for n in mesh.axis_sizes):
+        raise Violation(f"the sizes of the axes of a mesh are 1 or more, not {mesh}", "mesh-axes")
     if level is Level.TRACED or not mesh.axis_names:
         return
     if level is Level.LOCAL:
@@ -310,6 +316,7 @@ def check_use(eqn: Equation, place: _Place) -> None:
     op, pair, level, mesh = eqn.op, eqn.known_types or eqn.types, place.level, place.mesh
     if op.name in place.refused:
         _check_level(op, level)
+    _check_form(op, len(pair[0]), tuple(use.params))
     for name in op.subprograms:
         _check_programs(eqn.params[name])
     types, declared = pair
@@ -329,6 +336,28 @@ def check_use(eqn: Equation, place: _Place) -> None:
         right[pair] = None
 
 
+@functools.lru_cache(maxsize=4096)
+def _check_form(op: Op, count: int, names: tuple[str, ...]) -> None:
+    """The op takes so many operands and these params, as the functions that it is made of say."""
+    wanted = getattr(op.infer, "operands", count)
+    if count != wanted:
+        raise Violation(f"`{op.name}` takes {wanted} operands, not {count}", "operand-count")
+    params = dict.fromkeys(names)
+    for function, lead in ((op.infer, 0), (op.evaluate, 1)):
+        if function is None:
+            continue
+        signature = inspect.signature(function)
+        kinds = signature.parameters.values()
+        try:
+            signature.bind(*(None,) * (lead + count), **params)
+            if not any(p.kind is p.VAR_POSITIONAL for p in kinds) and lead + count > sum(
+                    p.kind is p.POSITIONAL_OR_KEYWORD and p.default is p.empty for p in kinds):
+                raise TypeError("too many operands")
+        except TypeError as problem:
+            raise Violation(f"`{op.name}` with {count} operands and params "
+                            f"{', '.join(names) or '(none)'}: {problem}", "form") from None
+
+
 def _holds_right(eqn: Equation, place: _Place) -> bool:
     """Is an equation that holds programs right by its whole types, with which the op answers?"""
     op, params, (types, declared) = eqn.op, eqn.params, eqn.types
@@ -338,6 +367,7 @@ def _holds_right(eqn: Equation, place: _Place) -> bool:
         hash(tuple(params.values()))
         for aval in declared:
             check_type(aval, place.level, place.mesh)
+        _check_form(op, len(types), tuple(params))
         given = op.infer(*types, **params)
         if not (op.multiple_results and tuple(given) == declared):
             return False

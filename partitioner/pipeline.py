@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 
 from ..ir.collector import collector_paused
 from ..ir.context import config
-from ..ir.errors import VerificationError
+from ..ir.diagnostic import clipped
+from ..ir.errors import ShardtraceError, VerificationError
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.mesh import AbstractMesh
@@ -178,13 +179,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
             if step.name == "optimize" and not options.optimize:
                 continue
             start = clock()
-            try:
-                after = in_phase(step.name, step.run, program, job)
-            except AssertionError as problem:
-                if hasattr(problem, "diagnostic"):       # an assertion of the user's own
-                    raise
-                raise VerificationError(
-                    f"pass `{step.name}` failed{dump.repro(step, program)}: {problem}") from problem
+            after = run_pass(step, program, job, dump)
             timings[step.name] = clock() - start
             if step.name == "inline":
                 after = noting(after, Requests.KEY, requests)
@@ -207,6 +202,18 @@ def partition(program: Program, *, mesh: AbstractMesh,
     local = stages["local"]
     return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
                        timings)
+
+
+def run_pass(step: Pass, program: Program, job: Job, dump: _Dump | None = None) -> Program:
+    """What a pass makes of a program. One that fails says so: VerificationError, by its name."""
+    try:
+        return in_phase(step.name, step.run, program, job)
+    except Exception as problem:
+        if isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic"):
+            raise                                # it says itself what is wrong, and where
+        shown = dump.repro(step, program) if dump and isinstance(problem, AssertionError) else ""
+        raise VerificationError(f"pass `{step.name}` failed{shown}: {type(problem).__name__}: "
+                                f"{clipped(str(problem))}") from problem
 
 
 def noting(program: Program, key: str, said: Any) -> Program:

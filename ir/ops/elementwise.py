@@ -208,6 +208,7 @@ def nary_infer(name: str, kinds: Sequence[Kinds],
             check_same_dtypes(name, types)
             dtype = known[given] = given if result is None else result(given)
         return shape if one_shape else broadcast_shapes(name, types), dtype
+    infer.operands = len(kinds)     # type: ignore[attr-defined]  # ir/verify.py counts them
     return infer
 
 

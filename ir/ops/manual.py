@@ -91,9 +91,14 @@ def _leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: f
     return array_type(shape, t.dtype, t.weak_type, sharding, state, t.memory_space)
 
 
-def _infer(*types: ArrayType, jaxpr: Any, out_specs: tuple[PartitionSpec, ...],
-           mesh: AbstractMesh, manual_axes: frozenset[str], **params: Any
-           ) -> list[ArrayType]:
+def _infer(*types: ArrayType, jaxpr: Any, in_specs: tuple[PartitionSpec, ...],
+           out_specs: tuple[PartitionSpec, ...], mesh: AbstractMesh, manual_axes: frozenset[str],
+           **params: Any) -> list[ArrayType]:
+    for t, v, s in zip(types, jaxpr.invars, in_specs, strict=True):
+        if len(t.shape) != len(v.aval.shape):
+            raise TypeError(f"its body takes {v.aval.str_short(True)}, not {t.str_short(True)}")
+        for a in s.axes():
+            mesh.axis_size(a)                # a KeyError where it has no such axis
     return [leaving_type(v.aval, s, mesh, manual_axes)
             for v, s in zip(jaxpr.outvars, out_specs, strict=True)]
 

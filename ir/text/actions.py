@@ -6,6 +6,9 @@ ir/text/frames.py, types and params in ir/text/values.py.
 """
 from __future__ import annotations
 
+import math
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +19,23 @@ from ..near import close_match
 from ..op import OPS, Op
 from ..program import Equation, Program
 from ..types import ArrayType
-from .constants import from_bytes, read_elements, read_full, read_seed, read_zlib, supplied
+from .constants import (
+    from_bytes,
+    read_elements,
+    read_full,
+    read_seed,
+    read_zlib,
+    stored_form,
+    supplied,
+)
 from .folding import unfold_comment
 from .frames import Frames
 from .pieces import hidden_params, unquote
 from .remarks import read_remark
 from .syntax import Mistake, text_location
 from .values import ABSENT, HOLE
+
+MOST_HEADING = 1 << 16     # bytes of an array in an archive that are not its elements
 
 
 class Actions(Frames):
@@ -163,12 +176,23 @@ class Actions(Frames):
         archive = self.archives.get(beside)
         if archive is None:
             try:
-                archive = self.archives[beside] = np.load(self.folder / beside, allow_pickle=False)
-            except OSError as error:
+                path = self.folder / beside
+                if not path.is_file() or not zipfile.is_zipfile(path):
+                    raise OSError("it is no .npz archive")
+                archive = self.archives[beside] = np.load(path, allow_pickle=False)
+            except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
                 raise ValueError(f"cannot read {beside!r}: {error}") from error
-        if key not in archive:
-            raise ValueError(f"{beside!r} has no array {str(key)!r}")
-        return from_bytes(archive[key].tobytes(), aval)
+        shape, dtype = stored_form(aval)
+        try:
+            size = archive.zip.getinfo(f"{key}.npy").file_size
+            if not 0 <= size - math.prod(shape) * dtype.itemsize <= MOST_HEADING:
+                raise ValueError(f"array {str(key)!r} of {beside!r} has {size:,} bytes, which are "
+                                 f"not those of {aval.str_short(True)}")
+            return from_bytes(archive[key].tobytes(), aval)
+        except KeyError:
+            raise ValueError(f"{beside!r} has no array {str(key)!r}") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise ValueError(f"{beside!r} is damaged: {error}") from error
 
 
 def remark_of(end: str) -> str:

@@ -12,6 +12,7 @@ and printed without it; using the value raises an error that says which name to 
 """
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Callable
@@ -30,6 +31,8 @@ base64 = lazy_import("base64")
 hashlib = lazy_import("hashlib")
 
 IN_SIGHT = 64            # elements written one by one
+LARGEST_IN_TEXT = 1 << 28    # bytes that compressed ones may come to
+MOST_SEEDED = 1 << 26        # numbers that a seed gives
 IN_TEXT = 6_000          # characters of compressed bytes
 
 Writer = Callable[[str, Any, ArrayType], str]     # name, value, type -> what stands after `=`
@@ -102,13 +105,13 @@ def short_constant_text(value: Any, aval: ArrayType) -> str | None:
     if array.size <= IN_SIGHT and not (array.size > 8 and _all_equal(array)):
         return _nested([scalar_text(x, dtype) for x in array.ravel()], array.shape)
     if _all_equal(array):
-        return f"full {scalar_text(array.ravel()[0], dtype)}"
+        return f"full {scalar_text(array[(0,) * array.ndim], dtype)}"
     return None
 
 
 def _all_equal(array: np.ndarray) -> bool:
     size = array.dtype.itemsize
-    if size == 0:
+    if size == 0 or not any(array.strides):
         return True
     data = np.frombuffer(_bytes(array), np.uint8).reshape(-1, size)
     return bool((data == data[0]).all())
@@ -136,7 +139,7 @@ def read_elements(text: str, aval: ArrayType) -> np.ndarray:
     """Every element, in nested brackets."""
     shape, dtype = stored_form(aval)
     texts = _ELEMENT.findall(text)
-    if len(texts) != int(np.prod(shape)):
+    if len(texts) != math.prod(shape):
         raise ValueError(f"{len(texts)} numbers for the type {aval.str_short(True)}")
     if "".join(_nested(["0"] * len(texts), shape).split()) != "".join(
             _ELEMENT.sub("0", text).split()):
@@ -152,15 +155,20 @@ def read_full(text: str, aval: ArrayType) -> np.ndarray:
     shape, dtype = stored_form(aval)
     if 0 in shape:
         return _frozen(np.zeros(shape, dtype))
-    array = np.empty(shape, dtype)
-    array[...] = parse_scalar(text, dtype)
-    return _frozen(array)
+    element = np.empty((), dtype)
+    element[...] = parse_scalar(text, dtype)
+    if math.prod(shape) <= IN_SIGHT:
+        return _frozen(np.full(shape, element, dtype))
+    return np.broadcast_to(element, shape)       # one element, whatever the shape
 
 
 def read_zlib(text: str, aval: ArrayType) -> np.ndarray:
     """Compressed bytes."""
     try:
-        data = zlib.decompress(base64.b85decode(text))
+        wanted = math.prod(aval.shape) * stored_form(aval)[1].itemsize
+        if wanted > LARGEST_IN_TEXT:
+            raise ValueError(f"no text holds the {wanted:,} bytes of {aval.str_short(True)}")
+        data = zlib.decompressobj().decompress(base64.b85decode(text), wanted + 1)
     except zlib.error as error:
         raise ValueError(f"the compressed bytes are damaged: {error}") from error
     return from_bytes(data, aval)
@@ -169,7 +177,7 @@ def read_zlib(text: str, aval: ArrayType) -> np.ndarray:
 def from_bytes(data: bytes, aval: ArrayType) -> np.ndarray:
     """An array from the bytes of its elements, row by row."""
     shape, dtype = stored_form(aval)
-    if len(data) != int(np.prod(shape)) * dtype.itemsize:
+    if len(data) != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{len(data)} bytes for the type {aval.str_short(True)}")
     return _frozen(np.frombuffer(data, dtype).reshape(shape))
 
@@ -178,7 +186,11 @@ def read_seed(text: str, aval: ArrayType) -> np.ndarray:
     """Normal numbers."""
     if not text.isdigit():
         raise ValueError(f"a seed is a number, not {text}")
-    return seeded_array(int(text), *stored_form(aval))
+    shape, dtype = stored_form(aval)
+    if math.prod(shape) > MOST_SEEDED:
+        raise ValueError(f"a seed gives up to {MOST_SEEDED:,} numbers, not those of "
+                         f"{aval.str_short(True)}")
+    return seeded_array(int(text), shape, dtype)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

@@ -42,6 +42,21 @@ from .values import Values
 _LEVELS = {level.value: level for level in Level}
 
 
+DEEPEST = 100            # levels of values in values
+
+
+def _depth(text: str) -> int:
+    """How many brackets are open at once; those in strings count too."""
+    deepest = depth = 0
+    for character in text:
+        if character in "({":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")}":
+            depth -= 1
+    return deepest
+
+
 class Frame:
     """A program while it is being read."""
 
@@ -96,12 +111,16 @@ class Frames(Values):
     def small(self, token: Token, start: str, text: str | None = None) -> Any:
         """The value of a token that has a grammar of its own."""
         text = str(token) if text is None else text
+        if text.count("(") + text.count("{") > DEEPEST and _depth(text) > DEEPEST:
+            raise Mistake(f"values nest in each other at most {DEEPEST} levels deep",
+                          token.start_pos, len(token))
         before, self.base = self.base, token.start_pos or 0
         try:
             return self.read(text, start)
         except UnexpectedInput as error:
             raise grammar_mistake(error, text, self.fixed_words(), self.base) from None
-        except (ValueError, TypeError, KeyError, ShardtraceError) as error:
+        except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError,
+                SyntaxError, TypeError, ValueError, ShardtraceError) as error:
             message = str(error.args[0] if error.args else error).split("\n")[0]
             raise Mistake(message, self.base, len(token)) from error
         finally:

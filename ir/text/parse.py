@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import functools
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lark import Lark
+from lark import Lark, Token
 from lark.exceptions import UnexpectedInput
 
 from .. import dialect  # noqa: F401 - a text may use any op
@@ -42,8 +43,15 @@ def load_program(path: str | Path, constants: Mapping[str, Any] | None = None, *
                  callables: Mapping[str, Callable[..., Any]] | None = None) -> Program:
     """Read a program that `save_program` wrote, or that was written by hand."""
     path = Path(path)
-    return _parse(path.read_text(encoding="utf-8"), "start", str(path), constants, callables,
-                  path.parent)
+    data = path.read_bytes()
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        text = data.decode("utf-8", "replace")
+        at = len(data[:error.start].decode("utf-8"))
+        raise syntax_error(text, str(path), Mistake(
+            f"byte {data[error.start]:#04x} is no UTF-8: {error.reason}", at)) from None
+    return _parse(text, "start", str(path), constants, callables, path.parent)
 
 
 def parse_type(text: str, mesh: AbstractMesh = empty_abstract_mesh) -> ArrayType:
@@ -88,11 +96,25 @@ _actions.read = _read
 _actions.fixed_words = _fixed_words
 
 
+def _mistake_of(error: Exception, text: str) -> Mistake:
+    """What an exception says, at the token that was being read."""
+    message = str(error.args[0] if error.args else error).split("\n")[0]
+    if isinstance(error, RecursionError):
+        message = "the text nests too deeply"
+    elif isinstance(error, MemoryError):
+        message = f"there is not enough memory for what the text describes: {message}"
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        token: Any = frame.f_locals.get("token")
+        if isinstance(token, Token) and token.start_pos is not None:
+            return Mistake(message, token.start_pos, len(token))
+    return Mistake(message, 0, len(text))
+
+
 def _parse(text: str, start: str, filename: str, constants: Mapping[str, Any] | None = None,
            callables: Mapping[str, Any] | None = None, folder: Path | None = None,
            mesh: AbstractMesh = empty_abstract_mesh) -> Any:
     if start == "start":
-        text = text.replace("\r\n", "\n")
+        text = text.removeprefix("\ufeff").replace("\r\n", "\n")
         if not text.endswith("\n"):
             text += "\n"
     with _lock, collector_paused():              # the parser calls one object: one text at a time
@@ -104,11 +126,10 @@ def _parse(text: str, start: str, filename: str, constants: Mapping[str, Any] | 
             raise syntax_error(text, filename, mistake) from None
         except Mistake as mistake:
             raise syntax_error(text, filename, mistake) from None
-        except (ValueError, TypeError, KeyError, ShardtraceError) as error:
-            if start == "start":
+        except Exception as error:               # a value of a kind that its place does not take
+            if start == "start" and isinstance(error, ShardtraceError):
                 raise
-            message = str(error.args[0] if error.args else error).split("\n")[0]
-            raise syntax_error(text, filename, Mistake(message, 0, len(text))) from error
+            raise syntax_error(text, filename, _mistake_of(error, text)) from error
         finally:
             for archive in _actions.archives.values():
                 archive.close()

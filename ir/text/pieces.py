@@ -50,7 +50,10 @@ def is_name(text: str) -> bool:
 
 def unquote(text: str) -> str:
     """The string that `quote` or repr wrote."""
-    return ast.literal_eval(text)
+    try:
+        return ast.literal_eval(text)
+    except SyntaxError as error:
+        raise ValueError(f"{error.msg.partition(': ')[0]}: no string is written so") from None
 
 
 register_param_type(AxisType)

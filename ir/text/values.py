@@ -6,6 +6,7 @@ rule's parts; no tree is built. ir/text/pieces.py writes what is read here.
 from __future__ import annotations
 
 import enum
+import math
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..device import AbstractDevice, Device
+from ..diagnostic import clipped
 from ..dtypes import parse_short
 from ..manual_state import NOT_MANUAL, ManualState
 from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
@@ -26,6 +28,9 @@ from .pieces import unquote
 from .placeholders import NamedCallable, OpaqueValue
 from .scalars import parse_scalar
 from .syntax import Mistake
+
+MOST_DEVICES = 1 << 20
+LARGEST = (1 << 63) - 1    # of a dimension
 
 ABSENT = object()          # a param that `op.infer` names but the equation does not have
 HOLE = object()            # a program, which follows as a block
@@ -89,7 +94,10 @@ class Values:
         return tuple(parts)
 
     def dim(self, parts: list) -> tuple[int, tuple]:
-        return int(parts[0]), parts[1] if len(parts) > 1 else ()
+        size = int(parts[0])
+        if not 0 <= size <= LARGEST:
+            raise self.mistake(f"no dimension has {clipped(str(size), 40)} elements", parts[0])
+        return size, parts[1] if len(parts) > 1 else ()
 
     def part(self, parts: list) -> tuple[Any, tuple]:
         if parts[0] not in _SETS:
@@ -175,6 +183,12 @@ class Values:
         devices = next((p for p in parts if type(p) is tuple), None)
         names = tuple(_plain(a[0]) for a in axes)
         sizes = tuple(int(a[1]) for a in axes)
+        for (name, *_), size in zip(axes, sizes, strict=True):
+            if size < 1:
+                raise self.mistake(f"axis `{name}` of the mesh has size {size}", name,
+                                   "an axis has one device or more")
+        if math.prod(sizes) > MOST_DEVICES:
+            raise self.mistake(f"a mesh has at most {MOST_DEVICES:,} devices", axes[0][0])
         kinds = tuple(_AXIS_TYPES[a[2]] if len(a) == 3 else AxisType.Explicit for a in axes)
         for i, name in enumerate(names):
             if name in names[:i]:

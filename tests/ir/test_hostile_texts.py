@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import os
+import pathlib
+import sys
 
+import numpy as np
 import pytest
 
 import shardtrace as st
@@ -10,6 +13,10 @@ from shardtrace.cli.main import main
 from shardtrace.ir.diagnostic import visible
 from shardtrace.ir.text.parse import load_program
 from shardtrace.ir.verify import verify
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+
+from mutants import survey
 
 PRINT = """mesh (X=1)
 program @f(x: f32[2]) -> f32[2] {{
@@ -99,3 +106,83 @@ def test_control_characters_of_a_text_are_shown_escaped(tmp_path, monkeypatch, c
 
 def test_text_that_can_be_printed_stays() -> None:
     assert visible("é \t\n 漢 \\x") == "é \t\n 漢 \\x" and visible("\x1b\u202e") == "\\x1b\\u202e"
+
+
+# -- texts that no program has ---------------------------------------------------------------------
+
+def _with(params: str) -> str:
+    return f"program @f(x: f32[2]) -> f32[2] {{\n y: f32[2] = reshape[{params}] x\n return y\n}}\n"
+
+
+CONST = "program @f() -> {0} {{\n  const c: {0} = {1}\n  return c\n}}\n"
+
+
+@pytest.mark.parametrize("text", [
+    _with("new_sizes=" + "(" * 1000 + "2," + ")" * 1000),
+    _with("new_sizes=" + "(" * 100_000 + "2," + ")" * 100_000),
+    _with("new_sizes=('\\xz',)"), _with("new_sizes=('\\N{no name}',)"),
+    _with("new_sizes=(" + "9" * 10_000 + ",)"), _with("new_sizes=" + "1," * 300_000),
+    "mesh (X=0)\n" + _with("new_sizes=(2,)"), "mesh (X=-1)\n" + _with("new_sizes=(2,)"),
+    f"mesh (X={2**62}, Y={2**62})\n" + _with("new_sizes=(2,)"),
+    CONST.format("f32[-1]", "full 0"), CONST.format(f"f32[{2**64}]", "full 0"),
+    CONST.format(f"f32[{2**62},{2**62}]", "full 0"), CONST.format(f"f32[{2**40}]", "seed 7"),
+    CONST.format(f"f32[{2**40}]", "zlib 'abc'"), CONST.format("f32[2]", "npz '../x.npz':c"),
+    CONST.format("i32[2]", f"[{'9' * 5000}, 1]"), "x" * 1_000_000, "(" * 1_000_000, '"' * 99_999,
+    _with("new_sizes=(2,)") + 'file x = "\\x"\n', "program @" + "f(" * 1000])
+def test_what_is_no_program_is_refused_with_its_place_in_few_words(text: str) -> None:
+    with pytest.raises(st.errors.ProgramSyntaxError) as refused:
+        verify(st.parse_program(text))
+    assert refused.value.line >= 1 and len(str(refused.value)) < 6_000
+
+
+def test_bytes_that_are_no_text_are_named_with_their_line(tmp_path) -> None:
+    (tmp_path / "p.st").write_bytes(b"# one\n# two \xff\n")
+    with pytest.raises(st.errors.ProgramSyntaxError, match="0xff") as refused:
+        load_program(tmp_path / "p.st")
+    assert (refused.value.line, refused.value.column) == (2, 7)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_program(tmp_path) -> None:
+    text = CONST.format("f32[2]", "full 0.5")
+    (tmp_path / "p.st").write_text(text, encoding="utf-8-sig")
+    assert str(load_program(tmp_path / "p.st")) == str(st.parse_program("\ufeff" + text))
+
+
+def test_a_value_larger_than_memory_is_refused_when_the_program_runs(tmp_path, capsys) -> None:
+    (tmp_path / "p.st").write_text(
+        f"program @f(x: f32[{2**50}]) -> f32[{2**50}] {{\n  y: f32[{2**50}] = neg x\n  return y\n"
+        "}\n")
+    assert main(["run", str(tmp_path / "p.st")]) == 3
+    assert "RESOURCE_EXHAUSTED" in capsys.readouterr().err
+
+
+def test_archives_hold_arrays_of_the_stated_size_and_no_pickles(tmp_path) -> None:
+    np.savez(tmp_path / "a.npz", c=np.array([{"an": "object"}], object), d=np.zeros(1 << 20, "u1"))
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 no archive")
+    for where in ("'a.npz':c", "'a.npz':d", "'a.npz':e", "'pipe.npz':c", "'bad.npz':c"):
+        (tmp_path / "p.st").write_text(CONST.format("f32[2]", f"npz {where}"))
+        with pytest.raises(st.errors.ProgramSyntaxError):
+            load_program(tmp_path / "p.st")
+
+
+@pytest.mark.parametrize(("mesh", "equation"), [
+    ("(X=2 manual)", "psum x"), ("(X=2 manual)", "psum[axes=('Y',)] x"), ("(X=2)", "add x"),
+    ("(X=2 manual)", "ppermute[axis_name='X', perm=((0, 7),)] x"), ("(X=2)", "neg x x"),
+    ("(X=2 manual)", "ppermute[axis_name='X', perm=(0, 1)] x"), ("(X=2)", "custom_vjp_call x"),
+    ("(X=2)", "custom_jvp_call x"), ("(X=2)", "shard_map x"), ("(X=2)", "scan x"),
+    ("(X=2)", "cond x x"), ("(X=2)", "mul x x x"), ("(X=2)", "add[nothing=1] x x x"),
+    ("(X=2)", "reshard[dst_sharding=sharding P('nowhere')] x")])
+def test_equations_that_lack_what_their_op_needs_are_refused_with_their_line(
+        mesh: str, equation: str) -> None:
+    text = (f"mesh {mesh}\nprogram @f(x: f32[2]) -> f32[2] {{\n"
+            f"  y: f32[2] = {equation}\n  return y\n}}\n")
+    with pytest.raises(st.errors.ShardtraceError) as refused:
+        verify(st.parse_program(text, filename="p.st"))
+    assert refused.value.diagnostic.location.line == 3
+
+
+def test_mutants_of_programs_are_refused_or_run() -> None:
+    counts, failures = survey(400, seed=20)
+    assert not failures, next(iter(failures.values()))
+    assert counts["ran"] and counts["refused"]
