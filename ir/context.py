@@ -47,6 +47,7 @@ class ThreadState(threading.local):
         self.mesh: Mesh = empty_mesh
         self.interpreter: Interpreter | None = None
         self.overrides: dict[str, Any] = {}
+        self.override_entries: tuple[dict[str, Any], ...] = ()   # one of each block
         self.eager_arguments: Any = None   # of the call that is traced to be run at once
         self.check_vma: bool = True        # False inside shard_map(..., check_vma=False)
         self.on_equation: list[Any] = []
@@ -237,18 +238,48 @@ class Config:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"use config.update({name!r}, value)")
 
-    @contextlib.contextmanager
-    def override(self, **values: Any):
+    def override(self, **values: Any) -> Override:
         """Change settings for this thread within a `with` block."""
-        saved = STATE.overrides
-        given = {self._known(k): v for k, v in values.items()}
+        return Override(values)
+
+
+class Override(contextlib.ContextDecorator):
+    """Settings of this thread for a `with` block, which takes back its own and no other's.
+
+    What an interrupt within `__enter__` or `__exit__` left is taken back when the object goes.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+        self._entered: list[dict[str, Any]] = []
+
+    def _recreate_cm(self) -> Override:
+        return Override(self._values)
+
+    def __enter__(self) -> None:
+        given = {config._known(k): v for k, v in self._values.items()}
         for k, v in given.items():
-            self._check(k, v)
-        STATE.overrides = {**saved, **given}
-        try:
-            yield
-        finally:
-            STATE.overrides = saved
+            config._check(k, v)
+        self._entered.append(given)
+        _set_overrides((*STATE.override_entries, given))
+
+    def __exit__(self, *exc: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        given = self._entered[-1]
+        _set_overrides(tuple(e for e in STATE.override_entries if e is not given))
+        self._entered.pop()
+
+    def __del__(self) -> None:
+        while getattr(self, "_entered", None):       # none where __init__ did not finish
+            self._leave()
+
+
+def _set_overrides(entries: tuple[dict[str, Any], ...]) -> None:
+    """Let these be the settings of the thread's blocks; a later one hides an earlier."""
+    STATE.override_entries = entries
+    STATE.overrides = {k: v for entry in entries for k, v in entry.items()}
 
 
 config = Config()

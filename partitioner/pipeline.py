@@ -3,7 +3,7 @@
 Each pass is a function from program to program with a name. After each the program is verified at
 its level and kept, so that every stage can be read; `SHARDTRACE_DUMP=dir` writes them as numbered
 text files, each beginning with a line that says where it comes from. A pass that leaves an invalid
-program is reported by name, with its input in `repro.st`.
+program is reported by name, with its input in `repro.st` under SHARDTRACE_DUMP.
 """
 from __future__ import annotations
 
@@ -318,12 +318,14 @@ class _Dump:
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
-        """Write the input of a pass that failed, as a file to run it on; says where. Of a trial,
-        which may fail, nothing is kept.
+        """Write the input of a pass that failed, as a file to run it on, into the folder of
+        dumps; says where, or how to get it. Of a trial, which may fail, nothing is kept.
         """
         if not self.keeps:
             return ""
-        path = (self.folder or pathlib.Path()) / "repro.st"
+        if self.folder is None:
+            return "; set SHARDTRACE_DUMP to a folder to get its input there, as repro.st"
+        path = self.folder / "repro.st"
         _text.save_program(before, path,
                      comment=f"input of pass {step.name}, which left an invalid program")
         return f"; its input is in {path}"

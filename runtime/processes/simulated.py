@@ -139,10 +139,10 @@ def run_processes(function: Callable[..., Any], count: int, *args: Any,
     alone = function in (exec, eval) and len(args) == 1 and "globals" not in kwargs
     results: list[Any] = [None] * count
     errors: list[BaseException | None] = [None] * count
-    inherited = (STATE.mesh, STATE.abstract_mesh, STATE.overrides)
+    inherited = (STATE.mesh, STATE.abstract_mesh, STATE.overrides, STATE.override_entries)
 
     def process(index: int) -> None:
-        STATE.mesh, STATE.abstract_mesh, STATE.overrides = inherited
+        STATE.mesh, STATE.abstract_mesh, STATE.overrides, STATE.override_entries = inherited
         world.enter(index)
         try:
             with process_scope(index, owners) as identity, \

@@ -82,11 +82,17 @@ def test_a_pass_that_leaves_an_invalid_program_is_named_and_its_input_kept(tmp_p
     steps = list(pipeline.PIPELINE)
     steps[0] = Pass("break", "inlined", broken)
     monkeypatch.setattr(pipeline, "PIPELINE", tuple(steps))
-    monkeypatch.chdir(tmp_path)
+    here, dumps = tmp_path / "here", tmp_path / "dumps"
+    here.mkdir()
+    monkeypatch.chdir(here)
     with pytest.raises(VerificationError, match="pass `break` left an invalid program") as caught:
         partition(example(), mesh=MESH)
-    assert "repro.st" in str(caught.value)
-    kept = (tmp_path / "repro.st").read_text()
+    assert "set SHARDTRACE_DUMP to a folder" in str(caught.value)
+    assert not list(here.iterdir())
+    with config.override(shardtrace_dump=str(dumps)), pytest.raises(VerificationError) as caught:
+        partition(example(), mesh=MESH)
+    assert str(dumps / "repro.st") in str(caught.value)
+    kept = (dumps / "repro.st").read_text()
     assert kept.startswith("# input of pass break")
     assert programs_equal(parse(kept), example())
 
