@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 
 from ..ir.location import Location
@@ -31,6 +32,9 @@ from .reasons import Reasons
 
 _NO_PLACE = frozenset(("shard_map",))
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
+
+
+_NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
 class Candidates:
@@ -201,7 +205,9 @@ class Candidates:
 
     def name(self, var: Var, maker: Equation) -> str:
         if var.name:
-            return var.name
+            base = _NUMBERED.fullmatch(var.name)        # `x_1` is the second value called `x`
+            lines = maker.location.source_line()
+            return base[1] if base and base[1] in lines and var.name not in lines else var.name
         text = maker.location.text()
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
 

@@ -77,8 +77,8 @@ class Constrain:
     @property
     def text(self) -> str:
         word = "reshard" if self.explicit else "with_sharding_constraint"
-        at = f", behind line {self.location.line}" if self.location.line else ""
-        return f"insert `{word}({self.name}, {spec_text(self.spec)})`{at}"
+        at = f" behind line {self.location.line}" if self.location.line else ""
+        return f"bring `{self.name}` to {spec_text(self.spec)}{at}, with {word}"
 
 
 @dataclass(frozen=True)
