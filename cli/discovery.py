@@ -62,7 +62,7 @@ class PythonFile:
         if not path.exists():
             raise Problem(f"there is no Python file {path}")
         self.path, self.options = path, options
-        self.seen: list[Found] = []
+        self.seen: list[FoundFunction] = []
         self.failed: Problem | None = None
         self._keys: set[Any] = set()
         self._ran: list[Ran] = []

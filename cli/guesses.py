@@ -126,7 +126,7 @@ def identity(fun: Any, depth: int = 4) -> Any:
     code = getattr(fun, "__code__", None)
     if code is None:
         return type(fun).__qualname__, name_of(fun)
-    held = list(fun.__defaults__ or ())
+    held: list[Any] = list(fun.__defaults__ or ())
     for cell in fun.__closure__ or ():
         try:
             held.append(cell.cell_contents)

@@ -162,7 +162,7 @@ class ProgramSubject:
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
         known = self.program.memo.get(Requests.KEY)
-        wanted = [None if t is None else t.spec for t in known.results] if known else (
+        wanted: list[Any] = [None if t is None else t.spec for t in known.results] if known else (
             [None] * len(self.program.outvars))
         for i, spec in result_specs(changes).items():
             wanted[i] = spec
