@@ -84,7 +84,7 @@ def _evaluate(lead: int, x: np.ndarray, *, fft_type: FftType, fft_lengths: Lengt
     function = {FftType.FFT: np.fft.fftn, FftType.IFFT: np.fft.ifftn, FftType.RFFT: np.fft.rfftn,
                 FftType.IRFFT: np.fft.irfftn}[fft_type]
     if not x.size and fft_type == FftType.IRFFT:        # numpy reads what is not there
-        return np.zeros((*x.shape[:-len(fft_lengths)], *fft_lengths), x.real.dtype)
+        return np.zeros((*x.shape[:-len(fft_lengths)], *fft_lengths), np.real(x).dtype)
     return function(x, s=fft_lengths, axes=axes)
 
 
