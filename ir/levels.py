@@ -53,14 +53,14 @@ def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None
                             f"the mesh {mesh}", "collective-axis",
                             help="collectives stand in the body of a shard_map over their axes")
         size *= mesh.axis_size(axis)
-    stated, groups = params.get("axis_size", size), params.get("axis_index_groups")
+    stated, groups = params.get("axis_size"), params.get("axis_index_groups")
     if groups is not None:
         members = sorted(d for group in groups for d in group)
         if members != list(range(size)):
             raise Violation(f"the groups of `{op.name}` are not parts of its {size} devices: "
                             f"{groups}", "replica-groups")
         size = len(groups[0])
-    if stated != size:
+    if stated is not None and stated != size:
         raise Violation(f"`{op.name}` says that {stated} devices exchange, but there are {size}",
                         "axis-size")
     for pair in params.get("perm", ()):

@@ -22,6 +22,7 @@ from ..ir.diagnostic import clipped
 from ..ir.errors import ShardtraceError, VerificationError
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
+from ..ir.location import is_ours
 from ..ir.mesh import AbstractMesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.phases import in_phase
@@ -209,11 +210,21 @@ def run_pass(step: Pass, program: Program, job: Job, dump: _Dump | None = None) 
     try:
         return in_phase(step.name, step.run, program, job)
     except Exception as problem:
-        if isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic"):
+        if (isinstance(problem, ShardtraceError) or hasattr(problem, "diagnostic")
+                or _is_users(problem)):
             raise                                # it says itself what is wrong, and where
         shown = dump.repro(step, program) if dump and isinstance(problem, AssertionError) else ""
         raise VerificationError(f"pass `{step.name}` failed{shown}: {type(problem).__name__}: "
                                 f"{clipped(str(problem))}") from problem
+
+
+def _is_users(problem: Exception) -> bool:
+    """Did code of the user's raise it, such as a rule of custom_partitioning?"""
+    trace = problem.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return not is_ours(name) and name.partition(".")[0] != "numpy"
 
 
 def noting(program: Program, key: str, said: Any) -> Program:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostic import fail
 from ..manual_state import ManualState
 from ..op import Sample, defop
 from ..rule import FactorRule
@@ -67,7 +68,8 @@ custom_linear_solve_p = defop(
 
 
 def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
+    fail(TypeError, "can't apply forward-mode autodiff (jvp) to a custom_vjp function.",
+         code="custom-vjp-forward", help="use reverse mode (`grad`, `vjp`), or a custom_jvp")
 
 
 custom_lin_p = defop(

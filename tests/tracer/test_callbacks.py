@@ -73,7 +73,7 @@ def test_print_formats_as_str_format_does(fmt, args, kwargs, want, jitted, capsy
     (lambda: st.debug.print("a", z=V), ValueError, "You may be passing an f-string"),
     (lambda: st.debug.print(x=3), TypeError, "unexpected arguments in the two-call form"),
     (lambda: st.debug.callback(3, V), TypeError,
-     "first argument to jax.debug.callback must be callable"),
+     "first argument to st.debug.callback must be callable"),
     (lambda: st.debug.callback(lambda x: 1 / 0, V), ZeroDivisionError, "division"),
 ])
 def test_bad_debug_calls_raise_what_jax_raises(call, error, phrase):
@@ -357,7 +357,7 @@ X = F32(1)
     (lambda: st.pure_callback(np.sin, like(V), V, vmap_method="no"), ValueError,
      "vmap_method must be on of the allowed methods"),
     (lambda: st.grad(lambda x: st.pure_callback(np.sin, like(x), x))(X), ValueError,
-     "Pure callbacks do not support JVP. Please use `jax.custom_jvp`"),
+     "Pure callbacks do not support JVP. Please use `st.custom_jvp`"),
     (lambda: st.grad(lambda x: (st.pure_callback(np.sin, like(x), x), x)[1])(X), ValueError,
      "Pure callbacks do not support JVP"),
     (lambda: st.grad(lambda x: io_callback(np.sin, like(x), x))(X), ValueError,

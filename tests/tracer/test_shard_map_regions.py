@@ -131,7 +131,7 @@ def test_an_abstract_mesh_is_made_concrete_by_an_argument():
     mesh, other = mesh_of(AUTO), st.make_mesh((2,), ("q",), axis_types=(AUTO,))
     f = st.shard_map(lambda x: x * 2, mesh=mesh.abstract_mesh, in_specs=P("x"), out_specs=P("x"))
     close(f(put(mesh, P("x"))), A * 2)
-    with pytest.raises(ValueError, match="Please pass `jax.Array`s with a `NamedSharding` as inp"):
+    with pytest.raises(ValueError, match="Please pass `st.Array`s with a `NamedSharding` as inp"):
         f(A)
     with pytest.raises(ValueError, match="Mesh shape of the input .* does not match the mesh sha"):
         f(put(other, P("q")))
@@ -268,7 +268,7 @@ def pending_of_a_constant():
     (lambda: st.shard_map(lambda x: x, mesh=st.sharding.AbstractMesh((), ()), in_specs=P(),
                           out_specs=P())(A), ValueError, "shard_map requires a non-empty mesh"),
     (captured, NotImplementedError, "Closing over inputs to shard_map where the input is sharded"),
-    (over_a_mapped_axis, ValueError, "jax.shard_map requires axis_names="),
+    (over_a_mapped_axis, ValueError, "st.shard_map requires axis_names="),
     (smapped, TypeError, "in_axes was not specified when axis_name="),
     (lambda: smapped(in_axes=[0]), TypeError, "smap in_axes must be an int, None"),
     (lambda: smapped(in_axes=("x",)), TypeError, "container with those types as leaves"),

@@ -203,7 +203,7 @@ IDENTITY = {
                "with type <class 'str'> is not a valid JAX type"),
     "callable": (TypeError, lambda: st.vmap(3), "Expected a callable value, got 3"),
     "unbound": (NameError, lambda: st.vmap(lambda a: lax.psum(a, "i"))(X), "Found an unbound axis "
-                "name: i. To fix this, please call psum under `jax.shard_map`."),
+                "name: i. To fix this, please call psum under `st.shard_map`."),
     "groups": (NotImplementedError, lambda: st.vmap(lambda a: lax.psum(
         a, "i", axis_index_groups=[[0, 1], [2]]), axis_name="i")(X), "axis_index_groups not "
         "supported in vmap collectives"),
