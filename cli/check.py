@@ -41,7 +41,7 @@ def check(options: argparse.Namespace) -> int:
         some, lacking = several(target, options, complete=True)
         found, missing = [*found, *some], [*missing, *lacking]
     if budget is not None:
-        budget.check_sections(found, [t for t in (options.target, *options.more)], missing)
+        budget.check_sections(found, (options.target, *options.more), missing)
     rows: list[dict[str, Any]] = []
     texts: list[str] = []
     for f, e in different([(f, explained(f, options)) for f in counted(found, "checking")]):

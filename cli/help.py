@@ -28,7 +28,7 @@ def help_(options: argparse.Namespace) -> None:
     if out.as_json:
         out.json({"topic": options.topic, "text": text})
     else:
-        out.markdown(text) if text.startswith("# ") else out.text(text)
+        (out.markdown if text.startswith("# ") else out.text)(text)
 
 
 def page(options: argparse.Namespace, columns: int) -> str:

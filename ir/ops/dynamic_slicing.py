@@ -24,7 +24,7 @@ from .emitting import INT32, Emitting, literal
 from .gather import gather_p
 from .indexing import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionNumbers
 from .lead import empty_like, is_common, lead_indices, lead_sizes
-from .moving_parts import SLAB, part_taken, part_updated
+from .moving_parts import SLAB, clamped, part_taken, part_updated
 from .rules import call, reject, resized_entries, rule_text, zeros
 from .scatter import scatter_p
 
@@ -49,7 +49,7 @@ def _check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayT
 def _clamped(starts: Sequence[np.ndarray], sizes: Sequence[int], shape: Sequence[int]
              ) -> list[np.ndarray]:
     """Starts moved so that a slice of `sizes` lies within `shape`."""
-    return [np.minimum(np.maximum(s.astype(np.int64), 0), n - m)
+    return [clamped(s, n - m)
             for s, m, n in zip(starts, sizes, shape, strict=True)]
 
 

@@ -72,6 +72,11 @@ def _part(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]
     return several, window
 
 
+def clamped(start: np.ndarray, last: int) -> np.ndarray:
+    """Starts of any integer dtype moved inside: 0 to `last`, as int64."""
+    return np.minimum(np.maximum(start.astype(np.int64), 0), last)
+
+
 class _Rows(NamedTuple):
     """The parts that devices have at starts of their own, as rows of the array as a matrix.
 
@@ -86,8 +91,7 @@ class _Rows(NamedTuple):
     def at(self, starts: Sequence[np.ndarray]) -> np.ndarray:
         rows = self.base
         for i, last, step, shape in self.starts:
-            first = np.minimum(np.maximum(starts[i], 0), last).reshape(shape)
-            rows = rows + (first if step == 1 else np.multiply(first, step, dtype=np.intp))
+            rows = rows + clamped(starts[i], last).reshape(shape) * step
         return rows
 
 

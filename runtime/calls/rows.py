@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.named_tuple import NamedTuple
-from ...ir.ops.moving_parts import Place, Window
+from ...ir.ops.moving_parts import Place, Window, clamped
 from ...ir.pool import empty
 from ..layout import Reshaped
 from .call import Call, read_counts
@@ -38,7 +38,7 @@ class Taken(NamedTuple):
 
     def all(self, x: Any, *starts: Any) -> Any:
         """What is taken at each of many starts, elements being taken."""
-        index = [np.minimum(np.maximum(starts[i], 0), last) for i, _, last, _ in self.places]
+        index = [clamped(starts[i], last) for i, _, last, _ in self.places]
         return x[tuple(index)]
 
 

@@ -153,8 +153,3 @@ def all_counts(x: Any, times: int, step: Any) -> Any:
 def with_rank(x: Any, rank: int) -> Any:
     """Numbers, one an iteration, with so many dimensions behind."""
     return x.reshape(x.shape + (1,) * rank)
-
-
-def clipped(x: Any, last: int) -> Any:
-    """Starts moved inside."""
-    return np.minimum(np.maximum(x, 0), last)

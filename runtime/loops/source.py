@@ -22,13 +22,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.ops.moving_parts import clamped
 from ..calls.rows import Taken, is_written
 from ..layout import Reshaped
 from ..plans import plan as plans
 from ..plans.generated import Lines, Writer, inline, recording_of
 from ..plans.plan import Plan
 from .buffers import Buffers, own_copy, room
-from .foreseen import Foreseen, added, all_counts, clipped, counted, with_rank
+from .foreseen import Foreseen, added, all_counts, counted, with_rank
 
 
 class _Counters:
@@ -211,7 +212,7 @@ def _write_given(w: Writer, lines: Lines, foreseen: Foreseen, outputs: Sequence[
             lines.fixed.add(s)
         for last in lasts:
             name = lines.indices[s, last] = f"{lines.slot(s)}_{'' if last is None else last}"
-            values = f"u{s}" if last is None else f"{w.name(clipped, 'f')}(u{s}, {last})"
+            values = f"u{s}" if last is None else f"{w.name(clamped, 'f')}(u{s}, {last})"
             found.append((name, f"{values}.tolist()"))
     return found
 

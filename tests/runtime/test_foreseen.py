@@ -9,6 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.ir.ops.moving_parts import part_taken, part_updated
 from shardtrace.runtime.plans import generated, plan
 from shardtrace.sharding import PartitionSpec as P
 
@@ -118,6 +119,20 @@ def test_places_of_devices_are_those_of_each_device_alone():
             want[r:r + 2, s:s + 3] = part
             assert at[me, i] == k * i and chosen[me, i] == (i if k > i else me)
         np.testing.assert_allclose(c[me], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64,
+                                   np.uint64])
+def test_places_of_devices_may_be_of_any_integer_dtype(dtype):
+    x = np.arange(2 * 300 * 2.0).reshape(2, 300, 2)
+    shapes, starts = (x.shape, (2,), (1,)), (np.array([3, 100], dtype), np.zeros(1, dtype))
+    taken = part_taken(1, shapes, [x.dtype] * 3, {"slice_sizes": (1, 2)})
+    want = np.stack([x[0, 3:4], x[1, 100:101]])
+    np.testing.assert_array_equal(taken(x, *starts), want)
+    update = part_updated(1, (shapes[0], (2, 1, 2), *shapes[1:]), [x.dtype] * 4, {})
+    changed = x.copy()
+    changed[0, 3], changed[1, 100] = -1, -1
+    np.testing.assert_array_equal(update(x, -np.ones((2, 1, 2)), *starts), changed)
 
 
 def test_rows_are_read_and_written_where_they_are():
