@@ -1,4 +1,4 @@
-"""What pyproject.toml lists is what the tree holds, and nothing at the root shadows a library."""
+"""What setup.py finds is what the tree holds, and nothing at the root shadows a library."""
 from __future__ import annotations
 
 import importlib
@@ -6,36 +6,33 @@ import json
 import pathlib
 import subprocess
 import sys
-import tomllib
 import zipfile
 
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PACKAGES = PYPROJECT["tool"]["setuptools"]["packages"]
-PACKAGE_DIR = PYPROJECT["tool"]["setuptools"]["package-dir"]
 NOT_PACKAGED = {"tests", "examples", "benchmarks", "docs", "build", "dist"}
 
 
-def _folder(package: str) -> pathlib.Path:
-    """Where the sources of a listed package lie, by the longest prefix in package-dir."""
-    parts = package.split(".")
-    for split in range(len(parts), 0, -1):
-        base = PACKAGE_DIR.get(".".join(parts[:split]))
-        if base is not None:
-            return (ROOT / base).joinpath(*parts[split:])
-    raise AssertionError(f"{package} has no folder")
+def _packages() -> dict[str, pathlib.Path]:
+    """Every package that the tree holds, by its public name: those of api/ lose that folder."""
+    found = {}
+    for path in ROOT.rglob("__init__.py"):
+        parts = path.relative_to(ROOT).parts[:-1]
+        if parts == ("api",) or (parts and (parts[0].startswith(".") or parts[0] in NOT_PACKAGED)):
+            continue
+        found[".".join(("shardtrace", *parts[parts[:1] == ("api",):]))] = path.parent
+    return dict(sorted(found.items()))
 
 
-def test_every_package_of_the_tree_is_listed() -> None:
-    found = {
-        path.parent
-        for path in ROOT.rglob("__init__.py")
-        if not path.relative_to(ROOT).parts[0].startswith(".")
-        and path.relative_to(ROOT).parts[0] not in NOT_PACKAGED
-    }
-    assert {_folder(package) for package in PACKAGES} == found - {ROOT / "api"}
+PACKAGES = _packages()
+
+
+def test_setup_finds_every_package_of_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = pytest.importorskip("setuptools._distutils.core")
+    monkeypatch.chdir(ROOT)
+    distribution = core.run_setup("setup.py", stop_after="init")
+    assert sorted(distribution.packages) == list(PACKAGES)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -114,7 +111,7 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: pathlib.Path) -> Non
     wanted = {
         f"{package.replace('.', '/')}/{path.name}"
         for package in PACKAGES
-        for path in _folder(package).glob("*.py")
+        for path in PACKAGES[package].glob("*.py")
     }
     assert modules == wanted
     assert "shardtrace/py.typed" in names

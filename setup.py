@@ -1,0 +1,19 @@
+"""The packages, read from the tree: the root is `shardtrace`, each folder of api/ a module of it.
+
+Everything else about the distribution is in pyproject.toml.
+"""
+from setuptools import find_packages, setup
+
+ROOMS = ("cli", "driver", "ir", "partitioner", "report", "runtime", "tracer")
+
+rooms = find_packages(include=[pattern for room in ROOMS for pattern in (room, f"{room}.*")])
+# The public modules live in api/, so that nothing at the root is called `numpy` or `random`.
+public = find_packages("api")
+
+setup(
+    packages=["shardtrace", *(f"shardtrace.{name}" for name in (*rooms, *public))],
+    package_dir={
+        "shardtrace": ".",
+        **{f"shardtrace.{name}": f"api/{name}" for name in public if "." not in name},
+    },
+)
