@@ -11,6 +11,7 @@ rooms = find_packages(include=[pattern for room in ROOMS for pattern in (room, f
 public = find_packages("api")
 
 setup(
+    script_name="setup.py",  # the one file of the root that is not a module
     packages=["shardtrace", *(f"shardtrace.{name}" for name in (*rooms, *public))],
     package_dir={
         "shardtrace": ".",
