@@ -13,7 +13,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.program import DONATED, Program, Requests
 from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.types import ArrayType
-from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, partition
+from ..partitioner.pipeline import PIPELINE, Job, Options, Partitioned, carrying, partition
 from ..report.changes import Change, Inside, arg_specs, edited, result_specs
 from ..runtime.arrays.array import ArrayImpl
 from ..tracer.autodiff.replay import evaluate, stage
@@ -166,7 +166,8 @@ class ProgramSubject:
             [None] * len(self.program.outvars))
         for i, spec in result_specs(changes).items():
             wanted[i] = spec
-        return partition(self.apply(changes), mesh=self.program.mesh, in_shardings=specs,
+        program = carrying(self.apply(changes), self.program)
+        return partition(program, mesh=self.program.mesh, in_shardings=specs,
                          out_shardings=wanted, options=TRIAL)
 
     def apply(self, changes: Sequence[Change]) -> Program:

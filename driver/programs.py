@@ -13,10 +13,10 @@ import numpy as np
 from ..ir.diagnostic import clipped
 from ..ir.errors import JaxRuntimeError, ShardtraceError, VerificationError
 from ..ir.keys import storage_dtype
-from ..ir.program import DONATED, NEXT_PASS, Level, Program, Requests
+from ..ir.program import NEXT_PASS, Level, Program, Requests
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
-from ..partitioner.pipeline import PIPELINE, Job, noting, partition, run_pass
+from ..partitioner.pipeline import PIPELINE, Job, carrying, optimizes, partition, run_pass
 from ..runtime.rewrites.flatten import every_equation
 from ..runtime.storage import Stored, settled
 from .executable import EXECUTORS
@@ -39,13 +39,15 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     if any(s is not None for s in in_shardings):
         raise ValueError(f"a {program.level.value} program has its shardings already")
     stages = {program.level.value: program}
-    job = Job(program.mesh, (), ())
+    job = Job(program.mesh, (), (), optimizes(program))
     names = [p.name for p in PIPELINE]
     first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
     if first and first not in names:
         raise VerificationError(f"no pass is called {first!r}; there are {', '.join(names)}")
     for step in PIPELINE[names.index(first):] if first else ():
-        program = noting(run_pass(step, program, job), DONATED, program.memo.get(DONATED))
+        if step.name == "optimize" and not job.optimize:
+            continue
+        program = carrying(run_pass(step, program, job), program)
         verify(program)
         stages[step.stage] = program
     return stages

@@ -101,11 +101,14 @@ class Demands(NamedTuple):
 # In the memo of a LOCAL program: the pass that is still to come.
 NEXT_PASS = "next pass"
 
+# In the memo of a program: the passes that are left out, in alphabetical order.
+WITHOUT = "without"
+
 # In the memo of a program: for each parameter whether results may take its memory.
 DONATED = "donated"
 
 # What the text of a program says and only the memo holds.
-SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, DONATED)
+SAID = ("meshes", Requests.KEY, Demands.KEY, NEXT_PASS, WITHOUT, DONATED)
 
 
 class Equation:

@@ -26,10 +26,10 @@ from ..ir.location import is_ours
 from ..ir.mesh import AbstractMesh
 from ..ir.named_tuple import NamedTuple
 from ..ir.phases import in_phase
-from ..ir.program import DONATED, NEXT_PASS, SAID, Level, Program, Requests
+from ..ir.program import DONATED, NEXT_PASS, SAID, WITHOUT, Level, Program, Requests
 from ..ir.progress import counted
 from ..ir.retiling import joined_axes
-from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .lowering.localize import localize
@@ -161,13 +161,15 @@ def partition(program: Program, *, mesh: AbstractMesh,
         in_shardings = in_shardings or _spec_of(known.arguments)
         out_shardings = out_shardings or _spec_of(known.results)
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
-              _specs(out_shardings, len(program.outvars), "out_shardings"), options.optimize)
+              _specs(out_shardings, len(program.outvars), "out_shardings"),
+              options.optimize and optimizes(program))
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in SAID}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
         program.memo.update(said)
     program = noting(program, Requests.KEY, requests)
+    program = noting(program, WITHOUT, None if job.optimize else ("optimize",))
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
@@ -177,14 +179,14 @@ def partition(program: Program, *, mesh: AbstractMesh,
     with collector_paused():
         dump.write("traced", program)
         for step in counted(PIPELINE, f"partitioning {program.name}"):
-            if step.name == "optimize" and not options.optimize:
+            if step.name == "optimize" and not job.optimize:
                 continue
             start = clock()
             after = run_pass(step, program, job, dump)
             timings[step.name] = clock() - start
             if step.name == "inline":
                 after = noting(after, Requests.KEY, requests)
-            after = noting(after, DONATED, program.memo.get(DONATED))
+            after = carrying(after, program)
             dump.write(step.stage, after)
             if check:
                 start = clock()
@@ -237,6 +239,21 @@ def noting(program: Program, key: str, said: Any) -> Program:
     return program
 
 
+def carrying(after: Program, before: Program) -> Program:
+    """What a pass left, with what its input's text says for all later stages."""
+    for key in (DONATED, WITHOUT):
+        after = noting(after, key, before.memo.get(key))
+    return after
+
+
+def optimizes(program: Program) -> bool:
+    """Is it to be optimized? Raises VerificationError where its text leaves out another pass."""
+    without = program.memo.get(WITHOUT, ())
+    for name in {*without} - {"optimize"}:
+        raise VerificationError(f"pass {name!r} cannot be left out; only `without optimize` can")
+    return not without
+
+
 def _requests(program: Program, job: Job) -> Requests | None:
     """What is asked for besides what the types of the program say."""
     try:
@@ -285,6 +302,9 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
         return (None,) * count
     if len(given) != count:
         raise ValueError(f"{what} has {len(given)} entries for {count} values")
+    for spec in given:
+        if spec is not None and UNCONSTRAINED in spec.entries:      # no type says such a thing
+            raise ValueError(f"Unconstrained dims are not allowed when passed to {what}: {spec}")
     return tuple(given)
 
 

@@ -22,7 +22,7 @@ from ..ir.collective_kinds import each_collective, received_bytes
 from ..ir.location import UNKNOWN, Location
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.shardings.sharding import NamedSharding
-from ..ir.spec import spec_from_entries
+from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import ArrayType, Entries
 from .buffers import nbytes
 from .changes import spec_text
@@ -109,7 +109,7 @@ def _dropped_constraints(e: Explanation) -> Iterator[Waste]:
             continue
         t = eqn.outvars[0].aval
         for d, axes in enumerate(sharding.spec.padded(t.ndim).entries):
-            if not all(a in mesh.shape for a in axes):
+            if axes is UNCONSTRAINED or not all(a in mesh.shape for a in axes):
                 continue
             parts = math.prod(map(mesh.axis_size, axes))
             n = t.shape[d]

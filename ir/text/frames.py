@@ -21,6 +21,7 @@ from ..near import close_match
 from ..program import (
     DONATED,
     NEXT_PASS,
+    WITHOUT,
     Atom,
     Demands,
     Equation,
@@ -104,6 +105,7 @@ class Frames(Values):
         self.fixed: set[Var] = set()
         self.layouts_free = False
         self.next: str | None = None
+        self.omitted: set[str] = set()
         self.archives: dict[str, Any] = {}
         self.lines: list[str] | None = None
 
@@ -157,6 +159,9 @@ class Frames(Values):
 
     def next_pass(self, parts: list) -> None:
         self.next = str(parts[0])
+
+    def without(self, parts: list) -> None:
+        self.omitted.add(str(parts[0]))
 
     def _level(self, token: Token) -> Level:
         level = _LEVELS.get(token)
@@ -286,6 +291,8 @@ class Frames(Values):
                 frozenset(self.fixed) if self.layouts_free else None, places)
         if self.next is not None:
             program.memo[NEXT_PASS] = self.next
+        if self.omitted:
+            program.memo[WITHOUT] = tuple(sorted(self.omitted))
         if self.concrete:
             program.memo["meshes"] = tuple(self.concrete)
         return program

@@ -29,6 +29,7 @@ from ..op import Op, params_key
 from ..program import (
     DONATED,
     NEXT_PASS,
+    WITHOUT,
     Atom,
     Demands,
     Equation,
@@ -140,7 +141,8 @@ class _Printer:
         free = self.demands.fixed is not None or (
             requests is not None and not {*requests.arguments, *requests.results} - {None})
         following = program.memo.get(NEXT_PASS)
-        return ["layouts free"] * free + ([f"next {following}"] if following else [])
+        return (["layouts free"] * free + [f"next {p}" for p in (following,) if p]
+                + [f"without {p}" for p in program.memo.get(WITHOUT, ())])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:

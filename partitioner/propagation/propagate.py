@@ -20,7 +20,7 @@ from ...ir.errors import IndivisibleError
 from ...ir.location import UNKNOWN
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program, Var
-from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.spec import PartitionSpec
 from .fixed_point import Solution, run
 from .graph import Graph, Root
 from .step import Layout
@@ -124,7 +124,7 @@ def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Part
 
 @functools.lru_cache(maxsize=4096)
 def _divides(mesh: AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec) -> bool:
-    return all([axes is UNCONSTRAINED or n % math.prod(map(mesh.axis_size, axes)) == 0
+    return all([n % math.prod(map(mesh.axis_size, axes)) == 0
                 for n, axes in zip(shape, spec.padded(len(shape)).entries if shape else (),
                                    strict=True)])
 
@@ -133,8 +133,6 @@ def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names:
                    i: int, spec: PartitionSpec) -> None:
     for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries if shape else (),
                                       strict=True)):
-        if axes is UNCONSTRAINED:
-            continue
         parts = math.prod(map(mesh.axis_size, axes))
         if n % parts:
             fail(IndivisibleError,

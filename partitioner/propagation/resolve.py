@@ -116,8 +116,14 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
     """Why result i leaves in another layout than it is computed in."""
     if spec is None:
         return "the type of this result is decided"
-    name = program.result_names[i] if i < len(program.result_names) else i
-    return f"result {name} is asked for as {spec}"
+    names = program.result_names
+    name = names[i] if i < len(names) and names[i] else f"[{i}]"
+    entries = spec.entries
+    while entries and entries[-1] == ():
+        entries = entries[:-1]
+    whole = spec_from_entries(entries, spec.unreduced, spec.reduced)
+    which = "the result" if len(program.outvars) == 1 else f"result {name}"
+    return f"{which} is asked for as {whole}"
 
 
 def layout_reason(eqn: Equation) -> str:

@@ -21,7 +21,10 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.cli.main import main
 from shardtrace.driver.programs import further
+from shardtrace.ir.errors import VerificationError
+from shardtrace.ir.program import DONATED
 from shardtrace.ir.text.parse import load_program, parse_program
+from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -69,6 +72,12 @@ def open_results(x):
     return jnp.zeros((8, 4)) + 1., x * 2.
 
 
+def repeated(x, w, times):
+    for _ in range(times):
+        x = jnp.tanh(x @ w) + x
+    return {"x": x, "sum": x.sum(0)}
+
+
 TABLE = np.random.default_rng(1).random((128, 16), np.float32)
 
 PROGRAMS: dict[str, Callable[[], Any]] = {
@@ -83,6 +92,14 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "uneven": lambda: st.jit(uneven).lower(placed((16, 3), "data")),
     "results asked for": lambda: st.jit(open_results, out_shardings=(
         NamedSharding(MESH, P("model")), None)).lower(placed((8, 4), "data")),
+    "values left open in parts": lambda: st.jit(lambda x, w: lax.with_sharding_constraint(
+        x @ w, NamedSharding(MESH, P(P.UNCONSTRAINED, "model"))).sum(0)).lower(
+            placed((16, 32), "data"), placed((32, 8))),
+    "donated": lambda: st.jit(repeated, donate_argnums=0, static_argnums=2).lower(
+        placed((16, 32), "data", "model"), placed((32, 32), None, "model"), 2),
+    "static": lambda: st.jit(repeated, static_argnames="times", out_shardings={
+        "x": NamedSharding(MESH, P("data")), "sum": None}).lower(
+            placed((16, 32), "data"), placed((32, 32), "model"), times=3),
     "nothing placed": lambda: st.jit(constrained).lower(
         np.ones((16, 32), np.float32), np.ones((32, 32), np.float32)),
     "explicit": lambda: st.jit(lambda x, w: jnp.sin(x @ w).sum(0)).lower(
@@ -112,6 +129,17 @@ def test_each_stage_leads_to_the_same_later_ones(name: str) -> None:
     check(PROGRAMS[name]().stages)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_stage_of_what_is_not_optimized_does(name: str) -> None:
+    traced = PROGRAMS[name]().stages["traced"]
+    done = partition(traced, mesh=traced.mesh, in_shardings=[
+        v.aval.spec if v.aval.has_explicit_mesh() else None for v in traced.invars],
+        options=Options(optimize=False))
+    assert list(done.stages)[-1] == "local"
+    assert done.local.memo.get(DONATED) == traced.memo.get(DONATED)
+    check(done.stages)
+
+
 @pytest.mark.parametrize("name", ["mlp", "fsdp", "tensor_parallel", "pipeline",
                                   "mixture_of_experts", "transformer_scan", "ring_attention"])
 def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
@@ -125,6 +153,18 @@ def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
         texts = [str(load_program(f)) for f in stages]
         for i, file in enumerate(stages):
             assert leads_to(load_program(file))[-len(texts) + i:] == texts[i:], file.name
+
+
+def test_only_optimization_can_be_left_out() -> None:
+    text = "without localize\n\nprogram @f(a: f32[8]) -> f32[8] {\n  return a\n}\n"
+    with pytest.raises(VerificationError, match="'localize' cannot be left out"):
+        further(parse_program(text))
+
+
+def test_results_that_are_open_in_parts_are_refused() -> None:
+    traced = PROGRAMS["static"]().stages["traced"]
+    with pytest.raises(ValueError, match="Unconstrained dims are not allowed"):
+        partition(traced, mesh=traced.mesh, out_shardings=(P(P.UNCONSTRAINED), None))
 
 
 @contextlib.contextmanager
