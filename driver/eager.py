@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.caches import module_table
 from ..ir.context import STATE, config, trace_settings
 from ..ir.lazy import lazy_import
 from ..ir.mesh import Mesh
@@ -32,7 +33,8 @@ class EagerInterpreter:
     """Runs an op at once: a program of one equation, cached on op, params and arguments."""
 
     def __init__(self) -> None:
-        self._cache: dict[Any, Executable] = {}
+        self._cache = module_table(
+            "driver.eager.EagerInterpreter", "ops that ran outside of jitted functions", 2048)
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
         for x in operands:
@@ -62,8 +64,6 @@ class EagerInterpreter:
                                     options=_QUIET, is_operation=True)
             if WATCH.watcher is not None:
                 WATCH.watcher(_ran(program, executable, operands))
-            if len(self._cache) > 10_000:
-                self._cache.clear()
             self._cache[key] = executable
         results = executable(operands)
         if op is copy_p and type(operands[0]) is ArrayImpl:

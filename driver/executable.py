@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.array import Array
+from ..ir.caches import cached
 from ..ir.context import STATE, config
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -410,7 +411,7 @@ def _check_has_mesh(program: Program) -> None:
                  help="with set_mesh(mesh): ...")
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
                     like: NamedSharding | None) -> Any:
     """The sharding of a result for which none was asked.
@@ -438,7 +439,7 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     return found
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def array_aval(aval: ArrayType, sharding: Any) -> ArrayType:
     """The type of an array that a value of type `aval` became, under its concrete sharding."""
     space = aval.memory_space if sharding is None else space_of_kind(sharding.memory_kind)

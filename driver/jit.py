@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import threading
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 
 from ..ir.api_boundary import bound_class, crossed
 from ..ir.array import Array
+from ..ir.caches import Bounded, Cache
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import error, fail
@@ -56,7 +56,8 @@ from .executable import Executable, leaf_keys
 from .seen import WATCH
 from .stages import Lowered, Traced
 
-_LOCK = threading.Lock()
+_TRACES = Cache("driver.jit.Jitted._traces", "traced programs of one function", 1024)
+_EXECUTABLES = Cache("driver.jit.Jitted._executables", "partitioned programs of one function", 1024)
 _ONE = tree.structure(0)         # of an array that is all
 
 
@@ -107,7 +108,7 @@ class Jitted:
         self._device, self._options = device, options
         self._partition_options = DEFAULT_OPTIONS
         self._traces = _traces_of(f, boundary.arguments)
-        self._executables: dict[Any, Any] = {}
+        self._executables: dict[Any, Any] = Bounded(_EXECUTABLES)
         self._quick = QuickCalls(boundary.arguments)
         JITTED.add(self)
 
@@ -325,19 +326,26 @@ class Jitted:
         return f"<jitted {_function_name(self._f)}>"
 
 
-# A function is one program however often it is jitted. What a trace holds rarely leads back
-# to the function; where it does, `clear_caches` ends it.
+# A function is one program however often it is jitted. A function that its own trace leads back to,
+# by a callback for instance, is held until others have come; jitted functions keep their traces.
 _SHARED_TRACES: weakref.WeakKeyDictionary[Any, dict[Any, dict[Any, Any]]] = (
     weakref.WeakKeyDictionary())
+_SHARED = Cache("driver.jit._SHARED_TRACES", "traces of functions, for all their jitted forms",
+                1024, _SHARED_TRACES)
 
 
 def _traces_of(f: Callable[..., Any], arguments: Arguments) -> dict[Any, Any]:
     """The traces of a function, which all its jitted forms with these static arguments share."""
     if type(f) is not types.FunctionType:
-        return {}
-    with _LOCK:
+        return Bounded(_TRACES)
+    of_function = _SHARED_TRACES.get(f)
+    if of_function is None:
+        if len(_SHARED_TRACES) >= _SHARED.most:
+            for entry in _SHARED_TRACES.keyrefs()[:1 + _SHARED.most // 8]:
+                _SHARED_TRACES.pop(entry(), None)
         of_function = _SHARED_TRACES.setdefault(f, {})
-        return of_function.setdefault((arguments.static_nums, arguments.static_names), {})
+    return of_function.setdefault((arguments.static_nums, arguments.static_names),
+                                  Bounded(_TRACES))
 
 
 def _function_name(f: Any) -> str:

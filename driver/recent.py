@@ -18,7 +18,8 @@ from ..ir.program import DONATED, Program
 from ..partitioner.pipeline import Options, Partitioned, partition
 from ..partitioner.propagation.graph import warnings_given
 
-_kept = Kept(most=50_000, smallest=100)         # an equation is some 2 kB
+# An equation is some 2 kB.
+_kept = Kept("driver.recent", "programs that were partitioned lately", most=50_000, smallest=100)
 
 
 class _First:
@@ -74,11 +75,6 @@ def _captures(program: Program) -> bool:
     """Does the program, or one that it holds, capture arrays?"""
     return bool(program.consts) or (program.holds_programs and any(
         [_captures(inner) for _, _, inner in program.subprograms()]))
-
-
-def forget_recent() -> None:
-    """Forget all of them."""
-    _kept.clear()
 
 
 def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, AbstractMesh], Any]

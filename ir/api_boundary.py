@@ -59,7 +59,8 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
     Anything that is not a function of the package is given back as it is.
     """
     if (type(f) is not FunctionType or not _of_package(f.__globals__)
-            or "crossed" in f.__code__.co_names):          # it looks after that itself
+            or "crossed" in f.__code__.co_names            # it looks after that itself
+            or f in _MADE):
         return f
     found = _BOUNDED.get(f)
     if found is not None:
@@ -82,7 +83,6 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
     _MADE.add(call)
     if not results and f.__closure__ is None:
         _BOUNDED[f] = call
-    _BOUNDED[call] = call
     return call
 
 

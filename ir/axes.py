@@ -7,11 +7,12 @@ as it stands is that axis, whatever it looks like.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from .caches import cached
 
 __all__ = [
     "AxisName", "axes_overlap", "axis_factor", "axis_size", "format_sub_axis", "parse_axis",
@@ -22,7 +23,7 @@ AxisName = Any  # nearly always a str; any hashable is accepted, as in JAX
 _SUB_AXIS = re.compile(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096)
 def parse_axis(name: AxisName) -> tuple[AxisName, int, int | None]:
     """Split an axis name into `(base, pre, size)`; a whole axis has pre 1 and size None.
 
@@ -73,7 +74,7 @@ def axis_factor(
     return base, pre, size, whole // (pre * size)
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096)
 def _span(name: AxisName) -> tuple[AxisName, int, float]:
     """The axis that a name is part of at last, and where in it the part begins and ends.
 

@@ -9,12 +9,12 @@ syntax tree of the file.
 from __future__ import annotations
 
 import ast
-import functools
 import linecache
 import sys
 from collections.abc import Iterator
 from types import CodeType
 
+from .caches import cached
 from .location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, source_version
 
 _FRAMES = 4         # frames that are kept
@@ -69,7 +69,7 @@ def capture_call() -> Location:
     return CallLocation(found, SCOPES.path) if found else UNKNOWN
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def _passing(file: str, version: tuple) -> frozenset[tuple]:
     """Spans of the calls in a file that a function returns as they are, given a parameter of its.
     """

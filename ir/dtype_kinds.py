@@ -6,12 +6,12 @@ int64, uint64, float64 and complex128 become their 32-bit counterparts, as in JA
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .caches import cached
 from .dtype_table import (
     BOOL,
     C64,
@@ -190,7 +190,7 @@ def _scalar_type(x: Any) -> type:
     return np.dtype(x).type
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "which dtypes are of which kind")
 def _issubdtype(a: Any, b: Any) -> bool:
     if isinstance(b, ExtendedDType):
         return a is b
@@ -272,7 +272,7 @@ def itemsize_bits(dtype: Any) -> int:
     raise ValueError(f"unexpected input: dtype={dtype!r}")
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def tangent_dtype(dtype: DType) -> np.dtype:
     """Dtype of tangents: the same for floats and complex numbers, float0 for all others."""
     return dtype if issubdtype(dtype, np.inexact) else float0  # type: ignore[return-value]

@@ -6,13 +6,13 @@ not have. Programs print short names (`bf16`), messages for users full ones (`bf
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .caches import cached
 from .interning import Immutable, InternTable
 
 __all__ = [
@@ -147,13 +147,13 @@ PYTHON_TO_64_BIT: dict[type, np.dtype] = {
 # --------------------------------------------------------------------------- names
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def long_name(dtype: DType) -> str:
     """Name in full, as `str(typeof(x))` prints it: 'float32', 'bfloat16', 'key<fry>', 'float0'."""
     return "float0" if dtype == float0 else dtype.name
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def short_name(dtype: DType) -> str:
     """Name as programs print it: 'f32', 'bf16', 'f8_e4m3fn', 'i4', 'bool', 'key<fry>'."""
     name = long_name(dtype)

@@ -7,12 +7,12 @@ are functions of dtypes alone, and cached. Names are in `dtype_table`, kinds in 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from .caches import cached
 from .dtype_kinds import (
     canonicalize_dtype,
     check_user_dtype,
@@ -127,7 +127,7 @@ def _at_or_above(x64: bool) -> dict[_Node, frozenset]:
 _UPPER_BOUNDS = {x64: _at_or_above(x64) for x64 in (False, True)}
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _join(nodes: frozenset, x64: bool) -> _Node:
     """Least upper bound of the nodes. Raises TypePromotionError if there is none."""
     above = _UPPER_BOUNDS[x64]
@@ -187,7 +187,7 @@ def promote_types(a: Any, b: Any, x64: bool = False) -> Any:
     )
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "what two dtypes are promoted to")
 def _promote(a: _Node, b: _Node, x64: bool) -> np.dtype:
     return np.dtype(_join(frozenset((a, b)), x64))
 
@@ -203,7 +203,7 @@ def lattice_result_type(
     return _lattice_result_type(tuple(pairs), bool(x64))
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096, "what several dtypes are promoted to")
 def _lattice_result_type(pairs: tuple[tuple[Any, bool], ...], x64: bool) -> tuple[Any, bool]:
     if not pairs:
         raise ValueError("at least one array or dtype is required")

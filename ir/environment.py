@@ -21,12 +21,16 @@ def _flag(text: str) -> bool:
     return text.lower() in _YES
 
 
-def _count(text: str) -> int | None:
+def _count(text: str, what: str = "number of devices, such as 8") -> int | None:
     if not text:
         return None
     if not text.isdecimal() or not int(text):
-        raise ValueError("write a number of devices, such as 8")
+        raise ValueError(f"write a {what}")
     return int(text)
+
+
+def _entries(text: str) -> int | None:
+    return _count(text, "number of entries, such as 256")
 
 
 def _debug(text: str) -> str:
@@ -36,6 +40,7 @@ def _debug(text: str) -> str:
 
 
 VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
+    "SHARDTRACE_CACHE_SIZE": (_entries, "the most entries of any cache, such as 256"),
     "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),

@@ -7,10 +7,10 @@ that X:(1)4 followed by X:(4)2 is X.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from .caches import cached
 from .mesh import AbstractMesh
 from .spec import axis_factor, format_sub_axis, parse_axis
 
@@ -30,7 +30,7 @@ def factor_axes(axes: tuple, sizes: Sequence[int], mesh: AbstractMesh
     return _factor_axes(axes, tuple(sizes), mesh)
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096, "axes of each factor of a rule")
 def _factor_axes(axes: tuple, sizes: tuple[int, ...], mesh: AbstractMesh
                  ) -> tuple[Fragments, ...] | None:
     rest = _fragments(axes, mesh)

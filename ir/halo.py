@@ -8,10 +8,9 @@ them. Rows that no device has (beyond the ends) are zero in the buffer.
 """
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
+from .caches import cached
 from .immutable import immutable
 from .row_exchange import Piece as Run
 from .row_exchange import Wanted, lacking
@@ -59,7 +58,7 @@ class Exchange:
     direct: tuple[Wanted, ...] = ()
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def exchange(devices: int, block: int, step: int, offset: int, rows: int,
              valid: tuple[int, int] | None) -> Exchange | None:
     """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.

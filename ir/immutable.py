@@ -7,11 +7,12 @@ and `inspect` want to know of it is found out when they ask.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
+
+from .caches import cached
 
 __all__ = ["immutable", "replace"]
 
@@ -103,7 +104,7 @@ class _Described:
         return inspect.signature(_dataclass_of(cls))
 
 
-@functools.cache
+@cached(1024)
 def _dataclass_of(cls: type) -> type:
     """The frozen dataclass with the fields of a record."""
     own = cls.__dict__

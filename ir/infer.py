@@ -54,8 +54,6 @@ def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
     if STATE.phases is not None:
         rule_evaluated()
     if not op.subprograms:
-        if len(op.infer_cache) > 20_000:
-            op.infer_cache.clear()
         use = use_of(op, params)
         op.infer_cache[key] = (found, use if use.identity is use else None,
                                SIGNATURES[types, found])

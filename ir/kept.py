@@ -6,16 +6,19 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Any
 
+from .caches import Cache
+
 
 class Kept:
     """Things by key, for any number of threads.
 
-    most: equations of all together. smallest: as how many a smaller thing counts. equations: how
-    many there are.
+    name, holds: in the table of caches. most: equations of all together. smallest: as how many a
+    smaller thing counts. equations: how many there are.
     """
 
-    def __init__(self, most: int, smallest: int) -> None:
-        self.most, self.smallest = most, smallest
+    def __init__(self, name: str, holds: str, most: int, smallest: int) -> None:
+        row = Cache(name, f"{holds}; counted in equations", most, self)
+        self.most, self.smallest = row.most, smallest
         self._lock = threading.Lock()
         self.things: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self.equations = 0
@@ -47,6 +50,9 @@ class Kept:
             while self.equations > self.most:
                 _, (_, dropped) = self.things.popitem(last=False)
                 self.equations -= dropped
+
+    def __len__(self) -> int:
+        return self.equations
 
     def clear(self) -> None:
         """Forget all of them."""

@@ -10,7 +10,6 @@ are never compared, because examples and tests live under the same root as the p
 """
 from __future__ import annotations
 
-import functools
 import linecache
 import os
 import stat
@@ -18,6 +17,8 @@ import sys
 import threading
 import warnings
 from types import CodeType
+
+from .caches import cached
 
 PACKAGE = __name__.split(".")[0]
 # Frames of these libraries stand between the user's and ours when they call back into us.
@@ -180,7 +181,7 @@ def _is_near(file: str, folder: str) -> bool:
 UNKNOWN = Location.at("<unknown>", 0)
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096, "columns of an instruction")
 def _span_of(code: CodeType, lasti: int) -> tuple:
     index = lasti // 2
     positions = None

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from .axes import AxisName
+from .caches import cached
 from .device import AbstractDevice, Device
 from .interning import InternTable
 from .lazy import lazy_import
@@ -173,7 +174,7 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         """
         return self._local_mesh_of(process_identity())
 
-    @functools.lru_cache(maxsize=128)  # noqa: B019 - meshes are few and interned
+    @cached(128, "part of a mesh that a process owns")
     def _local_mesh_of(self, identity: ProcessIdentity) -> Mesh:
         if self.empty:
             return self

@@ -30,6 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .caches import Bounded, Cache
 from .context import STATE
 from .immutable import immutable
 from .lazy import lazy_import
@@ -113,6 +114,11 @@ OPS: dict[str, Op] = _Ops()
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 
+_INFERRED = Cache("ir.op.Op.infer_cache", "types of results, by those of operands", 4096)
+_USES = Cache("ir.op.Op.uses", "an op with its params", 4096)
+_RULES = Cache("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096)
+
+
 class Op:
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
@@ -124,10 +130,10 @@ class Op:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._rule_cache: dict[Any, FactorRule] = {}
+        self._rule_cache: dict[Any, FactorRule] = Bounded(_RULES)
         # result types, and the use, where equal params are one (ir/use.py), by `inference_key`
-        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = {}
-        self.uses: dict[tuple, Any] = {}         # by params (ir/use.py)
+        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = Bounded(_INFERRED)
+        self.uses: dict[tuple, Any] = Bounded(_USES)         # by params (ir/use.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Use the op: its result (a list of results if `multiple_results`)."""
@@ -138,6 +144,12 @@ class Op:
         return results if self.multiple_results else results[0]
 
     __call__ = bind
+
+    def forget(self) -> None:
+        """Empty what is known of the op's equations."""
+        self.infer_cache.clear()
+        self.uses.clear()
+        self._rule_cache.clear()
 
     def factor_rule(self, operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...],
                     params: dict[str, Any]) -> FactorRule:
@@ -153,8 +165,6 @@ class Op:
                 found = found.rule(operand_shapes, result_shapes)
             elif found.__class__ is str:
                 found = rule_of_text(found, operand_shapes, result_shapes)
-            if len(self._rule_cache) > 50_000:
-                self._rule_cache.clear()
             self._rule_cache[key] = found
         return found
 

@@ -6,7 +6,6 @@ sorted keys and, as in JAX, also come back in that order.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NoReturn
@@ -14,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import optree
 
+from .caches import cached
 from .diagnostic import fail
 from .immutable import immutable
 
@@ -58,13 +58,13 @@ def flatten_call(args: Sequence[Any], kwargs: dict[str, Any]
     return flatten((args, kwargs))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def structure_of_arrays(count: int) -> optree.PyTreeSpec:
     """The structure of so many arrays given by position, and no keywords."""
     return flatten(((0,) * count, {}))[1]
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def structure_of_tuple(count: int) -> optree.PyTreeSpec:
     """The structure of a tuple of so many arrays."""
     return flatten((0,) * count)[1]
@@ -98,7 +98,7 @@ def one_level(node: Any) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
     return tuple(children), metadata, tuple(entries)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _sorted(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
     """The same structure; its dictionaries, which optree rebuilds as they were, in sorted order.
 

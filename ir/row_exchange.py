@@ -9,11 +9,11 @@ numpy.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
 
+from .caches import cached
 from .named_tuple import NamedTuple
 
 
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def lacking(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> int:
     """Rows that the device receives which receives most.
 
@@ -57,7 +57,7 @@ def lacking(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) ->
     return int(total.max(initial=0))
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def sources(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]
             ) -> tuple[np.ndarray, np.ndarray]:
     """[devices, rows]: the device that has the row wanted there (-1: none), and where it has it in

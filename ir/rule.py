@@ -16,11 +16,12 @@ accept, the collectives of its lowering, batching and cost. After Shardy's op sh
 """
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
+
+from .caches import cached
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
 Map = tuple[Dim, ...]            # the dimensions of one operand or result
@@ -176,7 +177,7 @@ class RuleError(ValueError):
 _TOKEN = re.compile(r"\(|\)|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|1|,")
 
 
-@functools.cache
+@cached(1024)
 def _parse(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tuple[Any, ...]]]]:
     """Rule text -> (operand maps, result maps, kinds), factors still by name."""
     body, _, kind_text = text.partition("|")
@@ -260,7 +261,7 @@ def make_rule(text: str, operand_shapes: Iterable[tuple[int, ...]],
         operands, results, sizes)
 
 
-@functools.lru_cache(maxsize=65536)
+@cached(4096)
 def rule_of_text(text: str, operands: tuple, results: tuple) -> FactorRule:
     """`make_rule` where all sizes are read off the shapes, which are in tuples."""
     ranks = tuple(map(len, operands)), tuple(map(len, results))
@@ -362,7 +363,7 @@ class Pattern:
 ELEMENTWISE = "... -> ..."
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _elementwise(operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern:
     """The pattern of one factor a dimension, for tensors of these ranks."""
     pattern = Pattern.__new__(Pattern)
@@ -372,12 +373,12 @@ def _elementwise(operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern
     return pattern
 
 
-@functools.cache
+@cached(1024, "maps from each dimension to itself")
 def _each(rank: int) -> Map:
     return tuple([(d,) for d in range(rank)])
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096)
 def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> Pattern:
     """The pattern that a text gives for operands and results of these ranks."""
     left, right, kinds = _parse(text)
@@ -404,4 +405,4 @@ def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> 
     return Pattern(tensors[:len(operands)], tensors[len(operands):], kinds)
 
 
-_factor = functools.lru_cache(maxsize=65536)(Factor)
+_factor = cached(4096)(Factor)

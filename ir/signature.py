@@ -5,9 +5,8 @@ is hashed by identity, where a pair of tuples would be hashed type by type each 
 """
 from __future__ import annotations
 
+from .caches import Bounded, module_table
 from .types import ArrayType
-
-MOST = 20_000
 
 Types = tuple[ArrayType, ...]
 
@@ -19,7 +18,7 @@ class Signature(tuple[Types, Types]):
     __hash__ = object.__hash__
 
 
-class _Signatures(dict[tuple[Types, Types], Signature]):
+class _Signatures(Bounded[tuple[Types, Types], Signature]):
     """The signature of each pair. After many others it may be another object, which stages look up
     as one that they do not know yet.
     """
@@ -27,10 +26,9 @@ class _Signatures(dict[tuple[Types, Types], Signature]):
     __slots__ = ()
 
     def __missing__(self, key: tuple[Types, Types]) -> Signature:
-        if len(self) > MOST:
-            self.clear()
         found = self[key] = Signature(key)
         return found
 
 
-SIGNATURES = _Signatures()
+SIGNATURES = module_table("ir.signature.SIGNATURES", "types of operands and results", 8192,
+                          _Signatures)

@@ -4,12 +4,12 @@ A prefix stops where it has a leaf, which then holds for everything below. Messa
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import optree
 
+from .caches import cached
 from .pytree import NAMESPACE, ChildKey, flatten, one_level, unflatten
 
 
@@ -22,7 +22,7 @@ def prefix_leaves(prefix: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(prefix, none_is_leaf=True, namespace=NAMESPACE)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def prefix_counts(prefix: optree.PyTreeSpec, full: optree.PyTreeSpec) -> tuple[int, ...]:
     """How many leaves of the structure `full` each leaf of its prefix stands for.
 

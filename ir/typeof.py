@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from .array import Array
+from .caches import module_table
 from .context import x64_enabled
 from .dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
 from .types import ArrayType, array_type
@@ -35,7 +36,7 @@ def typeof(x: Any) -> ArrayType:
     return type_of_constant(x)
 
 
-_SCALARS: dict[Any, ArrayType] = {}
+_SCALARS = module_table("ir.typeof._SCALARS", "types of scalars, by class or dtype", 256)
 NUMPY_SCALARS: dict[type, ArrayType] = {
     d.type: array_type((), d) for d in ALL_DTYPES
     if isinstance(d, np.dtype) and canonicalize_dtype(d) == d}

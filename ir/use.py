@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from .caches import Bounded, Cache
 from .op import Op
 from .rule import FactorRule
 
-MOST = 20_000            # uses of one op, and entries of one table of a use
-MOST_OWNERS = 64
+_RULES = Cache("ir.use.Use.rules", "the factor rules of an op with its params, by types", 4096)
+_OWNERS = Cache("ir.use.Use.tables", "who keeps a table in an op with its params", 64)
+_TABLES = Cache("ir.use.Use.table", "what a stage knows of an op with its params, by types", 4096)
 
 
 class Use:
@@ -33,26 +35,21 @@ class Use:
         self.params = params
         self.key = key
         self.identity: Any = self
-        self.rules: dict[Any, FactorRule] = {}
-        self.tables: dict[Any, dict] = {}
+        self.rules: dict[Any, FactorRule] = Bounded(_RULES)
+        self.tables: dict[Any, dict] = Bounded(_OWNERS)
         self.by_shape = not (op.subprograms or op.manual or op.collective) and (
             not op.sharding_param or op.sharding_param not in params
             or params[op.sharding_param] is None)
 
     def table(self, owner: Any) -> dict:
-        """What `owner` (a level, a function, ...) knows of this use; emptied when it grows large.
+        """What `owner` (a level, a function, ...) knows of this use.
 
         Callers put only what follows from the op, the params and their own key.
         """
         tables = self.tables
-        if owner not in tables:
-            if len(tables) > MOST_OWNERS:
-                tables.clear()
-            tables[owner] = found = {}
-            return found
-        found = tables[owner]
-        if len(found) > MOST:
-            found.clear()
+        found = tables.get(owner)
+        if found is None:
+            tables[owner] = found = Bounded(_TABLES)
         return found
 
     def rule(self, operands: tuple, results: tuple) -> FactorRule:
@@ -60,8 +57,6 @@ class Use:
         key, rules = (operands, results), self.rules
         if key in rules:
             return rules[key]
-        if len(rules) > MOST:
-            rules.clear()
         found = rules[key] = self.op.factor_rule(
             tuple([t.shape for t in operands]), tuple([t.shape for t in results]), self.params)
         return found
@@ -88,8 +83,6 @@ def use_of(op: Op, params: dict[str, Any]) -> Use:
         found = Use(op, params, key)
         # What cannot be told apart by equality (0.0 and -0.0) or is large is not kept.
         if not op.subprograms and not (params and _some_loose(params.values())):
-            if len(uses) > MOST:
-                uses.clear()
             uses[key] = found
         else:
             hash(key)

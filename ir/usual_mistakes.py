@@ -266,7 +266,7 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
 )
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def _patterns() -> tuple[tuple[re.Pattern[str], str, str], ...]:
     return tuple((re.compile(pattern), because, help) for pattern, because, help in _TABLE)
 

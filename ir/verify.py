@@ -27,11 +27,11 @@ found right is remembered by (op, types, params), so that verifying is a lookup 
 """
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
+from .caches import cached
 from .diagnostic import clipped, error
 from .errors import VerificationError
 from .factor_axes import canonical_axes, covered
@@ -45,7 +45,6 @@ from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
 from .text.missing_constant import MissingConstant
 from .types import ArrayType
-from .use import MOST
 
 inspect = lazy_import("inspect")
 _text = lazy_import(".text.print", __package__)
@@ -198,7 +197,7 @@ def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
                             violation.code) from None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _check_block(block: ArrayType, whole: ArrayType, exact: bool) -> None:
     """A local value is a block of the whole value: its shape, and over which axes it differs.
 
@@ -218,7 +217,7 @@ def _check_block(block: ArrayType, whole: ArrayType, exact: bool) -> None:
                         "axes", "global-types")
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096)
 def check_type(aval: ArrayType, level: Level, program_mesh: AbstractMesh) -> None:
     """Axes exist and are used once; they divide. After tracing there is one mesh, or none."""
     mesh: AbstractMesh = aval.sharding.mesh  # type: ignore[assignment]
@@ -287,7 +286,7 @@ class _Place:
 _BEFORE = {Level.RESOLVED: Level.TRACED, Level.RESHARDED: Level.RESOLVED}
 
 
-_place = functools.lru_cache(maxsize=256)(_Place)       # hashed by identity
+_place = cached(256)(_Place)       # hashed by identity
 
 
 def check_operand(eqn: Equation, atom: Atom) -> None:
@@ -331,12 +330,10 @@ def check_use(eqn: Equation, place: _Place) -> None:
     for rule in place.rules[known:]:
         rule(use, types, declared, mesh)
     if not op.subprograms:
-        if len(right) > MOST:
-            right.clear()
         right[pair] = None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _check_form(op: Op, count: int, names: tuple[str, ...]) -> None:
     """The op takes so many operands and these params, as the functions that it is made of say."""
     wanted = getattr(op.infer, "operands", count)

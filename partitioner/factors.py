@@ -9,11 +9,11 @@ After Shardy's sharding projection, over whole mesh axes.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..ir.caches import cached
 from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
 from ..ir.types import Entries, Shape
 
@@ -68,7 +68,7 @@ class RuleInfo:
 Place = tuple[tuple[int, int, bool], ...]
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096)
 def _tensor(dims: tuple[tuple[int, ...], ...]
             ) -> tuple[Place, frozenset[int], tuple[int, ...] | None, frozenset[int]]:
     """Of a tensor with these factors: `places`, `carried` and `plain` of RuleInfo, and the factors

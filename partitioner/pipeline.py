@@ -8,7 +8,6 @@ program is reported by name, with its input in `repro.st` under SHARDTRACE_DUMP.
 from __future__ import annotations
 
 import collections
-import functools
 import pathlib
 import re
 import time
@@ -16,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from ..ir.caches import cached
 from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.diagnostic import clipped
@@ -271,7 +271,7 @@ def _as_types(avals: Sequence[ArrayType], specs: Sequence[PartitionSpec | None],
                   for t, spec in zip(avals, specs, strict=True)])
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "types with a spec on the frozen mesh")
 def _as_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType | None:
     if t.has_explicit_mesh() and spec == t.spec:
         return None
@@ -287,7 +287,7 @@ def _whole(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
     return tuple(map(_with_whole_axes, types))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "specs with sub-axes joined")
 def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
     spec = aval.spec
     if all(a in aval.mesh.shape for a in spec.axes()):

@@ -7,10 +7,10 @@ this once per op, as groups of variables; propagation, choice and lowering read 
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.caches import cached
 from ..ir.named_tuple import NamedTuple
 from ..ir.program import Atom, Equation, Program
 
@@ -53,7 +53,7 @@ def _scan(eqn: Equation) -> Region:
         eqn.params["num_consts"], eqn.params["num_carry"], len(eqn.invars), len(eqn.outvars)))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "what goes where in a scan")
 def _scan_slots(consts: int, carry: int, operands: int, results: int) -> tuple[Slot, ...]:
     slots = [Slot(i, ((0, i),)) for i in range(consts)]
     slots += [Slot(consts + k, ((0, consts + k),), ((0, k),), k) for k in range(carry)]
@@ -69,7 +69,7 @@ def _while(eqn: Equation) -> Region:
         eqn.params["cond_nconsts"], eqn.params["body_nconsts"], len(eqn.outvars)))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "what goes where in a while loop")
 def _while_slots(nc: int, nb: int, results: int) -> tuple[Slot, ...]:
     slots = [Slot(i, ((0, i),)) for i in range(nc)]
     slots += [Slot(nc + i, ((1, i),)) for i in range(nb)]
@@ -83,7 +83,7 @@ def _cond(eqn: Equation) -> Region:
         len(branches), len(eqn.invars) - 1, len(eqn.outvars)))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "what goes where in a cond")
 def _cond_slots(branches: int, operands: int, results: int) -> tuple[Slot, ...]:
     every = range(branches)
     slots = [Slot(1 + k, tuple([(b, k) for b in every])) for k in range(operands)]

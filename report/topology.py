@@ -7,7 +7,6 @@ shares with its siblings follows from the strides.
 """
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.axes import axis_factor, parse_axis
+from ..ir.caches import cached
 from ..ir.lazy import lazy_import
 from .hardware import Hardware, hardware
 
@@ -203,7 +203,7 @@ class Topology:
         return " x ".join(parts) or "one device"
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _topology(device: Hardware, mesh: tuple[tuple[str, int], ...], shape: tuple[int, ...] | None,
               slices: int | None) -> Topology:
     """`Topology.of`, which is asked for the same mesh again with every changed program."""

@@ -7,17 +7,17 @@ can vary over them.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from ..ir.caches import Bounded, Cache, cached
 from ..ir.mesh import BaseMesh
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
-from ..ir.use import MOST, Use
+from ..ir.use import Use
 
 
 class _Owner:
@@ -29,7 +29,12 @@ class _Owner:
         self.key = key
 
 
-_owner = functools.lru_cache(maxsize=256)(_Owner)
+_owner = cached(256)(_Owner)
+
+
+_BORDERS = Cache("runtime.axes.MeshAtoms.borders",
+                 "how arguments, results and numbers are stored on a mesh", 4096)
+_GROUPS = Cache("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
 
 
 class MeshAtoms:
@@ -62,8 +67,8 @@ class MeshAtoms:
         self.order = tuple(self.size)
         self.key = tuple(self.size.items())
         self.owner = _owner(self.key)
-        self.borders: dict[Any, Any] = {}
-        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = {}
+        self.borders: dict[Any, Any] = Bounded(_BORDERS)
+        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = Bounded(_GROUPS)
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -98,7 +103,7 @@ class MeshAtoms:
         return tuple([self.size[a] for a in atoms])
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256, "atoms of meshes")
 def _cut(mesh: BaseMesh, parts: frozenset[str]) -> MeshAtoms:
     return MeshAtoms(mesh, parts)
 
@@ -107,10 +112,6 @@ def mesh_atoms(mesh: BaseMesh, used: Iterable[str] = ()) -> MeshAtoms:
     """The atoms of a mesh, made once for the same sub-axes in use."""
     whole = mesh.shape
     return _cut(mesh, frozenset([name for name in used if name not in whole]))
-
-
-def forget_atoms() -> None:
-    _cut.cache_clear()
 
 
 def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str, Any]) -> Any:
@@ -150,8 +151,6 @@ def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[
     known, use = atoms.groups, eqn.use
     if use in known:
         return known[use]
-    if len(known) > MOST:
-        known.clear()
     if eqn.op.name == "axis_index":
         names = eqn.params["axis_name"]
     else:

@@ -7,7 +7,6 @@ devices keep them. Names and messages are those of `jax` 0.10.2.
 """
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.caches import cached
 from ..ir.context import config
 from ..ir.device import Device
 from ..ir.diagnostic import fail
@@ -25,7 +25,7 @@ PLATFORMS = ("cpu",)
 _ACCELERATORS = ("cuda", "gpu", "rocm", "tpu")
 
 
-@functools.lru_cache(maxsize=64)
+@cached(64, "simulated devices")
 def _all_devices(count: int) -> tuple[Device, ...]:
     return tuple(Device(i) for i in range(count))
 

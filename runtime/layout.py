@@ -17,13 +17,13 @@ numpy does it without a copy.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..ir.caches import cached
 from ..ir.named_tuple import NamedTuple
 
 Atoms = tuple[str, ...]
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
                              for axes in split]), folded)
 
 
-@functools.lru_cache(maxsize=64)
+@cached(64)
 def whole(ndim: int) -> Layout:
     """The layout of a value that is the same on all devices."""
     return Layout((), ((),) * ndim)
@@ -94,7 +94,7 @@ class Reshaped(NamedTuple):
         return x.reshape(self.shape)
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096)
 def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
                   ) -> Function | None:
     """The function that brings an array with dimensions `have` into dimensions `want`.

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.caches import cached
 from ..ir.dtypes import is_narrow_float
 from ..ir.op import Op
 
@@ -105,7 +106,7 @@ def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape
     return _result_dtype(ufunc, *operands) == dtype
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "dtypes in which ops compute")
 def _result_dtype(ufunc: np.ufunc, *dtypes: np.dtype) -> np.dtype | None:
     if ufunc.nout != 1 or ufunc.nin != len(dtypes):
         return None

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from ..ir.caches import cached
 from ..ir.device import Device
 from ..ir.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
@@ -189,7 +190,7 @@ def _raise_incompatible(what: str) -> None:
          help="move one of them with `device_put(x, sharding)`")
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def spec_on(mesh: Mesh, sharding: Sharding, ndim: int) -> PartitionSpec:
     """The spec on `mesh` that lays a value of `ndim` dimensions out as `sharding` does.
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.caches import cached
 from ..ir.device import Device
 from ..ir.keys import storage_dtype
 from ..ir.mesh import Mesh
@@ -76,7 +77,7 @@ def apart(x: np.ndarray, others: Set[int]) -> np.ndarray:
     return frozen(x.copy()) if memory_of(x) in others else x
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...]]:
     """Where a device's part lies in the leading dimensions `lead`."""
     coordinates = np.indices(mesh.axis_sizes, sparse=True)

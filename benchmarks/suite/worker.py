@@ -117,7 +117,7 @@ class Worker:
         """A new function traced. anew: programs partitioned before are forgotten."""
         traced = self.fresh().trace(*self.args)
         if anew and self.lib.root.__name__ == "shardtrace":
-            importlib.import_module("shardtrace.driver.recent").forget_recent()
+            importlib.import_module("shardtrace.ir.caches").forget("driver.recent")
         return traced
 
     def _extra(self, compiled: Any) -> float:

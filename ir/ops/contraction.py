@@ -8,12 +8,12 @@ evaluator is one matrix product wherever an operand is common to all devices (se
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
 from ..errors import ShardingTypeError
@@ -98,7 +98,7 @@ def _result_shape(lhs: Shape, rhs: Shape, numbers: DotNumbers) -> Shape | None:
 _NUMBERS = frozenset(ALL_DTYPES)
 
 
-@functools.cache
+@cached(1024)
 def _rank(dtype: np.dtype) -> tuple:
     """Order of dtypes in a product of two: complex, exponent, mantissa, bits, signed."""
     part = np.real(np.zeros((), dtype)).dtype if issubdtype(dtype, np.complexfloating) else dtype
@@ -146,7 +146,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, pre
 
 # -- the factor rule -------------------------------------------------------------------------------
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers
                ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """A factor name for every dimension of lhs, rhs and result."""
@@ -168,7 +168,7 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return _pattern(len(operands[0]), len(operands[1]), dimension_numbers)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "rules of products")
 def _pattern(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> Pattern:
     lhs, rhs, out = dot_labels(lhs_ndim, rhs_ndim, numbers)
     return Pattern([lhs, rhs], [out], dict.fromkeys([lhs[d] for d in numbers[0][0]], SUMMED))
@@ -268,7 +268,7 @@ dot_pending.on_any_mesh = "reduced"  # type: ignore[attr-defined]
 
 # -- evaluation ------------------------------------------------------------------------------------
 
-@functools.cache
+@cached(1024)
 def compute_dtype(a: np.dtype, b: np.dtype, result: Any) -> np.dtype:
     """The dtype in which a product of these operands is computed for this result."""
     wide = a if _rank(a) >= _rank(b) else b

@@ -5,12 +5,12 @@ integers that are too large wrap around.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..dtypes import (
     compute_dtype,
@@ -94,7 +94,7 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
     return out.astype(dtype)
 
 
-@functools.cache
+@cached(1024)
 def _tells(source: np.dtype, target: np.dtype) -> bool:
     """Does the processor tell of floats that such an integer cannot hold? To look for them takes
     longer than to convert them."""

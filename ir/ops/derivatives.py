@@ -7,12 +7,12 @@ other. Any module of `ir/ops` may use these functions.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from ..caches import cached
 from ..context import x64_enabled
 from ..diagnostic import fail
 from ..dtypes import canonicalize_dtype, dtype_of, tangent_dtype
@@ -249,7 +249,7 @@ def _results(op: Op, out: Any) -> list[Any]:
     return list(out) if op.multiple_results else [out]
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def has_tangent(dtype: Any) -> bool:
     """Whether values of this dtype have tangents: floats and complex numbers do."""
     return tangent_dtype(dtype) == dtype

@@ -6,13 +6,13 @@ Starts that differ per device are one batched numpy access.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..dtypes import issubdtype
 from ..errors import ShardingTypeError
@@ -68,7 +68,7 @@ def _common_part(lead: int, starts: Sequence[np.ndarray], sizes: Sequence[int],
     return tuple(part)
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def _places(devices: tuple[int, ...], held: tuple[int, ...]) -> tuple[tuple, ...]:
     """Where each device's part lies in an array whose device dimensions have the sizes `held`."""
     return tuple([tuple([i if n > 1 else 0 for i, n in zip(at, held, strict=True)])

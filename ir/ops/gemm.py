@@ -8,11 +8,11 @@ the groups (batch, free, contracting) mergeable.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
+from ..caches import cached
 from ..named_tuple import NamedTuple
 from ..pool import SMALLEST, empty
 from .lead import mergeable
@@ -228,7 +228,7 @@ class _Plan:
     __slots__ = ("a_orders", "b_orders", "batch", "factors", "permutation", "sizes")
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "ways to compute a product with one GEMM")
 def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
     in_a, in_b, in_out = set(a), set(b), set(out)
     batch = [x for x in out if x in in_a and x in in_b]

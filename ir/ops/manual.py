@@ -7,9 +7,9 @@ directions; the user's side is in tracer/shard_map/shard_map.py.
 """
 from __future__ import annotations
 
-import functools
 from typing import Any
 
+from ..caches import cached
 from ..manual_state import NOT_MANUAL, ManualState
 from ..mesh import AbstractMesh, AxisType
 from ..op import Op, defop
@@ -19,7 +19,7 @@ from ..spec import PartitionSpec, spec_from_entries
 from ..types import ArrayType, Shape, array_type
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def manual_mesh(mesh: AbstractMesh, axes: frozenset[str]) -> AbstractMesh:
     """`mesh` with these axes Manual, as the body of a shard_map sees it."""
     types = [AxisType.Manual if a in axes else kind

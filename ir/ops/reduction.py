@@ -6,12 +6,12 @@ the axis just disappears from the type, unless `out_sharding` of `reduce_sum` ke
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..dtypes import issubdtype, long_name
 from ..errors import ShardingTypeError
@@ -77,7 +77,7 @@ def _rule(operator: str) -> Callable[..., Pattern]:
     return rule
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "rules of reductions")
 def _pattern(ndim: int, axes: Axes, operator: str) -> Pattern:
     names = [f"k{d}" if d in axes else f"b{d}" for d in range(ndim)]
     reduced = (REDUCE, operator, False, ())

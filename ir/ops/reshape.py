@@ -9,13 +9,13 @@ Typing of Explicit axes is JAX's, and narrower: one split or one merge.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import Op, Sample, defop
@@ -56,7 +56,7 @@ def _infer(x: ArrayType, *, new_sizes: Shape, dimensions: tuple[int, ...] | None
 
 # -- the factor rule -------------------------------------------------------------------------------
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096)
 def common_factors(a: Shape, b: Shape) -> tuple[list[list[tuple[int, int]]],
                                                 list[list[tuple[int, int]]]]:
     """Factors of two shapes of equal size, per dimension, as (identity, size), major to minor.

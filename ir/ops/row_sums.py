@@ -6,19 +6,28 @@ beside it. Long rows are cut into pieces whose sums numpy adds up pairwise: no s
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..caches import cached
+
 SHORTEST = 32                   # elements of a row from which it pays
 LONGEST = 4096                  # and in one piece
 _PIECES = (4096, 2048, 1024, 512, 256)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(8)
+def _ones(dtype: np.dtype) -> np.ndarray:
+    """What a row's products are taken with."""
+    ones = np.ones(LONGEST, dtype)
+    ones.flags.writeable = False
+    return ones
+
+
+@cached(4096)
 def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | None:
     """The function of arrays with these last dimensions that sums over them; None if numpy's does.
 
@@ -36,8 +45,7 @@ def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | Non
     if piece is None:
         return None
     rank, pieces, size = len(row), count // piece, dtype.itemsize
-    ones = np.ones(piece, dtype)
-    ones.flags.writeable = False
+    ones = _ones(dtype)[:piece]
 
     def lines(x: Any, out: Any = None) -> Any:
         if x.strides[-1] != size:

@@ -7,7 +7,6 @@ element-counting bound. After the direct exchanges of "Memory-efficient array re
 """
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..factor_axes import axis_set
 from ..manual_state import ManualState
@@ -55,7 +55,7 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
 SLAB = 1 << 14             # elements for which a copy of their own costs little
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def slabs(size: int, parts: tuple[int, ...], wanted: tuple) -> list[tuple[int, ...]]:
     """(member, begin, end, owner, start): rows that follow each other here and there."""
     owner, where = sources(size, parts, wanted)

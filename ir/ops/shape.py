@@ -5,12 +5,12 @@ dimension takes its axes along wherever it goes.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..diagnostic import fail
 from ..errors import ShardingTypeError
 from ..op import LocalizeContext, Op, Sample, defop
@@ -77,7 +77,7 @@ def _broadcast_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return _broadcast_pattern(broadcast_dimensions, len(results[0]))
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "rules of broadcasts")
 def _broadcast_pattern(dimensions: tuple[int, ...], ndim: int) -> Pattern:
     names = [f"d{d}" for d in range(ndim)]
     return Pattern([[names[d] for d in dimensions]], [names])
@@ -182,7 +182,7 @@ def _transpose_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
     return _transpose_pattern(permutation)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "rules of transpositions")
 def _transpose_pattern(permutation: tuple[int, ...]) -> Pattern:
     names = [f"d{d}" for d in range(len(permutation))]
     return Pattern([names], [[names[p] for p in permutation]])

@@ -5,10 +5,10 @@ Subclasses say which devices, which memory and which tiling; the rest follows fr
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from ..caches import cached
 from ..device import Device, process_index
 from ..diagnostic import error
 from ..errors import IndivisibleError
@@ -153,7 +153,7 @@ class Sharding(Immutable):
         return self.device_assignment == other.device_assignment
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def common_devices_indices_map(sharding: Sharding, global_shape: Shape) -> Mapping[Device, Index]:
     """`sharding.devices_indices_map(global_shape)`, kept; not to be changed."""
     return sharding._index_map(global_shape)

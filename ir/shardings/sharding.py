@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..caches import Bounded, Cache
 from ..device import MEMORY_KINDS, Device, check_memory_kind
 from ..diagnostic import fail
 from ..interning import InternTable
@@ -31,7 +32,8 @@ __all__ = [
     "make_single_device_sharding", "named_sharding_abstract", "tile_index",
 ]
 
-_CACHED_SHAPES = 1024  # per sharding; programs use far fewer, so the cache is then just emptied
+_SHAPES = Cache("ir.shardings.sharding.NamedSharding.shard_shape", "shapes of blocks",
+                1024)
 
 
 _NAMED: InternTable[Any] = InternTable()
@@ -185,7 +187,7 @@ class NamedSharding(Sharding):
 
     @functools.cached_property
     def _shard_shapes(self) -> dict[Shape, Shape]:
-        return {}
+        return Bounded(_SHAPES)
 
     def shard_shape(self, global_shape: Shape) -> Shape:
         """Shape of the part that each device holds; unreduced axes do not divide.
@@ -202,7 +204,8 @@ class NamedSharding(Sharding):
             if size % factor:
                 indivisible(self, dim, global_shape, factors)
         shape = tuple(s // f for s, f in zip(global_shape, factors, strict=True))
-        return _remember(self._shard_shapes, global_shape, shape)
+        self._shard_shapes[global_shape] = shape
+        return shape
 
     def _index_map(self, global_shape: Shape) -> dict[Device, Index]:
         shard = self.shard_shape(global_shape)
@@ -230,13 +233,6 @@ class NamedSharding(Sharding):
         """The canonical form of `Sharding.tiling`."""
         self.dim_factors(ndim)  # raises if the spec splits more dimensions than there are
         return canonical_tiling(self.mesh, self.spec)
-
-
-def _remember(cache: dict, key: Any, value: Any) -> Any:
-    if len(cache) >= _CACHED_SHAPES:
-        cache.clear()
-    cache[key] = value
-    return value
 
 
 def _make_named(

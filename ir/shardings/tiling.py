@@ -7,12 +7,12 @@ specs on two meshes mean the same.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..caches import cached
 from ..diagnostic import error, fail
 from ..errors import DuplicateSpecError
 from ..mesh import AbstractMesh, AxisType, Mesh
@@ -70,7 +70,7 @@ def tile_index(
 # --------------------------------------------------------------------------- canonical form
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def canonical_tiling(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> tuple:
     """See `Sharding.tiling`: the digits of a device's number, each with what it selects.
 

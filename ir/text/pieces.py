@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 import enum
-import functools
 import inspect
 import re
 import struct
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ..caches import cached
 from ..device import Device
 from ..dtypes import ExtendedDType, short_name
 from ..manual_state import ManualState
@@ -287,7 +287,7 @@ def exact(value: Any) -> Any:
     return kind
 
 
-@functools.cache
+@cached(1024)
 def hidden_params(op: Op) -> dict[str, Any]:
     """Params that need no text while they have these values: those that `op.infer` names.
 

@@ -11,12 +11,12 @@ infinite; it may not be rounded; and what is added to it is added by one device.
 from __future__ import annotations
 
 import cmath
-import functools
 import math
 from collections.abc import Collection, Iterable
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.indexing import GatherScatterMode
 from ...ir.ops.sharding import reshard_p
@@ -54,7 +54,7 @@ def exchanges_between(source: ArrayType, target: ArrayType) -> int:
     return 0 if source.sharding is target.sharding else between(source, target)[1]
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096)
 def between(source: ArrayType, target: ArrayType) -> tuple[int, int]:
     """(bytes, exchanges) of a value's change of type."""
     steps = plan(target.mesh, target.shape, source.entries, target.entries,

@@ -7,11 +7,11 @@ a byte: sums of them are exact, so that two programs that cost the same are know
 """
 from __future__ import annotations
 
-import functools
 import math
 import threading
 from typing import Any, TypeVar
 
+from ...ir.caches import Cache, cached
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.types import ArrayType, Entries, Shape
@@ -38,24 +38,20 @@ _LOCK = threading.Lock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever:
 # while there are not more answers than this, and of no longer program.
-_KEPT = 20_000
+_KEPT = Cache("partitioner.choice.layouts.Layouts.memo",
+              "answers about the equations of programs on one mesh", 8192)
 
 
 def layouts_for(program: Program) -> Layouts:
     """The numbers of a program's mesh."""
     mesh, rows = program.mesh, joint_axes(program)
-    if len(program.eqns) > _KEPT:
+    if len(program.eqns) > _KEPT.most:
         return Layouts(mesh, rows)
     found = _shared(mesh, rows)
-    if len(found.memo) > _KEPT:
+    if len(found.memo) > _KEPT.most:
         _shared.cache_clear()
         return _shared(mesh, rows)
     return found
-
-
-def forget_layouts() -> None:
-    """Start afresh with the next program."""
-    _shared.cache_clear()
 
 
 class Layouts:
@@ -388,4 +384,4 @@ def likes(goals: tuple[Goal, ...]) -> bool:
     return False
 
 
-_shared = functools.lru_cache(maxsize=8)(Layouts)
+_shared = cached(8)(Layouts)

@@ -5,9 +5,9 @@ preferred to other layouts it is said that the equation *takes* it.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
+from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.rule import REDUCE
 from ...ir.types import ArrayType
@@ -46,7 +46,7 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
     return f"dimension {d} of {_tensor(info, t)}"
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...],
                    passes: bool) -> str:
     """Why operand i is moved: "`add` takes dimension 0 of operand 1 over X, as operand 0 has".
@@ -95,7 +95,7 @@ def _possible(info: RuleInfo, i: int, types: tuple[ArrayType, ...]) -> bool:
                         axes_of, (frozenset(),) * info.operands) is not None
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType) -> str:
     """Why a result is moved after it was computed."""
     name = op.name

@@ -8,12 +8,12 @@ found by data flow from the parameters' blocks, own-block slices and collectives
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.factor_axes import axes_without
 from ...ir.infer import infer, inferred
 from ...ir.levels import together
@@ -29,7 +29,6 @@ from ...ir.ops.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
 from ...ir.types import ArrayType, array_type, unsharded
-from ...ir.use import MOST
 from ..factors import Axes
 from ..propagation.resolve import frozen_mesh, typed
 from ..redistribution.moves import emit_moves
@@ -48,7 +47,7 @@ from .user_partitioned import localize_user_function
 _EMPTY: frozenset[str] = frozenset()
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def local_mesh(mesh: AbstractMesh) -> AbstractMesh:
     """The mesh with every axis Manual."""
     if mesh.empty:
@@ -104,7 +103,7 @@ def localize(program: Program) -> Program:
     return local
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _too_many(local: ArrayType, whole: ArrayType, mesh: AbstractMesh) -> list[str]:
     """Over which axes a block varies besides those of the whole value."""
     return sorted(axes_without(local.varying, whole.sharding.spec.unreduced.union(*whole.entries),
@@ -118,7 +117,7 @@ class _Book:
         self.mesh = mesh
 
 
-_book = functools.lru_cache(maxsize=256)(_Book)
+_book = cached(256)(_Book)
 
 
 class _Blocks(dict[Atom, Atom]):
@@ -347,8 +346,6 @@ class Lowering:
         types, use, book = eqn.known_types or eqn.types, eqn.use, self.book
         known = use.tables[book] if book in use.tables else use.table(book)
         if types not in known:
-            if len(known) > MOST:
-                known.clear()
             known[types] = recipe_of(use, *types, eqn.params)
         return known[types]
 

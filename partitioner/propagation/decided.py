@@ -8,10 +8,10 @@ propagation problem, which reports ask about, is set up when they do.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.sharding import reshard_p, sharding_constraint_p
@@ -112,13 +112,13 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
 Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _type_on(aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
     """The type on a mesh that is frozen."""
     return typed(aval, mesh, aval.entries, aval.sharding.spec.unreduced)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayType:
     """The same of a parameter that is given, or of a result that is asked for, as `spec`."""
     entries = tuple([own if axes is UNCONSTRAINED else axes for own, axes in

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, ClassVar
 
+from ...ir.caches import Cache, module_table
 from ...ir.mesh import AbstractMesh
 from ...ir.types import Entries
 from ..factors import RuleInfo
@@ -95,8 +96,10 @@ class _Tables:
     program or another, costs look-ups.
     """
 
-    _MOST = 200_000                           # layouts and steps together
-    _KNOWN: ClassVar[dict[Any, _Tables]] = {}
+    _MOST = Cache("partitioner.propagation.fixed_point._Tables",
+                  "layouts and steps, for meshes of one shape", 20_000)
+    _KNOWN: ClassVar[dict[Any, _Tables]] = module_table(
+        "partitioner.propagation.fixed_point._Tables._KNOWN", "these tables, by shape of mesh", 16)
 
     def __init__(self) -> None:
         self.table: list[Layout] = []
@@ -109,9 +112,7 @@ class _Tables:
     @classmethod
     def of(cls, mesh: AbstractMesh) -> _Tables:
         found = cls._KNOWN.get(mesh.shape_tuple)
-        if found is None or len(found.table) + found.count > cls._MOST:
-            if len(cls._KNOWN) >= 64:
-                cls._KNOWN.clear()
+        if found is None or len(found.table) + found.count > cls._MOST.most:
             found = cls._KNOWN[mesh.shape_tuple] = _Tables()
         return found
 
@@ -135,11 +136,6 @@ class _Tables:
                     self.table.append(layout)
                     self.numbers[layout] = n
         return n
-
-
-def forget_steps() -> None:
-    """Empty the tables of layouts and steps."""
-    _Tables._KNOWN.clear()
 
 
 def run(solution: Solution) -> None:

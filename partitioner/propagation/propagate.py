@@ -11,10 +11,10 @@ This file sets the problem up; fixed_point.py runs it.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
+from ...ir.caches import cached
 from ...ir.diagnostic import fail
 from ...ir.errors import IndivisibleError
 from ...ir.location import UNKNOWN
@@ -122,7 +122,7 @@ def check_ends(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Part
                 _check_divides(mesh, atom.aval.shape, what, names, i, spec)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096, "whether axes divide a dimension")
 def _divides(mesh: AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec) -> bool:
     return all([n % math.prod(map(mesh.axis_size, axes)) == 0
                 for n, axes in zip(shape, spec.padded(len(shape)).entries if shape else (),

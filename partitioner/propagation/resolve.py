@@ -6,10 +6,10 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
+from ...ir.caches import cached
 from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...ir.ops.sharding import reshard_p, sharding_constraint_p
@@ -27,7 +27,7 @@ from .propagate import solve
 from .step import Layout
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def frozen_mesh(mesh: AbstractMesh, manual: frozenset[str] = frozenset()) -> AbstractMesh:
     """The mesh with every axis Explicit, but for those that are Manual here."""
     kinds = tuple(AxisType.Manual if a in manual else AxisType.Explicit for a in mesh.axis_names)
@@ -63,7 +63,7 @@ def bare_literal(literal: Literal) -> Literal:
     return literal if aval.mesh.empty else Literal(literal.val, _bare(aval))
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "scalars of a type")
 def _bare(aval: ArrayType) -> ArrayType:
     return array_type((), aval.dtype, aval.weak_type)
 

@@ -1,9 +1,9 @@
 """One step of a redistribution: what it is, and what it does to a block."""
 from __future__ import annotations
 
-import functools
 import math
 
+from ...ir.caches import cached
 from ...ir.immutable import immutable
 from ...ir.mesh import AbstractMesh
 from ...ir.retiling import Tiling, partners, received, retiled_shape
@@ -57,7 +57,7 @@ def effect(mesh: AbstractMesh, local: Shape, move: Move) -> tuple[Shape, float, 
     return tuple(shape), 0 if move.kind == "all_slice" else here * (n - 1) // n, 0
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def tile_count(mesh: AbstractMesh, axes: tuple[str, ...]) -> int:
     """Blocks that these axes split a dimension into."""
     sizes, count = mesh.shape, 1

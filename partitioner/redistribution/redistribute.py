@@ -16,12 +16,12 @@ ends wherever such a path exists. After "Memory-efficient array redistribution" 
 from __future__ import annotations
 
 import contextlib
-import functools
 import heapq
 import itertools
 import math
 from collections.abc import Iterator
 
+from ...ir.caches import cached
 from ...ir.immutable import immutable, replace
 from ...ir.mesh import AbstractMesh
 from ...ir.retiling import (
@@ -111,7 +111,7 @@ def least_received(mesh: AbstractMesh, shape: Shape, source: Entries, target: En
     return whole // parts - (whole // common if common else 0)
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096, "steps from one sharding to another")
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
     moves = _at_once(mesh, source, target, source_pending, target_pending)

@@ -17,12 +17,12 @@ After "Memory-efficient array redistribution" (arXiv:2112.01075).
 """
 from __future__ import annotations
 
-import functools
 import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping
 
+from ...ir.caches import cached
 from ...ir.immutable import immutable
 from ...ir.retiling import Tiling, nested, received, tile_counts
 
@@ -54,7 +54,7 @@ class Path:
     score: tuple[int, int, int]
 
 
-@functools.lru_cache(maxsize=16384)
+@cached(4096)
 def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], source: Tiling,
              target: Tiling) -> Path | None:
     """The best path within the bound and without tiles larger than both ends, if there is one.

@@ -5,12 +5,12 @@ copied unless nobody can change it.
 """
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
 from ...ir.errors import InvalidInputException
@@ -22,7 +22,7 @@ from ...ir.types import ArrayType, array_type, normalized_sharding
 PYTHON_NUMBERS = (bool, int, float, complex)
 
 
-@functools.lru_cache(maxsize=8192)
+@cached(4096, "shardings of arrays as types have them")
 def _type_sharding(sharding: NamedSharding, ndim: int) -> NamedSharding:
     return normalized_sharding(sharding, ndim)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.caches import module_table
 from ...ir.program import Equation
 from ..calls.call import Call
 from ..calls.permuted import Moves
@@ -38,7 +39,6 @@ from .values import (
 )
 
 Shape = tuple[int, ...]
-MOST_ROUTINES = 4096
 NOTHING: Mapping[int, Any] = {}
 _BUILDING = threading.Lock()
 
@@ -297,7 +297,8 @@ def _replaceable(values: Sequence[Value], items: Sequence[Item], operands: Seque
     return found
 
 
-_ROUTINES: dict[Any, Routine] = {}
+_ROUTINES = module_table("runtime.blocks.blocked._ROUTINES", "groups of calls run block by block",
+                         4096)
 
 
 def _routine(members: Sequence[Call], operands: Sequence[int], results: Sequence[int],
@@ -312,13 +313,7 @@ def _routine(members: Sequence[Call], operands: Sequence[int], results: Sequence
     key = (*calls, *map(number, results), len(operands), rows, *moved.items())
     found = _ROUTINES.get(key)
     if found is None:
-        if len(_ROUTINES) >= MOST_ROUTINES:
-            _ROUTINES.clear()
         found = _ROUTINES[key] = Routine(
             [(m.kernel, tuple(map(number, m.inputs))) for m in members],    # type: ignore[misc]
             len(operands), tuple(map(number, results)), rows, tuple(moved.items()))
     return found
-
-
-def forget_routines() -> None:
-    _ROUTINES.clear()

@@ -5,13 +5,13 @@ that of columns is found with a few vector operations for all rows at a time.
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.ops.row_sums import adder_of
 
 LONGEST = {"f": 64, "i": 32, "u": 32}     # elements of a row, by the kind of dtype
@@ -32,7 +32,7 @@ def is_by_columns(function: Any, array: tuple[tuple[int, ...], np.dtype], axes: 
         function, math.prod(shape[:-1]), shape[-1:], dtype)
 
 
-@functools.cache
+@cached(1024)
 def by_columns(function: Any) -> Callable[..., Any]:
     """The reduction of the last dimension; `out` as numpy has it."""
     def reduce(x: Any, out: Any = None) -> Any:

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.ops.merging import may_repeat, merged
 from ...ir.program import Equation
 from ..calls.call import Call
@@ -306,12 +307,8 @@ def _compiled(source: str) -> CodeType:
 
 
 # To compile takes three quarters of the time; plans of equal calls have equal sources.
-_code = functools.lru_cache(maxsize=1024)(_compiled)
+_code = cached(1024, "code of plans, by source")(_compiled)
 LONGEST_KEPT = 1 << 16
-
-
-def forget_sources() -> None:
-    _code.cache_clear()
 
 
 def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str,
@@ -345,7 +342,7 @@ def _of_numbers(step: Any, args: Sequence[str], recording: Recording) -> str | N
     return None
 
 
-@functools.cache
+@cached(1024)
 def _counts(kind: type) -> tuple[Any, Any]:
     """0 and 1 as numbers of a kind."""
     return kind(0), kind(1)

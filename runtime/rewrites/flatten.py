@@ -1,10 +1,10 @@
 """A program without calls: equations of called programs stand where the call stood."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.named_tuple import NamedTuple
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -27,7 +27,7 @@ class _Facts(NamedTuple):
     arranged: bool
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "what sets of ops do to the shapes of arrays")
 def _facts(ops: frozenset[Op]) -> _Facts:
     names = {op.name for op in ops}
     combines = any([op.collective is not None for op in ops])

@@ -9,10 +9,10 @@ dear to compute (products, exponentials, sums) and what is read late.
 """
 from __future__ import annotations
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ...ir.caches import cached
 from ...ir.named_tuple import NamedTuple
 from ...ir.program import Equation, Var
 from ...ir.types import ArrayType
@@ -40,7 +40,7 @@ class Choice(NamedTuple):
     again: set[Var]
 
 
-@functools.lru_cache(maxsize=65536)
+@cached(4096)
 def held_bytes(t: ArrayType) -> int:
     """Bytes of a local value, on all devices that hold another one."""
     sizes = t.mesh.shape

@@ -5,11 +5,11 @@ named again. Only what is small, or a view: of others a user may want two rather
 """
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program
 from .flatten import FlatProgram
@@ -17,7 +17,7 @@ from .keeping import SMALL, VIEWS, held_bytes
 from .lean import lean_program
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _is_plain(op: Op) -> bool:
     """Does an equation say all about its result, and nobody see how often it is computed?"""
     return not (op.collective is not None or op.effect or op.subprograms or op.multiple_results
@@ -32,7 +32,7 @@ def _named(atom: Atom) -> Any:
     return atom
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _indexes(ops: frozenset[Op]) -> bool:
     """Is one of the ops such that users' programs name a part of an array by it?"""
     return not _BY_INDEX.isdisjoint([op.name for op in ops])

@@ -19,8 +19,6 @@ from ..axes import MeshAtoms, mesh_atoms
 from ..layout import Atoms, Layout, Shape, array_shape, whole
 from .workspace import Kind, Value, Workspace, kind_of
 
-MOST = 20_000               # arguments and results that are known on one mesh
-
 
 class Given(NamedTuple):
     """An argument. shape, dtype: of its array. functions: what is done to it first."""
@@ -62,8 +60,6 @@ def given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) ->
     key = aval, t, lead
     found = known.get(key)
     if found is None:
-        if len(known) > MOST:
-            known.clear()
         found = known[key] = _given(p, aval, t, lead)
     return found
 
@@ -92,8 +88,6 @@ def _given(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str, ...]) -
 def number(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any) -> _Number:
     """What a literal is. key: its type, and what tells its value apart from others."""
     known, aval = atoms.borders, key[0]
-    if len(known) > MOST:
-        known.clear()
     layout, uniform = whole(aval.ndim), (False,) * aval.ndim
     found = known[key] = _Number(np.asarray(value, storage_dtype(aval.dtype)), layout, uniform,
                                  kind_of(aval, layout, uniform))

@@ -13,7 +13,7 @@ from ...ir.named_tuple import NamedTuple
 from ...ir.op import Op
 from ...ir.rule import REDUCE, FactorRule, RuleError
 from ...ir.types import ArrayType
-from ...ir.use import MOST, Use
+from ...ir.use import Use
 from ..axes import MeshAtoms
 from ..calls.recording import Kernel
 from ..layout import Atoms, Layout, Shape, array_shape, split_shape
@@ -72,8 +72,6 @@ def decided(use: Use, key: tuple, operands: Sequence[Value], types: Sequence[Arr
     known = use.tables[owner] if owner in use.tables else use.table(owner)
     if key in known:
         return known[key]
-    if len(known) > MOST:
-        known.clear()
     found = known[key] = _decide(use.op, use.params, operands, types, atoms, folds, done)
     return found
 

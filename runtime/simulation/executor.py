@@ -11,13 +11,13 @@ Plans follow the data, not the types: what a program forgets to exchange stays d
 """
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.collector import collector_paused
 from ...ir.keys import storage_dtype
 from ...ir.lazy import lazy_import
@@ -419,7 +419,7 @@ STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
     **positions.STRATEGIES, **scattered.STRATEGIES, **summed.STRATEGIES}
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _way(op: Op) -> Callable[[Planner, Equation], None]:
     """What plans equations of this op."""
     if op.name in IDENTITIES:

@@ -15,12 +15,12 @@ contains the collective: where it was forgotten, devices keep their own wrong va
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.ops.control import scan_p
 from ...ir.program import Atom, Equation, Var
@@ -83,7 +83,7 @@ def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAt
     return at
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def may_combine(ops: frozenset[Op]) -> bool:
     """May an equation of one of these ops be `combined`? Else no value is folded for its sake."""
     return any([op.name in SUMS or op.name in SCATTERS or op.name in EXTREMES for op in ops])
@@ -133,7 +133,7 @@ def _kind(t: ArrayType) -> str:
     return _kind_of_dtype(t.dtype)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "kinds of dtypes")
 def _kind_of_dtype(dtype: Any) -> str:
     name = getattr(dtype, "name", "")
     if "float" in name or "complex" in name:

@@ -5,13 +5,13 @@ them, as calls of the plan, and kept: most are views, and a copy is made at most
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.dtypes import is_narrow_float
 from ...ir.keys import storage_dtype
 from ...ir.program import Equation, Var
@@ -40,7 +40,7 @@ class Kind:
         self.folds: dict[tuple, tuple[Function | None, Layout, Kind]] = {}
 
 
-@functools.lru_cache(maxsize=65536)
+@cached(4096, "storage dtypes and leading axes of values")
 def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
     return Kind(storage_dtype(aval.dtype), frozenset(layout.atoms))
 

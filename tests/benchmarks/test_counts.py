@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.driver.recent import forget_recent
-from shardtrace.partitioner.choice.layouts import forget_layouts
+from shardtrace.ir.caches import forget
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -120,7 +119,7 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
     with lib.context():
         for clear in (False, False, True):
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget_recent()
+            forget("driver.recent")
             if clear:
                 lib.root.clear_caches()
             found.append(calls_of(traced.lower))
@@ -138,7 +137,7 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
     with lib.context():
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
-        forget_layouts()
+        forget("partitioner.choice.layouts.Layouts")
         found = calls_of(lambda: insert_reshards(resolved))
     equations = worker.count_equations(traced.jaxpr)
     assert found <= per_equation * equations, f"{found} calls for {equations} equations"
@@ -158,7 +157,7 @@ def test_a_first_run_makes_few_calls_an_equation_more(
             if not known:
                 lib.root.clear_caches()
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget_recent()
+            forget("driver.recent")
             compiled = traced.lower().compile()
             first, second = (calls_of(lambda: compiled(*args)) for _ in range(2))   # noqa: B023
         equations = worker.count_equations(traced.jaxpr)

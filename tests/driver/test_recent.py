@@ -11,6 +11,7 @@ import pytest
 import shardtrace as st
 from shardtrace import numpy as jnp
 from shardtrace.driver import recent
+from shardtrace.ir.caches import forget
 from shardtrace.ir.fingerprint import fingerprint
 from shardtrace.sharding import PartitionSpec as P
 
@@ -19,9 +20,9 @@ X = np.arange(16, dtype=np.float32).reshape(8, 2)
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    recent.forget_recent()
+    forget("driver.recent")
     yield
-    recent.forget_recent()
+    forget("driver.recent")
 
 
 def partitions(f: Callable[[], Any]) -> int:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from building import Build, auto
 
+from shardtrace.ir.caches import forget
 from shardtrace.ir.program import Program
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.choice import lookahead
-from shardtrace.partitioner.choice.layouts import Layouts, forget_layouts, with_layout
+from shardtrace.partitioner.choice.layouts import Layouts, with_layout
 from shardtrace.partitioner.choice.tasks import groups_of
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import partition
@@ -45,7 +46,7 @@ def layers(count: int) -> tuple[Program, list]:
 
 
 def work(program: Program, specs: list, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    forget_layouts()
+    forget("partitioner.choice.layouts.Layouts")
     with monkeypatch.context() as patched:
         counted = Counted(patched)
         partition(program, mesh=program.mesh, in_shardings=specs)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from building import Build, auto
 
+from shardtrace.ir.caches import forget
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.choice.layouts import forget_layouts, layouts_for
+from shardtrace.partitioner.choice.layouts import layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.redistribution import redistribute
@@ -59,7 +60,7 @@ def step(mesh: AbstractMesh, batch: tuple[str, ...]):
 def test_a_batch_over_several_axes_is_a_batch_over_one():
     found = []
     for sizes in ((64,), (8, 8), (2, 4, 8), (2,) * 6):
-        forget_layouts()
+        forget("partitioner.choice.layouts.Layouts")
         names = tuple("abcdef"[:len(sizes)])
         _, done = step(auto(*sizes, names="abcdef"[:len(sizes)]), names)
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())

@@ -11,8 +11,8 @@ import pytest
 import shardtrace as st
 from shardtrace import lax
 from shardtrace import numpy as jnp
+from shardtrace.ir.caches import forget
 from shardtrace.ir.program import Program
-from shardtrace.tracer.autodiff.recurring import forget_recurring
 
 X = np.ones((4, 3), np.float32)
 
@@ -40,7 +40,7 @@ FORMS: dict[str, Callable[[float], Callable[[Any], Any]]] = {
 
 
 def living() -> int:
-    forget_recurring()                  # which keeps whole programs, and not more than so many
+    forget("tracer.autodiff.recurring")     # which keeps whole programs, and not more than so many
     gc.collect()
     return sum(isinstance(o, Program) for o in gc.get_objects())
 

@@ -9,7 +9,6 @@ no effect.
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import linecache
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.immutable import immutable
 from ...ir.location import PACKAGE, is_between
 from ...ir.named_tuple import NamedTuple
@@ -104,7 +104,7 @@ class _Source(NamedTuple):
     parents: dict[ast.AST, ast.AST]
 
 
-@functools.lru_cache(maxsize=64)
+@cached(64)
 def _parsed(file: str, _line: str) -> _Source:
     """The syntax of a file (`_line` renews the entry of a file that was edited)."""
     lines = tuple(text.rstrip("\n") for text in linecache.getlines(file))

@@ -1,12 +1,12 @@
 """What may be differentiated: JAX's checks of dtypes, shapes and types, with its texts."""
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.dtypes import float0, is_extended, issubdtype
 from ...ir.ops.derivatives import cotangent_type, has_tangent
 from ...ir.types import ArrayType, same_type
@@ -29,7 +29,7 @@ def check_scalar(x: Any) -> None:
         raise TypeError(f"{text}had shape: {aval.shape}.")
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256, "which dtypes are real")
 def _is_real(dtype: Any) -> bool:
     return not is_extended(dtype) and issubdtype(dtype, np.floating)
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.api_boundary import bound_class
+from ...ir.caches import module_table
 from ...ir.context import STATE
 from ...ir.location import capture, is_ours
 from ...ir.ops.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.types import ArrayType, same_type
 from .. import lax
-from ..staging.composed import BUILDERS, MOST, REMEMBERED, may_warn
+from ..staging.composed import BUILDERS, may_warn
 from ..staging.steps import owner_of
 from ..staging.tracer import typeof
 from ..trees import tree
@@ -77,8 +78,8 @@ class custom_jvp:
         self.symbolic_zeros = False
         self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone
         if not self.nondiff_argnums and is_ours(getattr(fun, "__module__", None) or ""):
-            self._known = {}
-            REMEMBERED.append(self._known)
+            self._known = module_table(f"{fun.__module__.partition('.')[2]}.{fun.__qualname__}.jvp",
+                                       "derivatives, by place and types", 4096)
 
     def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (primal_out, tangent_out)`."""
@@ -143,8 +144,6 @@ class custom_jvp:
         if found is None:
             found = (*traced(), place)             # the key names what the place keeps alive
             if not found[1]:                       # nothing is captured
-                if len(known) > MOST:
-                    known.clear()
                 known[key] = found
         return found[:4]
 

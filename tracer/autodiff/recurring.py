@@ -22,7 +22,7 @@ from ..staging.steps import marks, owner_of
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
-_kept = Kept(most=20_000, smallest=20)
+_kept = Kept("tracer.autodiff.recurring", "derivatives of programs", most=20_000, smallest=20)
 
 
 class _Recorded:
@@ -124,8 +124,3 @@ def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given
         else:
             return None
     return _Recorded(program, given, eqns, found)
-
-
-def forget_recurring() -> None:
-    """Forget all of them."""
-    _kept.clear()

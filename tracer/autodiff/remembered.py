@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.caches import module_table
 from ...ir.context import STATE
 from ...ir.location import Location
 from ...ir.op import LinearOperand
@@ -23,7 +24,8 @@ from .replay import Scalar
 
 # Of the classes of what a rule is given: whether numbers are among it; _NEVER for what is not
 # remembered.
-_NUMBERS: dict[tuple[type, ...], Any] = {}
+_NUMBERS = module_table("tracer.autodiff.remembered._NUMBERS",
+                        "whether numbers are among what a rule is given, by classes", 4096)
 _NEVER = object()
 _ONCE = object()             # in the place of the steps of what was met once
 

@@ -8,13 +8,13 @@ data that the type does not show.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.diagnostic import fail
 from ...ir.dtypes import issubdtype
 from ...ir.named_tuple import NamedTuple
@@ -97,7 +97,7 @@ def _plain_key(index: Any) -> tuple[Any, ...] | None:
     return tuple(key)
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _slice_plan(key: tuple[Any, ...], shape: tuple[int, ...]) -> _Slices | None:
     """How to read a traced array of this shape at an index, see `_plain_key`: None where an int is
     out of range, or nothing is left out. The index of a program's line is the same each time."""

@@ -5,13 +5,13 @@ batch dimensions, the others in both are contracted; a name repeated in one oper
 """
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.lazy import lazy_import
 from ...ir.ops.bitwise import and_p
 from ...ir.ops.comparison import eq_p
@@ -72,7 +72,7 @@ class _OfShape:
         self.shape = shape
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _contractions(subscripts: str, shapes: tuple[tuple[int, ...], ...], kind: str) -> list[Any]:
     """The contractions of operands of these shapes: programs repeat them a lot."""
     if len(shapes) <= 2:
@@ -280,7 +280,7 @@ def _pair_numbers(ln: str, rn: str, removed: Sequence[str], result: str
     return swapped, numbers, head + l_rest + r_rest
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _plain_pair(ln: str, rn: str, removed: tuple[str, ...], result: str,
                 left: tuple[int, ...], right: tuple[int, ...]) -> tuple[bool, Any, str] | None:
     """The same for operands that go into the product as they are; None for others.

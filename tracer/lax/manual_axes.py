@@ -6,13 +6,13 @@ unreduced or reduced over each; vmapped axes have no state. Source: JAX's notebo
 """
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Set
 from typing import Any
 
 import numpy as np
 
+from ...ir.caches import cached
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.manual_state import ManualState
@@ -64,7 +64,7 @@ def bound_sizes(axes: Axes, function: str, plain: bool = False) -> tuple[int, ..
     return tuple(sizes)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _manual_sizes(mesh: AbstractMesh, axes: Axes) -> tuple[int, ...] | None:
     """The sizes of Manual axes of a mesh; None if one of them is none."""
     manual, sizes = mesh.manual_axes, mesh.shape
@@ -154,7 +154,7 @@ def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
 
 # -- states ----------------------------------------------------------------------------------------
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "what values vary over after a collective")
 def _states(m: ManualState, axes: Axes) -> frozenset[str]:
     return frozenset(["varying" if a in m.varying else "unreduced" if a in m.unreduced
                       else "reduced" if a in m.reduced else "invarying" for a in axes])

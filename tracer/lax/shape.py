@@ -5,7 +5,6 @@ Sharding follows the operand; where it cannot, or another one is wanted, the fun
 """
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.ops.joining import concatenate_p, split_p, stack_p, unstack_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.reshape import reshape_p
@@ -169,7 +169,7 @@ def expand_dims(array, dimensions):
     return broadcast_in_dim(array, sizes, kept)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _expanded(shape: tuple[int, ...], dimensions: tuple[int, ...]
               ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shape with size 1 at these positions, and where its own dimensions are then."""

@@ -6,13 +6,13 @@ equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.context import config, x64_enabled
 from ...ir.dtypes import (
     ALL_DTYPES,
@@ -258,7 +258,7 @@ def promote_shapes(function: str, *args: Any) -> list[Any]:
             for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _to_one_rank(shapes: tuple[Shape, ...]) -> tuple[dict[str, Any] | None, ...]:
     """The params of the equations that give these shapes leading 1s, None where none lack."""
     rank = len(broadcast_shapes(*shapes))

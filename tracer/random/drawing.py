@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.context import STATE, trace_settings, x64_enabled
 from ...ir.dtypes import issubdtype, safe_to_cast
 from ...ir.errors import TypePromotionError
@@ -98,7 +99,7 @@ def draw(sampler: Sampler, sharding: NamedSharding | None, *operands: Any, **sta
     return OPS["jit"].bind(*operands, name=program.name, jaxpr=program, inline=True)[0]
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _program(sampler: Sampler, static: tuple, sharding: NamedSharding | None,
              types: tuple[ArrayType, ...], *context: Any) -> Program:
     """The program of a sampler. context: all else that tracing depends on."""

@@ -14,6 +14,7 @@ import functools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.mesh import AbstractMesh, AxisType, Mesh
@@ -302,7 +303,7 @@ class _Region:
         return [NamedSharding(mesh, spec) for spec in specs]
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def _manual_axes(mesh: AbstractMesh, named: frozenset[str], mapped: frozenset[str]
                  ) -> frozenset[str]:
     """The axes that become Manual: those named, or all. mapped: those that vmaps map over."""

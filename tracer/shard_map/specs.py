@@ -3,11 +3,11 @@ made to hold: arguments are brought to in_specs, results cast to what out_specs 
 """
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.diagnostic import fail
 from ...ir.explicit import spec_entry
 from ...ir.mesh import AbstractMesh, AxisType
@@ -105,7 +105,7 @@ def _spread(prefix: Any, structure: tree.PyTreeDef, what: str, mesh: AbstractMes
         return None
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024, "in_specs and out_specs for each leaf")
 def _spread_specs(flat: tuple[Any, ...], prefix: tree.PyTreeDef, structure: tree.PyTreeDef,
                   what: str, mesh: AbstractMesh, axes: Axes) -> Specs | None:
     out: list[Any] = []
@@ -162,7 +162,7 @@ def _check_spec_tree(specs: Any, what: str, mesh: AbstractMesh, axes: Axes) -> N
         _check_spec(what, s, mesh, axes)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _fits(what: str, s: PartitionSpec, mesh: AbstractMesh, axes: Axes) -> bool:
     """Whether a spec speaks of Manual axes only. Raises where it has another fault."""
     if not all(a in axes or a in mesh.manual_axes for a in s.axes()):
@@ -187,7 +187,7 @@ class Entry(NamedTuple):
     blocks: Types
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _entry(types: Types, specs: Specs, mesh: AbstractMesh, axes: Axes, check_vma: bool
            ) -> Entry | None:
     """How arguments enter; None where the specs do not cut them evenly."""
@@ -277,7 +277,7 @@ def leaf_names(f: Callable[..., Any], count: int, structure: tree.PyTreeDef | No
     return _paths(known[:count], structure)
 
 
-@functools.lru_cache(maxsize=1024)
+@cached(1024)
 def _paths(known: tuple[str, ...], structure: tree.PyTreeDef) -> tuple[str, ...]:
     """The paths of the leaves of arguments, of which the first ones have these names."""
     args = tree.unflatten(structure, range(structure.num_leaves))
@@ -344,7 +344,7 @@ def _leaving_casts(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh
     return tuple([a for a in order if a in pending]), tuple([a for a in order if a in missing])
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def _leave_as_they_are(types: Types, specs: Specs, mesh: AbstractMesh, axes: Axes,
                        check_vma: bool) -> bool:
     """Whether results of these types have nothing to be cast, and are what the specs say."""

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 from typing import Any
 
+from ...ir.caches import module_table
 from ...ir.location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
 from ...ir.program import Program, Var
 from .tracer import Tracer
 
-_MOST_CODES = 4096
 _MOST_STEPS = 64         # instructions looked at behind one
 _MOST_FRAMES = 32        # callers looked at
 
@@ -71,12 +71,12 @@ class _Stores(dict[int, tuple[str, ...]]):
         return (local(arg >> 4 if name == "STORE_FAST_LOAD_FAST" else arg),)
 
 
-_CODES: dict[int, _Stores] = {}       # by the id of the code, which is held: its hash takes longer
+# By the id of the code, which is held: its hash takes longer.
+_CODES = module_table("tracer.staging.bound_names._CODES",
+                      "names that instructions of the user's code store in", 4096)
 
 
 def _stores(code: CodeType) -> _Stores:
-    if len(_CODES) >= _MOST_CODES:
-        _CODES.clear()
     found = _CODES[id(code)] = _Stores(code)
     return found
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ...ir.caches import Bounded, cached, module_table
 from ...ir.context import STATE, config
 from ...ir.dtypes import issubdtype
 from ...ir.location import Location
@@ -25,30 +26,26 @@ from .steps import MISS, marks, steps_since
 from .tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST = 4096                                # steps of one function
 BUILDERS: set[type] = {Builder}            # whose `process` only records
 MAPPED: dict[type, Callable[..., Any]] = {}     # for builders of a mapped axis: what is done there
-REMEMBERED: list[dict[Any, Any]] = []      # by function; emptied by `clear_caches`
 _PLAIN = frozenset((int, str, type(None), EllipsisType, PartitionSpec, Op))
 _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
 
 
-class Known(dict[Any, Any]):
+class Known(Bounded[Any, Any]):
     """What is known of calls, by key: MISS when one is met for the first time, as steps are worth
     making for what comes again; None from then on, until there are steps.
     """
 
     def __missing__(self, key: Any) -> Any:
-        if len(self) > MOST:
-            self.clear()
         self[key] = None
         return MISS
 
 
 def composed(f: F) -> F:
     """A decorator; see this module's docstring."""
-    table = Known()
-    REMEMBERED.append(table)
+    table = module_table(f"{f.__module__.partition('.')[2]}.{f.__qualname__}",
+                         "equations that it records, by types", 4096, Known)
 
     @functools.wraps(f)
     def remembering(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +118,7 @@ def enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
     return True
 
 
-@functools.lru_cache(maxsize=256)
+@cached(256)
 def _is_narrow(dtype: Any) -> bool:
     """Is it a dtype that is kept as it is, without a warning, whether x64 is on or not?"""
     try:

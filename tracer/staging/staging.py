@@ -10,13 +10,13 @@ Only the outermost program has constants.
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.caches import cached
 from ...ir.collector import collector_paused
 from ...ir.context import STATE, config, x64_enabled
 from ...ir.diagnostic import fail
@@ -332,7 +332,7 @@ def reduce_scalars(builder: Builder, op: Op, atoms: tuple[Atom, ...]) -> tuple[A
     return atoms
 
 
-@functools.lru_cache(maxsize=4096)
+@cached(4096)
 def casts_of(types: tuple[ArrayType, ...], context: AbstractMesh
              ) -> tuple[tuple[int, Op, tuple[str, ...], ArrayType], ...]:
     """(operand, op, axes, type) of the casts after which all operands vary over the same axes."""

@@ -6,11 +6,11 @@ function nor inference runs again. Who keeps steps must have all of that in his 
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.context import STATE, trace_settings
 from ...ir.location import Location
 from ...ir.op import Op
@@ -32,7 +32,7 @@ class _Owner:
         self.what = what
 
 
-_owner = functools.lru_cache(maxsize=128)(_Owner)
+_owner = cached(128)(_Owner)
 
 
 def owner_of(kind: Hashable) -> _Owner:

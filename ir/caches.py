@@ -1,0 +1,104 @@
+"""Caches: what is worked out once is kept, but never more of it than a bound.
+
+`CACHES` is the table of all of them: what each holds, and its bound. Functions are remembered by
+`cached`; a table of one's own is a `Bounded` dict of a row of the table. `forget` empties those
+of modules; tables that belong to an object (of one jitted function, one op) go with the object.
+"""
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Hashable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from .environment import read
+
+if TYPE_CHECKING:
+    from functools import _lru_cache_wrapper
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+LIMIT = read("SHARDTRACE_CACHE_SIZE", sys.maxsize)
+
+
+class Cache:
+    """A row of the table. name: with its module. holds: what is in it, in words. most: entries of
+    it, or of each where every object of a kind has its own. cache: the one of a module, or None.
+    """
+
+    __slots__ = ("cache", "holds", "most", "name")
+
+    def __init__(self, name: str, holds: str, most: int, cache: Any = None) -> None:
+        self.name, self.holds, self.most, self.cache = name, holds, min(most, LIMIT), cache
+        CACHES[name] = self
+
+    def __len__(self) -> int:
+        """Entries of the one of a module."""
+        info = getattr(self.cache, "cache_info", None)
+        return info().currsize if info else len(self.cache or ())
+
+    def forget(self) -> None:
+        """Empty the one of a module."""
+        if self.cache is not None:
+            (getattr(self.cache, "cache_clear", None) or self.cache.clear)()
+
+
+CACHES: dict[str, Cache] = {}
+"""All caches by name; a module's are here when it is loaded."""
+
+
+def cached(most: int, holds: str = "") -> Callable[[Callable[..., T]], _lru_cache_wrapper[T]]:
+    """A decorator: the results for the `most` arguments used last are kept.
+
+    holds: what these are; the first line of the function's docstring where nothing is said.
+    """
+    def keeping(f: Callable[..., T]) -> _lru_cache_wrapper[T]:
+        found = functools.lru_cache(min(most, LIMIT))(f)
+        Cache(f"{f.__module__.partition('.')[2]}.{f.__qualname__}",
+              holds or (f.__doc__ or "").partition("\n")[0], most, found)
+        return found
+    return keeping
+
+
+class Bounded(dict[K, V], Generic[K, V]):
+    """A dict that holds no more than its row of `CACHES` says: the oldest eighth makes room.
+
+    What is there is found as quickly as in a dict. Threads may share one.
+    """
+
+    __slots__ = ("row",)
+
+    def __init__(self, row: Cache) -> None:
+        self.row = row
+
+    def __setitem__(self, key: K, value: V) -> None:
+        most = self.row.most
+        if len(self) >= most and key not in self:
+            try:
+                for old in list(islice(self, 1 + most // 8)):
+                    self.pop(old, None)
+            except RuntimeError:            # another thread added to it: the next one makes room
+                pass
+        super().__setitem__(key, value)
+
+    def __reduce__(self) -> Any:
+        return Bounded, (self.row,)
+
+
+B = TypeVar("B", bound=Bounded[Any, Any])
+
+
+def module_table(name: str, holds: str, most: int, kind: type[B] = Bounded) -> B:
+    """A table of a module, as a row of its own. name: of the table, with its module."""
+    row = Cache(name, holds, most)
+    row.cache = found = kind(row)
+    return found
+
+
+def forget(*names: str) -> None:
+    """Empty the caches of modules with these names; without names, all of them."""
+    for name in names or list(CACHES):
+        CACHES[name].forget()
