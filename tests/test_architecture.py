@@ -46,7 +46,7 @@ LAZY_LOADERS = {"ir/lazy.py", "__init__.py"}
 def _sources() -> list[pathlib.Path]:
     folders = [name for name in BELOW if (ROOT / name).is_dir()]
     inside = [path for name in folders for path in (ROOT / name).rglob("*.py")]
-    return sorted([*ROOT.glob("*.py"), *inside])
+    return sorted([*(path for path in ROOT.glob("*.py") if path.name != "setup.py"), *inside])
 
 
 SOURCES = _sources()

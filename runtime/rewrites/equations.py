@@ -1,15 +1,12 @@
 """What passes over programs ask of equations, and the types that they make."""
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...ir.location import UNKNOWN, Location
 from ...ir.ops.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.types import ArrayType, array_type, unsharded
-
-# Ops that make zeros of zeros, and of nothing else.
-_STILL_ZEROS = frozenset({"all_slice", "copy", "pvary", "reshape", "slice", "squeeze"})
 
 
 def makes_zeros(eqn: Equation) -> bool:
@@ -23,15 +20,9 @@ def is_zeros(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
     return _is_zero(atom) if made is None else makes_zeros(made)
 
 
-def is_blank(atom: Atom, maker: Callable[[Atom], Equation | None]) -> bool:
-    """The same, whatever is claimed about over which axes they differ."""
-    made = maker(atom)
-    while made is not None and made.op.name in _STILL_ZEROS:
-        atom = made.invars[0]
-        made = maker(atom)
-    if made is not None and made.op.name == "select_n":
-        return all([is_zeros(a, maker) for a in made.invars[1:]])
-    return is_zeros(atom, maker)
+def makers(eqns: Iterable[Equation]) -> dict[Var, Equation]:
+    """By value, the equation that computes it."""
+    return {v: e for e in eqns for v in e.outvars}
 
 
 def repeating(number: Atom, out: Var, location: Location = UNKNOWN) -> Equation:

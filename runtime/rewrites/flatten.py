@@ -22,7 +22,6 @@ class _Facts(NamedTuple):
     """What is asked of the ops of a program. calls: whether there are calls among them; others:
     see `FlatProgram`."""
     calls: bool
-    combines: bool
     telling: frozenset[Op]
     arranged: bool
 
@@ -30,24 +29,22 @@ class _Facts(NamedTuple):
 @cached(1024, "what sets of ops do to the shapes of arrays")
 def _facts(ops: frozenset[Op]) -> _Facts:
     names = {op.name for op in ops}
-    combines = any([op.collective is not None for op in ops])
-    return _Facts(not names.isdisjoint(CALLS), combines,
+    return _Facts(not names.isdisjoint(CALLS),
                   frozenset([op for op in ops if op.collective is not None or op.effect
                              or op.subprograms or op.name == "axis_index"]),
-                  not names.isdisjoint(_ARRANGED) or combines and "concatenate" in names)
+                  not names.isdisjoint(_ARRANGED))
 
 
 class FlatProgram:
     """invars and results of the program, all its equations in order, and all its constants.
 
-    ops: of its equations. combines: whether any is a collective. telling: the ops whose equations
-    may tell devices apart, or bring together what they have. arranged: whether
-    there are ops for whose sake equations may be arranged in another way. (Programs that equations
+    ops: of its equations. telling: the ops whose equations may tell devices apart, or bring
+    together what they have. arranged: whether there are ops for whose sake equations may be
+    arranged in another way. (Programs that equations
     hold are not looked into.)
     """
 
-    __slots__ = ("arranged", "combines", "consts", "eqns", "invars", "ops", "outvars", "program",
-                 "telling")
+    __slots__ = ("arranged", "consts", "eqns", "invars", "ops", "outvars", "program", "telling")
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -71,7 +68,7 @@ class FlatProgram:
 
     def _of(self, ops: frozenset[Op]) -> None:
         self.ops = ops
-        _, self.combines, self.telling, self.arranged = _facts(ops)
+        _, self.telling, self.arranged = _facts(ops)
 
     def _inline(self, program: Program, arguments: Sequence[Atom]) -> list[Atom]:
         """Append the equations of `program` on these arguments; its results."""

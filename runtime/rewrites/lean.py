@@ -14,7 +14,6 @@ from itertools import accumulate
 from ...ir.lazy import lazy_import
 from ...ir.ops.arithmetic import ceil_p, rem_p
 from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
-from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p
 from ...ir.ops.select import select_n_p
@@ -27,7 +26,6 @@ from .lean_scans import lean_scans
 _part_updates = lazy_import(".part_updates", __package__)
 _pieces = lazy_import(".pieces", __package__)
 _rounding = lazy_import(".rounding", __package__)
-_separate = lazy_import(".separate", __package__)
 
 
 def lean_program(program: Program) -> FlatProgram:
@@ -43,8 +41,6 @@ def lean_program(program: Program) -> FlatProgram:
 
 def _arrange(flat: FlatProgram) -> None:
     """Let the program have what does the same as some of its equations in less time."""
-    if concatenate_p in flat.ops and flat.combines:
-        _separate.separate(flat)
     if dynamic_update_slice_p in flat.ops:
         _part_updates.choose_parts(flat)
     if pad_p in flat.ops or place_p in flat.ops:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
 from ...ir.program import Equation, Var
-from .alone import makers
+from .equations import makers
 from .flatten import FlatProgram, needed
 
 

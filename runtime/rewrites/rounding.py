@@ -14,7 +14,7 @@ from ...ir.ops.comparison import lt_p, ne_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.whole_numbers import floor_div_p, trunc_p
 from ...ir.program import Atom, Equation, Literal, Var
-from .alone import makers
+from .equations import makers
 from .flatten import FlatProgram, needed
 
 Made = Mapping[Var, Equation]

@@ -279,7 +279,7 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     (out,) = eqn.outvars
     d, size = params["dimension"], atoms.count(group)
     found = slabs(size, params["parts"], params["wanted"])
-    if x.layout.split[d] == group and rows_of_whole(p, x, out, d, found):
+    if x.layout.split[d] == group and _rows_of_whole(p, x, out, d, found):
         return
     if len(found) > max(64, math.prod(x.aval.shape) * size // SLAB):
         _exchange(p, eqn, x, group)
@@ -313,7 +313,7 @@ def _rows(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     p.bind(out, layout, p.call(exchange, x.slot))
 
 
-def rows_of_whole(p: Workspace, x: Value, out: Var, d: int, found: list[tuple[int, ...]]
+def _rows_of_whole(p: Workspace, x: Value, out: Var, d: int, found: list[tuple[int, ...]]
                    ) -> bool:
     """Bind `out`, where the blocks of x of one device after the other are the whole: rows of it
     that stay together are copied at once, whichever devices have them. Not where that are too many.

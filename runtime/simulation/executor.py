@@ -29,11 +29,11 @@ from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
-from ..rewrites.alone import makers
+from ..rewrites.equations import makers
 from ..rewrites.flatten import FlatProgram, every_equation
 from ..rewrites.lean import lean_program
 from ..storage import Stored, new_stored
-from . import chosen, collectives, control, halos, inplace, joined, positions, scattered, summed
+from . import collectives, control, inplace, masked_gather, scattered
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
@@ -150,8 +150,6 @@ class Planner(Workspace):
         self.inners: dict[tuple, Inner] = {}          # programs inside, as planned so far
         self.makers: Mapping[Var, Equation] | None = None
         self.readers: Counter[Var] | None = None      # how often a value is read
-        self.users: dict[Var, list[Equation]] | None = None
-        self.passed: set[Equation] = set()            # planned together with one before them
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
@@ -241,34 +239,13 @@ class Planner(Workspace):
             self.at[out] = self.value_of(a).again(out.aval)
 
     def collective(self, eqn: Equation) -> None:
-        (operand, *_) = eqn.invars
-        if eqn.op.name == "exchange_rows" and joined.plan_joined(self, eqn, self.maker(operand)):
-            self.unread(operand)
-            return
-        collectives.plan(self, eqn, self.value_of(operand))
+        collectives.plan(self, eqn, self.value_of(eqn.invars[0]))
 
     def maker(self, atom: Atom) -> Equation | None:
         """What computes a value, if that is an equation."""
         if self.makers is None:
             self.makers = makers(self.flat.eqns)
         return self.makers.get(atom)        # type: ignore[arg-type]
-
-    def users_of(self, var: Var) -> Sequence[Equation]:
-        """The equations that read a value; none if it is a result."""
-        if self.users is None:
-            self.users = {}
-            for e in self.flat.eqns:
-                for a in e.invars:
-                    if type(a) is Var:
-                        self.users.setdefault(a, []).append(e)
-            for a in self.flat.outvars:
-                self.users.pop(a, None)             # type: ignore[arg-type]
-        return self.users.get(var, ())
-
-    def unread(self, atom: Atom) -> None:
-        """Take back the call that gives a value, unless others read it than the one planned now."""
-        if self._reads()[atom] == 1:        # type: ignore[index]
-            self.plan.without(self.at[atom].slot)       # type: ignore[index]
 
     def all_unread(self, eqn: Equation, read: Iterable[Atom]) -> None:
         """Take back all that is computed for this equation alone, which is planned otherwise.
@@ -415,8 +392,8 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
 
 # Ops that are planned in their own way, by name.
 STRATEGIES: dict[str, Callable[[Planner, Equation], None]] = {
-    "axis_index": _axis_index, **chosen.STRATEGIES, **control.STRATEGIES, **halos.STRATEGIES,
-    **positions.STRATEGIES, **scattered.STRATEGIES, **summed.STRATEGIES}
+    "axis_index": _axis_index, **control.STRATEGIES, **masked_gather.STRATEGIES,
+    **scattered.STRATEGIES}
 
 
 @cached(1024)

@@ -14,7 +14,7 @@ from ..layout import Atoms, Layout
 from ..masks import MASK, guard
 from ..plans.plan import Plan
 from ..rewrites.flatten import every_equation
-from ..rewrites.once import lean_body
+from ..rewrites.lean import lean_program
 from .scanning import Body
 from .workspace import Value
 
@@ -31,7 +31,7 @@ class Inner:
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
                  layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
                  trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        flat = lean_body(program)
+        flat = lean_program(program)
         self.planner = q = p.nested(flat)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate

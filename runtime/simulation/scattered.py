@@ -12,13 +12,13 @@ import numpy as np
 
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.indexing import GatherScatterMode
-from ...ir.program import Atom, Equation
+from ...ir.program import Atom, Equation, Literal
 from ...ir.use import Use
+from ..axes import collective_atoms
 from ..layout import Atoms, Layout
 from ..rewrites.equations import of_shape, repeated
 from .boxes import box
 from .decisions import decide
-from .windows import bound, made, starts_of
 from .workspace import Value
 
 if TYPE_CHECKING:
@@ -120,20 +120,20 @@ def _whole_indices(p: Planner, eqn: Equation) -> Indices | None:
     """The indices of which those are taken that lie in the device's block, if it is so."""
     x, at, _ = eqn.invars
     n = eqn.params["dimension_numbers"]
-    chosen = made(p, at, "select_n")
-    if (chosen is None or len(chosen.invars) != 3 or bound(p, chosen.invars[1]) != -1
+    chosen = _made(p, at, "select_n")
+    if (chosen is None or len(chosen.invars) != 3 or _bound(p, chosen.invars[1]) != -1
             or eqn.params["mode"] != GatherScatterMode.FILL_OR_DROP):
         return None
     which, _, local = chosen.invars
     last = len(local.aval.shape) - 1
     mine = repeated(which, p.maker, range(last))
-    squeezed = None if mine is None else made(p, mine, "squeeze")
+    squeezed = None if mine is None else _made(p, mine, "squeeze")
     if squeezed is None or squeezed.params["dimensions"] != (last,):
         return None
     dims = n.scatter_dims_to_operand_dims
     columns = [local]
     if len(dims) > 1:
-        joined = made(p, local, "concatenate")
+        joined = _made(p, local, "concatenate")
         if joined is None or joined.params["dimension"] != last or len(joined.invars) != len(dims):
             return None
         columns = list(joined.invars)
@@ -141,9 +141,9 @@ def _whole_indices(p: Planner, eqn: Equation) -> Indices | None:
     axes: dict[int, Atoms] = {}
     whole: list[Atom] = []
     for column, d in zip(columns, dims, strict=True):
-        moved = made(p, column, "sub")
+        moved = _made(p, column, "sub")
         offset = None if moved is None else repeated(moved.invars[1], p.maker, ())
-        group = None if offset is None else starts_of(p, offset, x.aval.shape[d])
+        group = None if offset is None else _starts_of(p, offset, x.aval.shape[d])
         if moved is None or group is None:
             whole.append(column)
             continue
@@ -169,7 +169,7 @@ def _outside(p: Planner, mask: Atom, wanted: set[tuple[Atom, str, int]]) -> list
         elif eqn.op.name == "not":
             outside.append(eqn.invars[0])
         elif eqn.op.name in ("ge", "lt"):
-            number = bound(p, eqn.invars[1])
+            number = _bound(p, eqn.invars[1])
             if number is None or (eqn.invars[0], eqn.op.name, number) not in wanted:
                 return None
             said.add((eqn.invars[0], eqn.op.name, number))
@@ -178,10 +178,45 @@ def _outside(p: Planner, mask: Atom, wanted: set[tuple[Atom, str, int]]) -> list
     return outside if said == wanted else None
 
 
+def _made(p: Planner, atom: Atom, name: str) -> Equation | None:
+    """The equation of this op that computes a value."""
+    found = p.maker(atom)
+    return found if found is not None and found.op.name == name else None
+
+
+def _number(atom: Atom | None) -> int | None:
+    """The integer that an atom is."""
+    return int(atom.val) if (isinstance(atom, Literal) and not atom.aval.shape
+                             and atom.aval.dtype.kind in "iu") else None
+
+
+def _starts_of(p: Planner, atom: Atom, size: int) -> Atoms | None:
+    """The axes along which the value is where the device's block of this size begins."""
+    offset = _made(p, atom, "mul")
+    if offset is None or _bound(p, offset.invars[1]) != size:
+        return None
+    one = _scalar(p, offset.invars[0])
+    index = None if one is None else _made(p, one, "axis_index")
+    return None if index is None else collective_atoms(index, p.atoms)
+
+
+def _bound(p: Planner, atom: Atom) -> int | None:
+    """The integer that a value is, or that it repeats."""
+    return _number(_scalar(p, atom))
+
+
+def _scalar(p: Planner, atom: Atom) -> Atom | None:
+    """The scalar that a value is, or that it repeats."""
+    one = repeated(atom, p.maker, ()) if atom.aval.shape else atom
+    while one is not None and (same := _made(p, one, "pvary")) is not None:
+        (one,) = same.invars
+    return one
+
+
 def _scatter(p: Planner, eqn: Equation) -> None:
     if not plan_scatter(p, eqn):
         p.local(eqn)
 
 
-STRATEGIES = dict.fromkeys(
-    ("scatter", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"), _scatter)
+STRATEGIES = dict.fromkeys(("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min",
+                            "scatter-max"), _scatter)

@@ -1,15 +1,15 @@
-"""Rows of a split array that only their owners find, where only the sum over devices is seen.
+"""Gathers by masked lookup, where only the sum over devices is seen.
 
-A device looks up the rows that it has, and zeros stand for those of the others; the sum over the
-devices puts them together. Here the owner of each row is found first, and each row is looked up
-once, in the whole array: so the price does not grow with the number of devices.
+Each device looks up the rows of a split array that it holds, zeros stand for the others, and the
+results are summed: as `embedding[tokens]` is partitioned over the vocabulary. Replaced by one
+gather from the whole array, so that time and memory do not grow with the number of devices.
 """
 from __future__ import annotations
 
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,30 @@ from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, Shape, array_shape
 from ..rewrites.equations import is_zeros, repeated
-from .own_positions import Own
 from .workspace import Value, Workspace
+
+if TYPE_CHECKING:
+    from .executor import Planner
 
 Maker = Callable[[Atom], Equation | None]
 
 
-def lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
+def _select(p: Planner, eqn: Equation) -> None:
+    """Plan a `select_n`, if it is a masked lookup of which only the sum over devices is seen."""
+    sums = p.folds.get(eqn.outvars[0], {}).get("sum") if p.folds else None
+    found = None
+    if sums and p.mask is None and len(eqn.invars) == 3 and eqn.invars[0].aval.shape:
+        found = _lookup(eqn, p.maker)
+    if found is not None:
+        gather, mine = found
+        values = [p.value_of(a) for a in (*gather.invars, mine)]
+        if _plan_lookup(p, eqn, gather, values, sums):          # type: ignore[arg-type]
+            p.all_unread(eqn, (*gather.invars, mine))
+            return
+    p.local(eqn)
+
+
+def _lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
     """Of a `select_n` between zeros and what a gather found: the gather, and for each of its
     queries whether its result is taken. maker: what computes a value, if that is known."""
     which, zeros, found = eqn.invars
@@ -49,9 +66,9 @@ def lookup(eqn: Equation, maker: Maker) -> tuple[Equation, Atom] | None:
     return (gather, mine) if plain and same else None
 
 
-def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[Value],
+def _plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[Value],
                 sums: frozenset[str]) -> bool:
-    """Bind the sum over devices of what `lookup` describes, if the array is split as it must be.
+    """Bind the sum over devices of what `_lookup` describes, if the array is split as it must be.
 
     values: of the array, the positions and the test. sums: the axes over which a sum may be taken.
     """
@@ -66,7 +83,7 @@ def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[
     axes = x.layout.split[d]
     if not held.issuperset(axes) or not sums.issuperset(axes):
         return False
-    others = in_place((mine, indices), mine.aval.ndim, axes)
+    others = _in_place((mine, indices), mine.aval.ndim, axes)
     if others is None or not mine.layout.atoms.issuperset(axes) or not x.layout.atoms.isdisjoint(
             held.difference(axes)):
         return False
@@ -81,44 +98,6 @@ def plan_lookup(p: Workspace, eqn: Equation, gather: Equation, values: Sequence[
     return True
 
 
-def plan_whole(p: Workspace, eqn: Equation, gather: Equation, x: Value, places: Value,
-               own: Own, sums: frozenset[str]) -> bool:
-    """The same where every device lets through what lies in its block: no owner is looked for.
-
-    places: the value of those of `own`.
-    """
-    numbers = gather.params["dimension_numbers"]
-    done, queries = x.layout.folded, gather.invars[1].aval.ndim - 1
-    if len(numbers.start_index_map) != 1 or x.layout.stack or not done <= sums:
-        return False
-    (d,) = numbers.start_index_map
-    axes = x.layout.split[d]
-    held = places.layout.split
-    if (axes != own.axes or own.block != x.aval.shape[d] or not sums.issuperset(axes)
-            or places.aval.shape[:queries] != gather.invars[1].aval.shape[:-1]
-            or places.layout.stack or places.layout.folded or any(held[queries:])
-            or not places.layout.atoms.isdisjoint(x.layout.atoms)):
-        return False
-    (out,) = eqn.outvars
-    layout = Layout((), _ends(numbers, x, out, iter(held)), done.union(axes))
-    shape = array_shape(layout, out.aval.shape, p.atoms.size)
-    look_up, asked = _look_up(gather, x, p.atoms, shape)
-    size = own.block * p.atoms.count(axes)
-    around = [n if i not in numbers.offset_dims else 1 for i, n in enumerate(shape)]
-
-    def find(array: Any, positions: Any) -> Any:
-        positions = positions.astype(np.int64).reshape(asked)
-        if not positions.size or (positions.min() >= 0 and positions.max() < size):
-            return look_up(array, positions)
-        inside = np.minimum(np.maximum(positions, 0), size - 1)
-        found = look_up(array, inside)
-        np.copyto(found, np.zeros((), found.dtype), where=(inside != positions).reshape(around))
-        return found
-
-    p.bind(out, layout, p.plan.call(find, (x.slot, places.slot), eqn))
-    return True
-
-
 def _ends(numbers: GatherDimensionNumbers, x: Value, out: Var, along: Iterator[Atoms]
           ) -> tuple[Atoms, ...]:
     """The axes in place in what is found. along: those of the queries."""
@@ -127,7 +106,7 @@ def _ends(numbers: GatherDimensionNumbers, x: Value, out: Var, along: Iterator[A
                   if i in numbers.offset_dims else next(along) for i in range(out.aval.ndim)])
 
 
-def in_place(values: Sequence[Value], queries: int, axes: Atoms
+def _in_place(values: Sequence[Value], queries: int, axes: Atoms
              ) -> tuple[Atoms, ...] | None:
     """What axes but these are in place in the first `queries` dimensions, alike for all values that
     have any; None if there are such axes anywhere else, or values differ otherwise."""
@@ -206,3 +185,6 @@ def _look_up(gather: Equation, x: Value, atoms: MeshAtoms, shape: Shape
               gather.invars[1].aval.shape[-1])
     look_up = evaluate.prepared(0, (whole, places), (x.aval.dtype, np.dtype(np.int64)), params)
     return look_up or functools.partial(evaluate, 0, **params), places
+
+
+STRATEGIES = {"select_n": _select}
