@@ -163,7 +163,7 @@ def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
         fail(ValueError, "Layout passed to jit does not match the layout on the respective arg. "
              f"Got jit layout: {layout},\narg layout: {own} for arg type: "
              f"{aval.update(sharding=None)}.",
-             code="in-layout", help="move the argument with `device_put(x, Format(...))`")
+             code="in-layout", help="move the argument to that `Format` with `device_put`")
 
 
 def _result(i: int, results: Sequence[Any]) -> str:

@@ -51,8 +51,8 @@ def rebuilt(node: dict[str, Any], leaves: Mapping[int, Any]) -> Any:
         return None
     fail(ValueError, f"The checkpoint has a {kind} at {node['path'] or 'its root'}, which cannot "
          "be made again from the file alone", code="checkpoint-container",
-         help="pass `like=`, a tree of the same containers with `ShapeDtypeStruct`s, shardings or "
-              "arrays as leaves: `restore(path, like=eval_shape(make_it))`")
+         help="pass `like`, a tree of the same containers with `ShapeDtypeStruct`s, shardings or "
+              "arrays as leaves; `eval_shape` of the function that makes it gives one")
 
 
 def numbers_under(node: dict[str, Any]) -> list[int]:

@@ -242,7 +242,7 @@ def _matched(targets: Sequence[tuple[str, Any]], index: Index, path: str
             for what, texts in (("the checkpoint", missing), ("`like`", extra)) if texts]
         fail(ValueError, f"The tree of `like` is not that of the checkpoint at {path}. "
              + "; ".join(notes), code="checkpoint-tree",
-             help="give `like` the structure that was saved; `restore(path)` without it shows that")
+             help="give `like` the structure that was saved; `restore` without it shows that")
     return out
 
 
@@ -270,7 +270,7 @@ def _load(reader: BlockReader, index: Index, leaf: LeafRecord, target: Any) -> A
     dtype = parse_long(leaf.dtype)
     if canonicalize_dtype(dtype, x64_enabled()) != dtype:
         fail(ValueError, f"{name} was saved as {leaf.type_text()}, and 64-bit types are off",
-             code="checkpoint-dtype", help="restore under `with enable_x64():`, or give a numpy "
+             code="checkpoint-dtype", help="restore under `enable_x64`, or give a numpy "
              "array for this leaf in `like`")
     sharding, committed = _placement(index, leaf, target, name)
     try:
@@ -340,6 +340,6 @@ def _placement(index: Index, leaf: LeafRecord, target: Any, name: str) -> tuple[
         if STATE.mesh.empty or STATE.mesh.abstract_mesh.shape_tuple != target.mesh.shape_tuple:
             fail(ValueError, f"{name} is to be restored with {target}, on an AbstractMesh that has "
                  "no devices", code="no-mesh",
-                 help="restore under `with set_mesh(mesh):` of a mesh with these axes")
+                 help="restore under `set_mesh` of a mesh with these axes")
         target = NamedSharding(STATE.mesh, target.spec, memory_kind=target.memory_kind)
     return concrete_sharding(target, "restore"), True

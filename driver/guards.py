@@ -44,4 +44,4 @@ def _act(verdict: str, direction: str, x: Any, to: Any = None) -> None:
         logging.getLogger("shardtrace.transfers").warning(text)
     else:
         fail(JaxRuntimeError, f"INVALID_ARGUMENT: Disallowed {text}", code="transfer-guard",
-             help="move it with `device_put`, or allow it: `with transfer_guard('allow'):`")
+             help="move it with `device_put`, or allow it with `transfer_guard`")

@@ -23,7 +23,7 @@ from ..ir.array import Array
 from ..ir.caches import Bounded, Cache
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
-from ..ir.diagnostic import error, fail
+from ..ir.diagnostic import Help, Remedy, error, fail
 from ..ir.location import SCOPES, warn
 from ..ir.mesh import entered_mesh
 from ..ir.ops.call import jit_p
@@ -75,7 +75,7 @@ def _argument_type(x: Any, function: Any, name: str) -> ArrayType:
             help=_static_help(x, name)) from None
 
 
-def _static_help(x: Any, name: str) -> str:
+def _static_help(x: Any, name: str) -> Help:
     """What to do about an argument, or a part of one, that is no array."""
     try:
         hash(x)
@@ -83,7 +83,7 @@ def _static_help(x: Any, name: str) -> str:
     except TypeError:
         hashable = False
     if name.isidentifier() and hashable:
-        return f"mark `{name}` static: `static_argnames={name!r}`"
+        return Remedy(f"mark `{name}` static, with `static_argnames`", f"static {name}")
     whole = re.split(r"[.\[]", name)[0] or name
     if not hashable:
         return f"pass an array for {name}, or close over the value"
@@ -197,7 +197,7 @@ class Jitted:
                 aval = x if isinstance(x, ArrayType) else x.aval
                 fail(TypeError, f"Argument '{name}' of shape {aval.str_short()} of type {type(x)} "
                      "is not a valid JAX type.", code="not-an-array",
-                     help="call `.lower(...)` or `.eval_shape(...)` with types, the function with "
+                     help="call `lower` or `eval_shape` with types, the function with "
                           "arrays")
 
     # -- tracing -----------------------------------------------------------------------------

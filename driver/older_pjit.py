@@ -185,10 +185,8 @@ def xmap(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     fail(RuntimeError, "xmap is gone. Named axes are mapped by `vmap`, and split over devices by "
          "`shard_map`", code="xmap",
          notes=("an axis that `axis_resources` gave to a mesh axis is a dimension split over that "
-                "axis: collectives name the mesh axis. Other named axes are vmapped: "
-                "`vmap(f, axis_name=...)`",),
-         help=f"write `shard_map({name}, mesh=mesh, in_specs=P('x'), out_specs=P('x'))`, or "
-              f"`vmap({name}, axis_name='i')`")
+                "axis: collectives name the mesh axis. Other named axes are those of `vmap`",),
+         help=f"map {name} with `shard_map`, over a mesh, or with `vmap` and an `axis_name`")
 
 
 # -- old arguments ---------------------------------------------------------------------------------

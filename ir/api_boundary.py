@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from .array import Array
 from .context import config
-from .diagnostic import Diagnostic
+from .diagnostic import ADVISERS, Diagnostic, Remedy
 from .immutable import replace
 from .location import PACKAGE, STANDS_BETWEEN, Location
 from .usual_mistakes import advice
@@ -156,6 +156,9 @@ def _complete(error: Exception, caller: FrameType, f: Any, args: tuple[Any, ...]
         told = Diagnostic(message if plain else type(error).__name__,
                           location=Location(caller.f_code, caller.f_lasti))
     told = _completed(told, message, f, args, kwargs)
+    if any(isinstance(text, Remedy) for text in told.help):
+        for adviser in ADVISERS:
+            told = adviser(type(error), told)
     told = _in_users_names(told, caller)
     text = told.render()
     if len(error.args) == 1 and error.args[0] == message:
@@ -189,8 +192,8 @@ def _in_users_names(told: Diagnostic, caller: FrameType) -> Diagnostic:
                 numpy = name
     numpy = numpy or f"{package}.numpy"
 
-    def spoken(text: str) -> str:
-        text = _LINK.sub("", text)
+    def spoken(text: object) -> str:
+        text = _LINK.sub("", str(text))
         text = _NUMPY.sub(f"{numpy}.", text)
         return _PACKAGE.sub(f"{package}.", text)
 

@@ -14,12 +14,17 @@ phrase where JAX has one); below come the user's line with a caret, why, and wha
 """
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .immutable import immutable
 from .location import UNKNOWN, Location, capture
+
+if TYPE_CHECKING:
+    from .mesh import AbstractMesh
+    from .spec import PartitionSpec
 
 _UNPRINTED = re.compile(r"[^\n\t -~]")
 WIDEST = 240             # characters of a source line that are shown
@@ -77,14 +82,64 @@ class Fix:
     def apply(self, source: str) -> str:
         """The text of the file with the change made."""
         lines = source.split("\n")
+        self._replace(lines)
+        if self.imports:
+            lines[(at := _first_import(source)):at] = self.imports
+        return "\n".join(lines)
+
+    def shown(self, lines: Sequence[str], first: int, last: int) -> str:
+        """The imports, and what stands in place of lines `first` to `last` after the change."""
+        changed, count = list(lines), len(lines)
+        self._replace(changed)
+        block = changed[first - 1:last + len(changed) - count]
+        indent = block[0][:len(block[0]) - len(block[0].lstrip())]
+        return "\n".join((*self.imports, *(line.removeprefix(indent) for line in block)))
+
+    def _replace(self, lines: list[str]) -> None:
         head = lines[self.line - 1][:self.column]
         tail = lines[self.end_line - 1][self.end_column:]
         lines[self.line - 1:self.end_line] = (head + self.text + tail).split("\n")
-        if self.imports:
-            at = next((i for i, text in enumerate(lines)
-                       if text.startswith(("import ", "from ")) and "__future__" not in text), 0)
-            lines[at:at] = self.imports
-        return "\n".join(lines)
+
+
+def _first_import(source: str) -> int:
+    """The number of lines above the first import of a file, those `from __future__` aside."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError):
+        return 0
+    behind = 0
+    for node in body:
+        future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
+        if isinstance(node, ast.Import | ast.ImportFrom) and not future:
+            return node.lineno - 1
+        if future or node is body[0] and ast.get_docstring(ast.Module(body, [])) is not None:
+            behind = node.end_lineno or node.lineno
+    return behind
+
+
+@immutable
+class Remedy:
+    """What would help in words, and how it is written: shown as code where that has been tried.
+
+    role: the part of the failing call that is changed: its "init", "body", "true_fun", "false_fun",
+    "items", the number of an operand, "operand" (any), "index"; or what is done to the whole:
+    "mesh" (specs get one), "update" (an assignment becomes one), "numpy" (a function becomes ours),
+    "static NAME" (an argument, where the function is jitted). parts: for each part of it that
+    changes its path, what is written there and a spec for that: in `{lax.pcast}(@, 'x')` the `@`
+    is the code that stands there now, `{lax.pcast}` the name that the user has for that function,
+    `$` the spec. The path of a function leads into what it returns; parts of an operand are several
+    ways.
+    """
+    what: str
+    role: str
+    parts: tuple[tuple[tuple[Any, ...], str, PartitionSpec | None], ...] = ()
+    mesh: AbstractMesh | None = None
+
+    def __str__(self) -> str:
+        return self.what
+
+
+Help = str | Remedy
 
 
 @immutable
@@ -101,7 +156,7 @@ class Diagnostic:
     others: tuple[Label, ...] = ()
     because: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    help: tuple[str, ...] = ()
+    help: tuple[Help, ...] = ()
     fixes: tuple[Fix, ...] = ()
 
     def render(self) -> str:
@@ -136,7 +191,7 @@ class Diagnostic:
             pad = ""
         for word, texts in (("because", self.because), ("note", self.notes), ("help", self.help)):
             for text in texts:
-                first, *rest = clipped(text).split("\n")
+                first, *rest = clipped(str(text)).split("\n")
                 lines.append(f"{pad} = {word}: {first}")
                 lines.extend(f"{pad}   {' ' * len(word)}  {line}" for line in rest)
         return visible("\n".join(lines))
@@ -148,12 +203,12 @@ ADVISERS: list[Adviser] = []     # add what the user's code tells (tracer/advice
 
 def error(cls: type[Exception], message: str, *, code: str = "", location: Location | None = None,
           label: str = "", others: tuple[Label, ...] = (), because: tuple[str, ...] = (),
-          notes: tuple[str, ...] = (), help: tuple[str, ...] | str = ()) -> Exception:
+          notes: tuple[str, ...] = (), help: tuple[Help, ...] | Help = ()) -> Exception:
     """An exception of `cls` whose text is the rendered diagnostic, kept as `.diagnostic`.
 
     Without `location` the user's frame that led here is taken.
     """
-    if isinstance(help, str):
+    if isinstance(help, Help):
         help = (help,)
     diagnostic = Diagnostic(message, code, location or capture(), label, others, tuple(because),
                             tuple(notes), tuple(help))

@@ -181,7 +181,7 @@ def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
                          f"memory_space of all inputs passed to `{op.name}` must be the same. Got "
                          f"one operand with type: {t} and another operand with type: {other}",
                          code="memory-space",
-                         help="move one of them with `device_put(x, jax.memory.Space.Device)`")
+                         help="move one of them with `device_put`, to `memory.Space.Device`")
             return t.memory_space
     return DEVICE
 
@@ -243,13 +243,13 @@ def common_mesh(op: Op, types: Sequence[ArrayType], context: AbstractMesh) -> Ab
                  f"For primitive {op.name}, context mesh {context} should match the aval mesh {m} "
                  f"for shape {t}. This error occurs at source: ",
                  code="mesh-mismatch", label=f"operand {t.str_short(True)} is on mesh {m}",
-                 help="bring the operand to the context mesh with `jax.device_put`, or enter its "
-                      "mesh with `with set_mesh(...)`")
+                 help="bring the operand to the context mesh with `device_put`, or enter its mesh "
+                      "with `set_mesh`")
         else:
             fail(ValueError,
                  f"Mesh for all inputs should be equal. Got one mesh: {mesh} and another mesh: {m}",
                  code="mesh-mismatch", label=f"operands of `{op.name}` live on different meshes",
-                 help="move one operand with `device_put(x, NamedSharding(mesh, spec))`")
+                 help="move one operand to the other's mesh with `device_put`")
     return mesh
 
 
@@ -290,7 +290,7 @@ def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
         fail(ValueError,
              f"Primitive {op.name} requires varying manual axes to match, but got [{sets}].",
              code="varying-mismatch", label=f"operands are {short_list(types)}",
-             help="cast the operands with `jax.lax.pcast(x, axes, to='varying')`")
+             help="cast the operands with `jax.lax.pcast`")
     if any([m.unreduced or m.reduced for m in states]):
         u, r = pending_axes(op, types, params, [m.unreduced for m in states],
                             [m.reduced for m in states])

@@ -95,7 +95,9 @@ class Location:
 
     def _resolve(self) -> tuple:
         if self._span is None:
-            self._span = _span_of(self._code, self._lasti)
+            code = self._code
+            file = "" if code is None else code.co_filename    # equal code may be of two files
+            self._span = _span_of(code, self._lasti, file)
         return self._span
 
     @property
@@ -182,7 +184,7 @@ UNKNOWN = Location.at("<unknown>", 0)
 
 
 @cached(4096, "columns of an instruction")
-def _span_of(code: CodeType, lasti: int) -> tuple:
+def _span_of(code: CodeType, lasti: int, file: str) -> tuple:
     index = lasti // 2
     positions = None
     for i, candidate in enumerate(code.co_positions()):
@@ -194,13 +196,13 @@ def _span_of(code: CodeType, lasti: int) -> tuple:
         line = end_line = code.co_firstlineno
     if column is None:
         column = end_column = 0
-    source = linecache.getline(code.co_filename, line)
+    source = linecache.getline(file, line)
     if source and not source.isascii():  # positions count utf-8 bytes, carets count characters
         raw = source.encode()
         column = len(raw[:column].decode(errors="ignore"))
         if end_line == line:
             end_column = len(raw[:end_column].decode(errors="ignore"))
-    return (code.co_filename, line, column, end_line, end_column, code.co_name)
+    return (file, line, column, end_line, end_column, code.co_name)
 
 
 def source_version(file: str) -> tuple:

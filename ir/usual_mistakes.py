@@ -1,37 +1,40 @@
 """Why the usual mistakes fail, and what to write instead, by the messages that they give.
 
 For what is raised without a diagnostic of its own; the names of groups in a pattern can be used in
-the texts. Prose with generic names: no piece of the user's code is composed here.
+the texts. In words: code is shown only where a `Remedy` was tried on the user's own.
 """
 from __future__ import annotations
 
 import functools
 import re
 
-Advice = tuple[tuple[str, ...], tuple[str, ...]]
+from .diagnostic import Help, Remedy
 
-_TABLE: tuple[tuple[str, str, str], ...] = (
+Advice = tuple[tuple[str, ...], tuple[Help, ...]]
+
+_TABLE: tuple[tuple[str, str, Help], ...] = (
     (r"unbound axis name: (?P<axis>\w+)",
      "no `shard_map`, `vmap` or `pmap` around this call has an axis called {axis}",
-     "call it within `shard_map` over a mesh with that axis, or `vmap(..., axis_name=...)`; axes "
-     "of arrays are numbers"),
+     "call it within `shard_map` over a mesh with that axis, or `vmap` with `axis_name`; axes of "
+     "arrays are numbers"),
     # -- arguments ------------------------------------------------------------------------------
     (r"missing \d+ required (?:positional|keyword-only) arguments?: (?P<names>.*)",
      "the call gives no value for {names}",
      "pass a value for {names}"),
     (r"takes (?P<most>.*) but (?P<given>\d+) (?:was|were) given",
      "the call passes more or fewer operands than the function has parameters",
-     "pass as many as it takes, options by their names (`axis=0`)"),
+     "pass as many as it takes, options such as `axis` by their names"),
     (r"unexpected keyword argument (?P<name>'.*?')",
      "there is no parameter called {name}",
-     "take the name of one of its parameters; `help(function)` lists them"),
+     "take the name of one of its parameters; its docstring lists them"),
     (r"requires ndarray or scalar arguments, got <class '(?P<kind>.*?)'> at position (?P<at>\d+)",
      "operand {at} is a {kind}, and only arrays and numbers are operands here",
-     "convert lists and tuples first, with `jnp.asarray(values)`; replace None by an array"),
+     Remedy("convert lists and tuples first, with `jnp.asarray`; replace None by an array",
+            "operand", (((), "{numpy.asarray}(@)", None),))),
     (r"unsupported operand type\(s\)|not supported between instances",
      "an operator of arrays takes arrays and numbers, and one side here is neither",
-     "convert lists with `jnp.asarray(values)`; test for a missing value with `is None` before the "
-     "arithmetic"),
+     Remedy("convert lists with `jnp.asarray`; test for a missing value before the arithmetic",
+            "operand", (((), "{numpy.asarray}(@)", None),))),
     (r"^Error interpreting argument|is not a valid (?:value for jnp.array|JAX (?:array )?"
      r"type)|Unexpected input type for array",
      "arrays hold numbers, booleans and random keys; strings, None and other objects have no "
@@ -45,26 +48,26 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
      "take one of the names of `shardtrace.numpy`: `jnp.float32`, `jnp.bfloat16`, `jnp.int32`"),
     (r"does not accept dtypes (?P<dtypes>.*?)\.?$",
      "the operation is not defined for {dtypes}",
-     "convert with `x.astype(dtype)` to a dtype that the message names; keys of `random.key` have "
-     "no arithmetic"),
+     "convert with `astype` to a dtype that the message names; keys of `random.key` have no "
+     "arithmetic"),
     (r"[Ee]xpected a callable value, got",
      "a transformation takes the function, and this is the value of a call, or an array",
-     "pass the function itself: `jit(f)(x)`, `grad(f)(x)`, not `jit(f(x))`"),
+     "pass the function itself, by its name, and call what comes out on the arguments"),
     (r"has no attribute (?P<name>'.*?')|[Hh]as no attribute (?P<other>\w+)",
      "neither arrays nor what was passed in place of one has that attribute",
-     "`dir(x)` lists what an array has; convert lists and numbers with `jnp.asarray(x)`"),
+     "the class `Array` documents what one has; convert lists and numbers with `jnp.asarray`"),
     (r"concrete values of integer type, got .*Tracer",
      "the size is a traced value, known only when the program runs",
-     "mark the argument static (`static_argnums`), or take sizes from `x.shape`"),
+     "mark the argument static (`static_argnums`), or take sizes from `shape`"),
     (r"cannot be interpreted as an integer|Shapes must be 1D sequences of concrete values",
      "a size, a position or a power is an integer here, and this is another type",
-     "use `//` in place of `/`, or `int(value)`, and take sizes from `x.shape`"),
+     "use `//` in place of `/`, or convert with `int`, and take sizes from `shape`"),
     (r"__delitem__|does not support item deletion",
      "arrays are immutable, and have one size",
-     "make a new array: `jnp.delete(x, index)`, or join slices with `jnp.concatenate`"),
+     "make a new array with `jnp.delete`, or join slices with `jnp.concatenate`"),
     (r"invalid literal for|could not convert string",
      "a string stands where a number belongs",
-     "pass a number, or convert the string first with `int(text)` or `float(text)`"),
+     "pass a number, or convert the string first with `int` or `float`"),
     # -- shapes ---------------------------------------------------------------------------------
     (r"Incompatible types for broadcasting|broadcast_in_dim operand dimension sizes",
      "a dimension is repeated only if its size is 1; any other keeps its size",
@@ -72,8 +75,8 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (r"Incompatible shapes for broadcasting|got incompatible shapes for broadcasting",
      "two sizes of a dimension go together if they are equal or one of them is 1, counted from "
      "the last dimension",
-     "insert a dimension of size 1 where one is missing (`x[:, None]`), or bring the operands to "
-     "one shape"),
+     "insert a dimension of size 1 where one is missing, with `jnp.expand_dims`, or bring the "
+     "operands to one shape"),
     (r"contracting dimensions to have the same shape, got \((?P<a>\d+).*?\) and \((?P<b>\d+)",
      "a product sums over one dimension of each operand: here they have sizes {a} and {b}",
      "transpose an operand with `.T`, or name the dimensions with `jnp.einsum`"),
@@ -91,13 +94,13 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
      "in einsum each letter stands for one size, and each operand has as many letters as "
      "dimensions",
      "write one group of letters an operand, separated by commas, with the result's letters taken "
-     "from theirs: `jnp.einsum('ij,jk->ik', a, b)`"),
+     "from theirs, behind `->`"),
     (r"Cannot (?:concatenate|stack) arrays|All input arrays must have the same shape",
      "all dimensions but the joined one must have equal sizes, and the ranks must be equal",
      "reshape or pad first, or join along the dimension in which the arrays differ"),
     (r"[Nn]eed at least one array|must have a non-zero number of arrays",
      "there is nothing in the sequence",
-     "pass at least one array; build an empty result with `jnp.zeros(shape)`"),
+     "pass at least one array; build an empty result with `jnp.zeros`"),
     (r"does not result in an equal division",
      "the size is no multiple of the number of parts",
      "choose a divisor, or `jnp.array_split`, whose parts may differ in size"),
@@ -106,48 +109,49 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
      "list every dimension from 0 to ndim - 1 exactly once"),
     (r"axis (?P<axis>-?\d+) is out of bounds for array of dimension (?P<ndim>\d+)",
      "an array of {ndim} dimensions has no axis {axis}: they are counted from 0, or back from -1",
-     "take a dimension that the array has (`x.ndim` counts them), or add one with `x[..., None]`"),
+     "take a dimension that the array has (`ndim` counts them), or add one with `jnp.expand_dims`"),
     (r"duplicate value in 'axis'|repeated axis|axes must be unique",
      "an axis is named twice, perhaps once by its negative number",
      "name each axis once"),
     (r"squeeze out which has size not equal to one",
      "only dimensions of size 1 can be dropped without losing elements",
-     "index the dimension (`x[0]`), or reduce it (`x.sum(axis)`)"),
+     "pick one of its elements by an index, or reduce it, such as with `sum`"),
     (r"dimension numbers to be nonnegative and less than",
      "a dimension number names a dimension that the operand does not have",
-     "use numbers from 0 to below `x.ndim`"),
+     "use numbers from 0 to below `ndim`"),
     (r"negative dimensions|must be non-?negative|cannot have negative|nonnegative",
      "a size counts elements, so it is 0 or more", "give sizes of 0 or more"),
     (r"0-d array|unsized object|no leading axis",
      "a scalar has no dimension to go over",
-     "add one with `x[None]`, or pass an array with dimensions"),
+     "add one with `jnp.expand_dims`, or pass an array with dimensions"),
     (r"must be a scalar", "one value is needed, and the array has dimensions",
-     "pick an element (`x[0]`), or reduce the array, such as with `.any()` or `.sum()`"),
+     "pick an element by its index, or reduce the array, such as with `any` or `sum`"),
     # -- indexing -------------------------------------------------------------------------------
     (r"arrays are immutable",
      "arrays are values that never change, so that programs can be traced and sharded",
-     "take the result of an update: `x = x.at[index].set(value)`; `.add`, `.multiply`, `.min` and "
-     "`.max` likewise"),
+     Remedy("take the result of an update, from the property `at`, which has methods `set`, `add`, "
+            "`multiply`, `min` and `max`", "update")),
     (r"string indexing",
      "an array has positions, no names",
      "index by integers, slices or masks; hold named arrays in a dict"),
     (r"Indexer must have integer or boolean type",
      "positions are integers, and these are of another dtype",
-     "convert with `.astype(int)`, or round first"),
+     "convert with `astype`, or round first"),
     (r"Too many indices|single ellipsis",
      "an index has at most one entry a dimension, and at most one `...`",
      "drop entries, or add dimensions with `None`"),
     (r"non-tuple sequence",
      "a list as an index is ambiguous between several positions and several dimensions",
-     "write `x[jnp.array(positions)]` for positions, a tuple for one entry a dimension"),
+     Remedy("make the list an array, with `jnp.array`, for positions; pass a tuple for one entry a "
+            "dimension", "index", (((), "{numpy.array}(@)", None),))),
     (r"boolean index did not match",
      "a mask has the sizes of the dimensions that it picks from",
-     "make the mask from the array itself (`x > 0`), or slice it to the same size"),
+     "make the mask from the array itself, by comparing it, or slice it to the same size"),
     (r"slice step cannot be zero", "a step of 0 never gets to the end",
      "use a step of 1 or more, or negative ones to go backwards"),
     (r"^slice slice_sizes|Length of slice indices",
      "a dynamic slice has one start and one size a dimension, none larger than the operand",
-     "give `x.ndim` starts and as many sizes, each at most `x.shape[i]`"),
+     "give a start and a size for each dimension, no size larger than the dimension"),
     (r"padding mode", "there is no mode of that name",
      "use a mode of `numpy.pad`: 'constant', 'edge', 'reflect', 'symmetric', 'wrap', 'mean' ..."),
     (r"(?:gather|scatter) mode", "there is no mode of that name",
@@ -155,21 +159,22 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     # -- values ---------------------------------------------------------------------------------
     (r"truth value of an .*array",
      "an `if`, `while`, `and`, `or` and `not` need one boolean, and the array has several",
-     "say which is meant: `.any()`, `.all()`, or elementwise `jnp.where`, `&`, `|`, `~`"),
+     "say which is meant: `any`, `all`, or elementwise `jnp.where`, `&`, `|`, `~`"),
     (r"Only (?:integer )?scalar arrays can be converted",
      "a Python number is one element, and the array has several, or is of another dtype",
-     "pick an element (`x[0]`), reduce (`x.sum()`), or convert the whole with `.astype`"),
+     "pick an element by its index, reduce, or convert the whole with `astype`"),
     (r"has been deleted|deleted or donated",
-     "its memory was given away: `delete()` was called on it, or it was passed to a function with "
+     "its memory was given away: `delete` was called on it, or it was passed to a function with "
      "`donate_argnums`",
-     "use the result of that call from there on (`x = f(x)`), or do not donate this argument"),
+     "use the result of that call from there on, under the same name, or do not donate this "
+     "argument"),
     # -- control flow ---------------------------------------------------------------------------
     (r"scan got (?:no values|value|values|`length`)",
      "a scan goes over the leading dimension of all its `xs`, which have one length",
-     "pass arrays with equal leading sizes; without any, say `length=n` and pass `None`"),
+     "pass arrays with equal leading sizes; without any, give `length` and pass None"),
     (r"^cond predicate|^Pred must",
      "the predicate of `cond` is one boolean",
-     "pass a comparison, reduced with `.any()` or `.all()`; `jnp.where` chooses elementwise"),
+     "pass a comparison, reduced with `any` or `all`; `jnp.where` chooses elementwise"),
     (r"Empty branch sequence", "there is no branch to take", "pass at least one function"),
     (r"lower and upper arguments to fori_loop",
      "the counter has one type, and the bounds have two",
@@ -177,20 +182,20 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     # -- transformations ------------------------------------------------------------------------
     (r"Gradient only defined for scalar-output functions",
      "a gradient is the derivative of one number, and the function returns an array",
-     "return a scalar, such as `jnp.sum(...)` or `jnp.mean(...)`, or use `jacrev` or `vjp`"),
+     "return a scalar, such as from `jnp.sum` or `jnp.mean`, or use `jacrev` or `vjp`"),
     (r"requires real- or complex-valued (?:inputs|outputs)|input dtype that is a sub-dtype of "
      r"np\.inexact|inputs? must be real|requires real-valued",
      "integers and booleans have no derivative",
-     "pass floats (`x.astype(jnp.float32)`, `3.0`), or differentiate with respect to others with "
-     "`argnums`; `allow_int=True` gives them empty gradients"),
+     "pass floats (`astype` converts arrays), or differentiate with respect to others with "
+     "`argnums`; with `allow_int` they get empty gradients"),
     (r"primal and tangent|different primal and tangent|for argument to VJP function",
      "derivatives go with their values: same structure, shape and dtype (integers take float0)",
-     "make them with `jnp.ones_like(value)` and pass both as tuples"),
+     "make them with `jnp.ones_like` and pass both as tuples"),
     (r"^vmap ",
      "vmap takes one dimension of each mapped argument, all of one size; `in_axes` has an entry "
      "for each argument, None for what is not mapped",
-     "pass arguments with equal sizes along `in_axes`, or map fewer of them: "
-     "`vmap(f, in_axes=(0, None))`"),
+     "pass arguments with equal sizes along `in_axes`, or map fewer of them, with None in "
+     "`in_axes`"),
     (r"^Jitted function has|with respect to argnums",
      "it names an argument that the function has not",
      "positions count from 0; names are those of the definition"),
@@ -208,19 +213,21 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
      "take a name that the message lists"),
     (r"PRNG key|key_data",
      "random functions take a key, made once and split",
-     "make one with `random.key(seed)` from an integer, and new ones with `random.split(key)`"),
+     Remedy("make one with `random.key` from an integer, and new ones with `random.split`",
+            "operand", (((), "{random.key}(@)", None),))),
     (r"larger sample",
      "without replacement no element is drawn twice",
-     "draw fewer, or pass `replace=True`"),
+     "draw fewer, or let them be drawn again, with `replace`"),
     # -- pytrees --------------------------------------------------------------------------------
     (r"^pytree structure error|[Tt]ree structure|leaves for PyTree|tree prefix|pytree\) structure",
      "the trees have different structures: the containers, their lengths or their keys differ",
-     "compare `tree.structure(a)` with `tree.structure(b)`; an entry that stands for a whole "
-     "subtree may be given once"),
+     "compare what `tree.structure` gives for each; an entry that stands for a whole subtree may "
+     "be given once"),
     # -- meshes, specs and shardings ------------------------------------------------------------
     (r"not under a mesh context|non-empty mesh in context|context mesh cannot be empty",
      "a PartitionSpec names axes, and no mesh says what they are here",
-     "pass `NamedSharding(mesh, spec)`, or make the call within `with set_mesh(mesh):`"),
+     Remedy("pass a `NamedSharding` of a mesh and the spec, or make the call under `set_mesh`",
+            "mesh")),
     (r"not evenly divisible|evenly divi",
      "every device holds a block of one size, and the mesh axes do not divide the dimension",
      "pad the dimension to a multiple of the axis, split another one, or leave it whole"),
@@ -230,44 +237,43 @@ _TABLE: tuple[tuple[str, str, str], ...] = (
     (r"^shard_map (?:in|out)_specs|^shard_map applied",
      "`shard_map` takes a tree of specs of the mesh's axes that matches the arguments, and one "
      "that matches the results",
-     "give one spec an argument (`in_specs=(P('x'), P())` for two), P() for what every device has "
-     "whole"),
+     "give one spec an argument, all in a tuple, an empty one for what every device has whole"),
     (r"not found in mesh|Resource axis",
      "the mesh has no axis of that name",
-     "take a name out of `mesh.axis_names`"),
+     "take a name out of the mesh's `axis_names`"),
     (r"axis_types passed|number of axis_types",
      "each axis has one type: Auto, Explicit or Manual of `AxisType`",
-     "write `axis_types=(AxisType.Auto,) * n` for the n axes"),
+     "give a tuple of as many types as there are axes"),
     (r"^`axis_shapes` passed|^Mesh requires|^Mesh axis names|mesh_shape",
      "a mesh has one size and one name for each axis, and no name twice",
-     "`make_mesh((2, 4), ('x', 'y'))`"),
+     "pass `make_mesh` a tuple of sizes and a tuple of as many different names"),
     (r"NamedSharding needs|NamedSharding\.__new__",
      "a NamedSharding is a mesh with a spec",
-     "`NamedSharding(mesh, PartitionSpec('x'))`"),
+     "pass the mesh first, then the spec"),
     (r"incompatible with its sharding annotation|only applicable to values of rank",
      "a spec has at most one entry for each dimension",
-     "drop entries, or replicate with `P()`"),
+     "drop entries, or replicate with an empty spec"),
     (r"^shardings leaf|only supports instances of `NamedSharding`|"
      r"only accepts `None`, `[\w.]*Sharding`",
      "what is said of the placement is neither a sharding nor a PartitionSpec of names of axes",
-     "`NamedSharding(mesh, PartitionSpec('x', None))`, or a device out of `devices()`"),
+     "pass a `NamedSharding`, or one of `devices`"),
     (r"in_shardings|out_shardings",
      "there is one sharding for each argument, or one that stands for all",
      "give a tuple as long as the arguments"),
     (r"shard shape|single device array shape",
      "each device holds the block that the sharding gives it, and this one has another shape",
-     "return `value[index]` for the index that the callback is given"),
+     "return the part of the value at the index that the callback is given"),
     (r"is not available on traced|traced array",
      "while a function is traced its values are not known, only their types",
      "do this outside of the traced function, with its result"),
     (r"Unrecognized config option",
-     "there is no setting of that name", "`help(shardtrace.config)` lists the settings"),
+     "there is no setting of that name", "the documentation of `config` lists the settings"),
     (r"top_k", "there are not that many elements along the axis", "use a smaller `k`"),
 )
 
 
 @functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str, str], ...]:
+def _patterns() -> tuple[tuple[re.Pattern[str], str, Help], ...]:
     return tuple((re.compile(pattern), because, help) for pattern, because, help in _TABLE)
 
 
@@ -278,5 +284,6 @@ def advice(message: str) -> Advice:
         found = pattern.search(first)
         if found is not None:
             names = {k: v or "" for k, v in found.groupdict().items()}
-            return (because.format_map(names),), (help.format_map(names),)
+            help = help if isinstance(help, Remedy) else help.format_map(names)
+            return (because.format_map(names),), (help,)
     return (), ()

@@ -189,7 +189,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
         fail(ValueError,
              f"Number of devices {len(grid)} must be >= the product of mesh_shape {sizes}",
              code="too-few-devices", label=f"the mesh needs {count} devices",
-             help=f"simulate more: `config.update('jax_num_cpu_devices', {count})`")
+             help=f"simulate more: set `jax_num_cpu_devices` to {count}, with `config.update`")
     if axis_types is None:
         default = config.read("default_axis_types")
         kind = AxisType.Explicit if default == "explicit" else AxisType.Auto

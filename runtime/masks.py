@@ -93,7 +93,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
         f"{axes} reach it: {who} would wait there for ever for {missing}, which {doing}",
         code="split-collective", location=eqn.location, label=f"{who} would wait here",
         others=tuple(labels),
-        help=(f"make the predicate equal along {axes}, for example `lax.pmax(pred, {axes!r})`",
+        help=(f"make the predicate equal along {axes}, for example with `lax.pmax`",
               f"or exchange before the `{asks}`"))
 
 

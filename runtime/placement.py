@@ -187,7 +187,7 @@ def _raise_incompatible(what: str) -> None:
     fail(ValueError, "Received incompatible devices for jitted computation. Got " + what,
          code="incompatible-devices",
          notes=("all committed arguments of a computation live on the same devices, in one order",),
-         help="move one of them with `device_put(x, sharding)`")
+         help="move one of them with `device_put`")
 
 
 @cached(4096)

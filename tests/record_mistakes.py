@@ -18,11 +18,15 @@ import mistakes
 HERE = pathlib.Path(__file__).parent
 
 
-def outcome(package, name: str, text: str, setup: str) -> dict | None:
-    """What the error of a program is, or None if there is none."""
-    file = f"/made/{name}.py"
-    source = "def program(st):\n" + "".join(
+def source_of(text: str, setup: str) -> str:
+    """A program as a file: a function of the package."""
+    return "def program(st):\n" + "".join(
         f"    {line}\n" for line in f"{setup}\n{text}".splitlines())
+
+
+def ending(package, name: str, source: str) -> Exception | None:
+    """The exception that a program ends with, or None."""
+    file = f"/made/{name}.py"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict = {"__name__": "program"}
     exec(compile(source, file, "exec"), names)
@@ -31,12 +35,21 @@ def outcome(package, name: str, text: str, setup: str) -> dict | None:
             warnings.simplefilter("ignore")
             names["program"](package)
     except Exception as error:
-        return {"class": type(error).__name__,
-                "bases": [c.__name__ for c in type(error).__mro__],
-                "message": str(error),
-                "lines": len("".join(traceback.format_exception(error)).splitlines()),
-                "last": names["program"].__code__.co_firstlineno + len(source.splitlines()) - 1}
+        return error
     return None
+
+
+def outcome(package, name: str, text: str, setup: str) -> dict | None:
+    """What the error of a program is, or None if there is none."""
+    source = source_of(text, setup)
+    error = ending(package, name, source)
+    if error is None:
+        return None
+    return {"class": type(error).__name__,
+            "bases": [c.__name__ for c in type(error).__mro__],
+            "message": str(error),
+            "lines": len("".join(traceback.format_exception(error)).splitlines()),
+            "last": len(source.splitlines())}
 
 
 def all_outcomes(name: str) -> dict:

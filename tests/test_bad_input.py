@@ -65,7 +65,7 @@ MISTAKES = {
     "a spec longer than the rank": (
         lambda: st.device_put(np.ones(4), NamedSharding(auto(), P("x", "y"))), ValueError,
         "only valid for values of rank at least 2, but was applied to a value of rank 1",
-        "such as `P('x',)`"),
+        "one entry per dimension at most"),
     "operands sharded differently": (
         lambda: st.eval_shape(lambda a, b: a + b, typed((4, 4), "X"), typed((4, 4), "Y")),
         ShardingTypeError, "add got incompatible shardings for broadcasting: ('X', None), "
@@ -86,7 +86,7 @@ MISTAKES = {
         "must be >= the product of mesh_shape (64, 64)", "jax_num_cpu_devices"),
     "a spec without a mesh": (
         lambda: st.device_put(np.ones(4), P("X")), ValueError,
-        "Please set a mesh via `st.set_mesh`", "NamedSharding(mesh, P('X',))"),
+        "Please set a mesh via `st.set_mesh`", "a `NamedSharding` of a mesh"),
 }
 
 

@@ -21,7 +21,8 @@ import shardtrace.numpy as jnp
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import mistakes
-from record_mistakes import all_outcomes
+from printed_help import changes, code_in_words, edited
+from record_mistakes import all_outcomes, ending, source_of
 
 JAX = json.loads((pathlib.Path(__file__).parent / "golden" / "mistakes.json").read_text())
 # Python's own complaint about the user's line, where no code of the package runs; or his own error.
@@ -79,6 +80,15 @@ def test_no_text_sends_the_user_to_another_package(name):
     text = outcomes()[name]["message"]
     assert not re.search(r"docs\.jax\.dev|github\.com/jax|readthedocs", text)
     assert not re.search(r"\bjax\.(?:numpy|jit|lax|sharding|set_mesh|random)\b", text)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_code_that_is_shown_as_help_runs_where_it_belongs(name):
+    text, source = outcomes()[name]["message"], source_of(mistakes.sources()[name], mistakes.SETUP)
+    assert not code_in_words(text, source), text
+    for head, block in changes(text):
+        error = ending(st, name, edited(source, text, f"{name}.py", head, block))
+        assert error is None, f"{text}\n\nchanged, it ends with:\n{error}"
 
 
 def test_tracebacks_are_about_as_short_as_those_of_jax():

@@ -123,7 +123,7 @@ class custom_partitioning:
         if not self.defined:
             fail(ValueError, f"custom_partitioning: `{self._name()}` is called before "
                  "`def_partition`", code="no-partition",
-                 help='say how it is split: `f.def_partition(sharding_rule="i j -> i j")`')
+                 help="say how it is split, with `def_partition` and a `sharding_rule`")
         if kwargs:
             bound = inspect.signature(self.fun).bind(*args, **kwargs)
             bound.apply_defaults()

@@ -78,11 +78,11 @@ def format_fields(fmt: str) -> Iterator[tuple[str, str]]:
         if not _FIELD.fullmatch(field):
             fail(ValueError, f"the field {field[:80]!r} of a debug print looks up more than an "
                  "argument", code="format-field",
-                 help="give what is to be printed as an argument: `debug.print('{}', x.name)`")
+                 help="give what is to be printed as an argument of its own")
         if not _SPEC.fullmatch(spec or ""):
             fail(ValueError, f"the format {spec[:80]!r} of a debug print is no simple one, of a "
                  "width under 1,000 and a precision under 100", code="format-spec",
-                 help="format the value before: `debug.print('{}', f'{x:>{width}}')`")
+                 help="format the value before, and print the text")
         yield field, spec or ""
 
 

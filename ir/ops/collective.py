@@ -46,7 +46,7 @@ def _refuse_pending(op: Op, t: ArrayType, axes: Axes) -> None:
             fail(ValueError, f"{op.name} cannot accept args which are {word}. Got "
                  f"{t.str_short(True)} and axes={set(axes)}", code=f"{word}-operand",
                  help="finish the sum first with `lax.psum`" if word == "unreduced" else
-                      "cast it with `lax.pcast(x, axes, to='varying')` first")
+                      "cast it to varying with `lax.pcast` first")
 
 
 def _keep_state(axes_of: Callable[[Params], Axes]) -> Callable[..., list[ManualState]]:

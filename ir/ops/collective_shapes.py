@@ -45,7 +45,7 @@ def scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bo
         fail(ValueError, f"reduce_scatter operand scatter dimension size {shape[d]} must match "
              f"shard count {axis_size}", code="indivisible",
              label=f"the operand is {t.str_short(True)}",
-             help="use `tiled=True` to keep the dimension and divide its size")
+             help="give `tiled` to keep the dimension and divide its size")
     return shape[:d] + shape[d + 1:], t.dtype
 
 
@@ -64,7 +64,7 @@ def exchanged(t: ArrayType, *, split_axis: int, concat_axis: int, axis_size: int
         fail(ValueError, "all_to_all requires the size of the mapped axis axis_name to equal "
              f"x.shape[split_axis], but they are {axis_size} and {shape[split_axis]} respectively.",
              code="indivisible", label=f"the operand is {t.str_short(True)}",
-             help="use `tiled=True` to keep the dimension and divide its size")
+             help="give `tiled` to keep the dimension and divide its size")
     del shape[split_axis]
     shape.insert(concat_axis, axis_size)
     return tuple(shape), t.dtype

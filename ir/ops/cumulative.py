@@ -36,7 +36,7 @@ def _infer(name: str) -> Callable[..., Any]:
         if not issubdtype(x.dtype, np.number):
             fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes "
                  "are subtypes of number.", code="dtype-not-accepted",
-                 help="convert first: `x.astype('int32')`")
+                 help="convert first, with `astype`")
         return x.shape, x.dtype
     return infer
 

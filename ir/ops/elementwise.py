@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostic import fail
+from ..diagnostic import Remedy, fail
 from ..dtypes import float0, is_extended, issubdtype, long_name
 from ..op import Op, Sample, defop
 from ..types import ArrayType, Shape
@@ -74,7 +74,7 @@ def check_accepted(name: str, t: ArrayType, kinds: Kinds, position: int | None =
     fail(TypeError,
          f"{name} does not accept dtype {long_name(t.dtype)}{at}. Accepted dtypes{at} are subtypes "
          f"of {accepted}.", code="dtype-not-accepted", label=f"operand is {t.str_short(True)}",
-         help="convert the operand first: `x.astype(...)`")
+         help="convert the operand first, with `astype`")
 
 
 def check_same_dtypes(name: str, types: Sequence[ArrayType]) -> None:
@@ -94,7 +94,8 @@ def check_same_dtypes(name: str, types: Sequence[ArrayType]) -> None:
                  "promotion on inputs).")
     listed = ", ".join(t.str_short(True) for t in types)
     fail(TypeError, text, code="dtype-mismatch", label=f"operands are {listed}",
-         help="convert one operand: `x.astype(y.dtype)`")
+         help=Remedy("convert one operand with `astype`", "operand", tuple(
+             ((), f"@.astype({d!r})", None) for d in sorted({t.dtype.name for t in types}))))
 
 
 def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
@@ -128,7 +129,7 @@ def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
     if len(ranks) > 1:
         fail(TypeError, f"{name}: arrays must have the same number of dimensions, got "
              f"{{{', '.join(map(str, sorted(ranks)))}}}", code="rank-mismatch",
-             label=f"operands are {listed}", help="add dimensions of size 1: `x[None, :]`")
+             label=f"operands are {listed}", help="add dimensions of size 1 with `jnp.expand_dims`")
     fail(TypeError, f"{name} got incompatible shapes for broadcasting: "
          f"{', '.join(map(str, shapes))}.", code="shape-mismatch",
          label=f"operands are {listed}",

@@ -154,7 +154,7 @@ def svd_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
              "decomposition.", code="not-differentiable")
     if params["compute_uv"] and params["full_matrices"] and m != n:
         fail(NotImplementedError, "Singular value decomposition JVP not implemented for full "
-             "matrices", code="not-differentiable", help="`svd(x, full_matrices=False)`")
+             "matrices", code="not-differentiable", help="make it without `full_matrices`")
     s, u, vt = call("svd", a, **{**params, "compute_uv": True, "full_matrices": False})
     v = adjoint(vt)
     inner = matmul(adjoint(u), matmul(d_a, v))
@@ -226,7 +226,7 @@ def qr_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> R
              code="not-differentiable")
     if params["full_matrices"] and m > n:
         fail(NotImplementedError, "Unimplemented case of QR decomposition derivative",
-             code="not-differentiable", help="`qr(x, full_matrices=False)`")
+             code="not-differentiable", help="make it without `full_matrices`")
     q, r = call("qr", a, **params)
     k = min(m, n)
     x = solve(_fitted(r, k, k), _fitted(d_a, m, k), left=False, low=False)

@@ -57,7 +57,7 @@ def _integer_pow_infer(x: ArrayType, *, y: int) -> tuple[Any, Any]:
     check_accepted("integer_pow", x, NUMBER)
     if y < 0 and issubdtype(x.dtype, np.integer):
         fail(TypeError, f"Integers cannot be raised to negative powers, got integer_pow({x}, {y})",
-             code="dtype-not-accepted", help="convert to a float first: `x.astype('float32')`")
+             code="dtype-not-accepted", help="convert to a float first, with `astype`")
     return x.shape, x.dtype
 
 

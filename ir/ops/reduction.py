@@ -67,7 +67,7 @@ def check_number(name: str, x: ArrayType) -> None:
     if x.dtype.kind not in "iufc" and not issubdtype(x.dtype, np.number):
         fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes are "
              "subtypes of number.", code="dtype-not-accepted",
-             help="convert first: `x.astype('int32')`")
+             help="convert first, with `astype`")
 
 
 def _rule(operator: str) -> Callable[..., Pattern]:

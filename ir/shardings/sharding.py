@@ -162,13 +162,12 @@ class NamedSharding(Sharding):
         """Raise ValueError for an array of fewer dimensions than the spec has entries."""
         if len(aval_shape) < len(self.spec):
             hint = " For scalars the PartitionSpec should be P()" if not aval_shape else ""
-            shorter = PartitionSpec(*self.spec.partitions[:len(aval_shape)])
             fail(ValueError,
                  f"Sharding {self} is only valid for values of rank at least {len(self.spec)}, but "
                  f"was applied to a value of rank {len(aval_shape)}.{hint}",
                  code="spec-too-long",
                  label=f"the value has shape {aval_shape}, the spec {len(self.spec)} entries",
-                 help=f"give the spec one entry per dimension at most, such as `{shorter}`")
+                 help="give the spec one entry per dimension at most")
 
     def dim_factors(self, ndim: int) -> tuple[int, ...]:
         """Number of tiles along each of `ndim` dimensions.

@@ -22,7 +22,7 @@ def localize_callback(out: Lowering, eqn: Equation) -> None:
         if params.get("ordered") and out.mesh.size > 1:
             fail(ValueError, "The following ordered effects are not supported for more than 1 "
                  "device: [OrderedDebug]", code="ordered-effect", location=eqn.location,
-                 help="leave out `ordered=True`: without it, calls come in program order as well")
+                 help="leave out `ordered`: without it, calls come in program order as well")
         if params.get("partitioned"):
             params["axes"] = tuple(out.mesh.axis_names)
     else:
@@ -32,11 +32,11 @@ def localize_callback(out: Lowering, eqn: Equation) -> None:
             fail(NotImplementedError, "callbacks are only supported in spmd computations when all "
                  "mesh axes are partitioned manually (no partial automatic sharding).",
                  code="partial-manual", location=eqn.location,
-                 help="name all axes of the mesh in `axis_names=`, or leave it out")
+                 help="name all axes of the mesh in `axis_names`, or leave it out")
         if out.manual and params.get("sharding") is not None:
             fail(NotImplementedError, "callbacks do not support specifying sharding inside spmd "
                  "computations", code="callback-sharding", location=eqn.location,
-                 help="leave out `sharding=`: each device calls with its own block")
+                 help="leave out `sharding`: each device calls with its own block")
     results = out.emit(op, [out.atom(a) for a in eqn.invars], params,
                        [v.name for v in eqn.outvars])
     out.bind_all(eqn.outvars, results)

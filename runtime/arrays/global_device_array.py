@@ -74,7 +74,7 @@ class GlobalDeviceArray(ArrayImpl):
         """
         if not isinstance(x.sharding, NamedSharding):
             raise TypeError(f"A GlobalDeviceArray is on a mesh; this array has {x.sharding}. Move "
-                            "it with `device_put(x, NamedSharding(mesh, spec))` first.")
+                            "it to a `NamedSharding` first, with `device_put`.")
         made = object.__new__(cls)
         ArrayImpl.__init__(made, x.aval, x.sharding, x.storage, x.committed)
         return made

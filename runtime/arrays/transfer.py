@@ -14,7 +14,7 @@ import optree
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.device import Device
-from ...ir.diagnostic import fail
+from ...ir.diagnostic import Remedy, fail
 from ...ir.dtypes import is_extended
 from ...ir.memory import MemorySpace, kind_of_space
 from ...ir.mesh import AxisType
@@ -147,7 +147,8 @@ def concrete_sharding(target: Device | Sharding | PartitionSpec,
         if mesh.empty:
             fail(ValueError, "Please set a mesh via `jax.set_mesh` if a PartitionSpec is passed "
                  f"to {asked_by}", code="no-mesh",
-                 help=f"pass `NamedSharding(mesh, {target})`, or enter `with set_mesh(mesh):`")
+                 help=Remedy("pass a `NamedSharding` of a mesh and the spec, or make the call "
+                             "under `set_mesh`", "mesh"))
         return NamedSharding(mesh, target)
     if not target.is_concrete:
         raise ValueError(f"{asked_by} needs devices, and {target} is on an AbstractMesh. Use a "

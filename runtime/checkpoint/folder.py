@@ -92,7 +92,7 @@ def check_may_save(path: str, current: Index | None, overwrite: bool) -> None:
         if not overwrite:
             fail(FileExistsError, f"There is a checkpoint at {path} already",
                  code="checkpoint-exists", help="save to another path, or leave out "
-                 "`overwrite=False`: the old one stays whole until the new one is")
+                 "`overwrite`: the old one stays whole until the new one is")
         return
     if os.path.isdir(path):
         foreign = sorted(name for name in os.listdir(path) if not _is_ours(name))

@@ -126,8 +126,7 @@ def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
              code="checkpoint-sharding",
              notes=(f"there are {len(have)} devices, and none with ids {missing}",) if missing
              else (),
-             help="say where it shall go: `restore(path, like=NamedSharding(mesh, spec))`, or a "
-                  "tree of shardings")
+             help="say where it shall go: give `like` a `NamedSharding`, or a tree of shardings")
     devices: list[Device] = [have[i] for i in described["devices"]]
     memory = described["memory_kind"]
     if described["kind"] == "device":

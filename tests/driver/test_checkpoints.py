@@ -128,7 +128,7 @@ def test_other_containers_need_like(tmp_path):
     save(tmp_path, {"p": Pair(jnp.arange(3), 2)})
     with pytest.raises(ValueError, match=r"has a .*Pair at \['p'\].*cannot be made again") as e:
         restore(tmp_path)
-    assert "pass `like=`" in str(e.value)
+    assert "pass `like`" in str(e.value)
     got = restore(tmp_path, {"p": Pair(st.ShapeDtypeStruct((3,), np.int32), 0)})
     assert type(got["p"]) is Pair and got["p"].right == 2
 

@@ -277,7 +277,7 @@ def test_one_function_follows_the_entered_mesh():
 def test_xmap_says_what_took_its_place():
     with pytest.raises(RuntimeError, match="xmap is gone") as e:
         xmap(lambda v: v, in_axes=({0: "i"},), out_axes={0: "i"})
-    assert "shard_map(" in str(e.value) and "vmap(" in str(e.value)
+    assert "`shard_map`, over a mesh" in str(e.value) and "an `axis_name`" in str(e.value)
 
 
 # -- flags -----------------------------------------------------------------------------------------

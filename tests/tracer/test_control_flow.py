@@ -356,7 +356,7 @@ def test_a_carry_keeps_its_sharding(mesh):
                 "component has type float32[4@x,4].\n\nRevise the function")) as caught:
             st.jit(lambda a: lax.scan(lambda c, t: (c + a, None), start, None, length=2))(a)
     text = str(caught.value)
-    assert "leaves the body as f32[4@x,4]" in text and "bring it to P('x', None) with" in text
+    assert "leaves the body as f32[4@x,4]" in text and "the other spec, P('x', None)" in text
 
 
 def test_a_carry_error_shows_where_both_types_come_from(mesh):

@@ -2,9 +2,10 @@
 
 A change is found by search and proved by trial: the user's failing expression is edited (an operand
 brought to another spec with `reshard`, or `out_sharding=` given), and the edited text is traced, at
-the types that the frame has. Only what then type-checks is suggested, with the type that it gives,
-cheapest first by the bytes that each device would receive. Expressions whose evaluation might have
-an effect are left alone. The search is bounded, so that an error costs milliseconds.
+the types that the frame has, and so is the whole function with it where that can run again
+(rerun.py). Only what then type-checks is suggested, with the type that it gives, cheapest first by
+the bytes that each device would receive. Expressions whose evaluation might have an effect are left
+alone. The search is bounded, so that an error costs milliseconds.
 """
 from __future__ import annotations
 
@@ -12,30 +13,24 @@ import ast
 import inspect
 import itertools
 import math
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ...ir.api_boundary import inner
 from ...ir.array import Array
 from ...ir.context import STATE
-from ...ir.diagnostic import Diagnostic, Fix
+from ...ir.diagnostic import Diagnostic, Fix, Remedy
 from ...ir.errors import ShardingTypeError
-from ...ir.explicit import spec_entry
 from ...ir.immutable import immutable, replace
-from ...ir.location import PACKAGE
-from ...ir.mesh import Mesh
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import PartitionSpec
-from ...ir.typeof import typeof
 from ...ir.types import ArrayType, Entries
-from ..shardings.sharding_functions import reshard
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .advisers import PRICES
+from .names import Names
 from .provenance import axis_path
+from .remedies import tried
+from .rerun import Rerun, traced
 from .user_code import (
     Place,
     current_place,
@@ -55,16 +50,20 @@ _BUSY = threading.local()
 
 def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
     """The diagnostic of a sharding error, with paths and changes; of any other, as it is."""
-    if not (issubclass(cls, ShardingTypeError) or diagnostic.code in _CODES):
-        return diagnostic
-    if getattr(_BUSY, "active", False):
+    sharding = issubclass(cls, ShardingTypeError) or diagnostic.code in _CODES
+    remedies = any(isinstance(h, Remedy) for h in diagnostic.help)
+    if not (sharding or remedies) or getattr(_BUSY, "active", False):
         return diagnostic
     _BUSY.active = True
     try:
         place = current_place()
-        if place is None or not is_pure(place.node, place):
+        if place is None:
             return diagnostic
-        return _advised(place, diagnostic)
+        if remedies:
+            diagnostic = tried(place, diagnostic)
+        elif is_pure(place.node, place):
+            diagnostic = _advised(place, diagnostic)
+        return diagnostic
     finally:
         _BUSY.active = False
 
@@ -98,9 +97,8 @@ class Search:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.trials = 0
-        self.scope: dict[str, Any] = {}        # what the imports of proposals bring
-        self.reshard, self.import_reshard = self._name_of(reshard, "reshard")
-        self.spec, self.import_spec = self._name_of(PartitionSpec, "P")
+        self.names = names = Names(place.scope(), place.lines)
+        self.reshard, self.import_reshard = names.of("reshard")
         self.arrays: list[tuple[ast.expr, Any]] = []
         for node in operands(place):
             if isinstance(node, ast.Starred):      # several operands, and no expression
@@ -108,73 +106,43 @@ class Search:
             value = self._value(compile(ast.Expression(node), place.file, "eval"), ())
             if isinstance(value, Array):
                 self.arrays.append((node, value))
-        self.mesh: str | None = None           # to be named in shardings where no mesh is set
+        self.spec_of, self.import_spec = "%s", names.of("P")[1]
         if STATE.abstract_mesh.empty:
             self._name_mesh()
 
     # -- names ---------------------------------------------------------------------------------
-    def _name_of(self, wanted: Any, fallback: str) -> tuple[str, tuple[str, ...]]:
-        """How the user's code names something of the package, and the import if it does not."""
-        modules = {PACKAGE: fallback, f"{PACKAGE}.sharding": fallback}
-        for name, value in self.place.names():
-            if inner(value) is wanted:
-                return name, ()
-        for name, value in self.place.names():
-            if inspect.ismodule(value) and value.__name__ in modules:
-                if inner(getattr(value, fallback, None)) is wanted:
-                    return f"{name}.{fallback}", ()
-        self.scope[fallback] = wanted
-        return fallback, (f"from {PACKAGE} import {fallback}",)
-
     def _name_mesh(self) -> None:
         """A specification alone means nothing without a mesh: name that of the operands."""
         node, value = next(((n, v) for n, v in self.arrays if v.aval.mesh.axis_names), (None, None))
         if node is None or value is None:
             return
-        sharding, imported = self._name_of(NamedSharding, "NamedSharding")
-        for name, found in self.place.names():
-            if isinstance(found, Mesh) and found.abstract_mesh == value.aval.mesh:
-                mesh = name
-                break
-        else:
-            typeof_, more = self._name_of(typeof, "typeof")
+        sharding, imported = self.names.of("NamedSharding")
+        mesh = self.names.mesh(value.aval.mesh)
+        if mesh is None:
+            typeof_, more = self.names.of("typeof")
             imported += more
             mesh = f"{typeof_}({self.place.text(node)}).sharding.mesh"
         self.spec_of = f"{sharding}({mesh}, %s)"
-        self.mesh = mesh
         self.import_spec = tuple(dict.fromkeys(imported + self.import_spec))
 
-    def _module(self, wanted: str) -> tuple[str, tuple[str, ...]]:
-        """How the user's code names `shardtrace.numpy`, and the import if it does not."""
-        for name, value in self.place.names():
-            if inspect.ismodule(value) and value.__name__ == wanted:
-                return name, ()
-        self.scope["jnp"] = sys.modules[wanted]
-        return "jnp", (f"import {wanted} as jnp",)
-
     def _spec_text(self, entries: Entries) -> str:
-        return f"{self.spec}({', '.join(repr(spec_entry(e)) for e in entries)})"
+        return self.names.spec(entries)[0]
 
     def _sharding_text(self, entries: Entries) -> str:
         """What can be passed as a sharding here: the spec, with a mesh where none is set."""
-        text = self._spec_text(entries)
-        return text if self.mesh is None else self.spec_of % text
+        return self.spec_of % self._spec_text(entries)
 
     # -- trial ---------------------------------------------------------------------------------
+    def _scope(self, imports: tuple[str, ...]) -> dict[str, Any]:
+        frame = self.place.frame
+        return {**frame.f_globals, **(self.names.imported if imports else {}), **frame.f_locals}
+
     def _value(self, code: Any, imports: tuple[str, ...]) -> Any:
         """What an expression gives when it is traced here; None where it is refused."""
-        frame = self.place.frame
-        scope = {**frame.f_globals, **(self.scope if imports else {}), **frame.f_locals}
-        outer = STATE.interpreter
-        STATE.interpreter = Builder(getattr(outer, "name", ""), outer)
-        observers, STATE.on_equation = STATE.on_equation, []
         try:
-            return eval(code, scope)         # it is pure, see user_code.py
+            return traced(lambda: eval(code, self._scope(imports)))   # it is pure, see user_code.py
         except Exception:
             return None
-        finally:
-            STATE.interpreter = outer
-            STATE.on_equation = observers
 
     def _type_checks(self, edit: Edit, whole: ast.AST) -> ArrayType | None:
         """The type of the edited expression, if it and `whole`, of which it is a part, trace."""
@@ -194,9 +162,7 @@ class Search:
 
     def _price(self, edit: Edit) -> int | None:
         """Bytes that a device receives to evaluate the edited expression; None if not known."""
-        code = compile(f"({edit.text}\n)", "<edited>", "eval")
-        frame = self.place.frame
-        scope = {**frame.f_globals, **(self.scope if edit.imports else {}), **frame.f_locals}
+        code, scope = compile(f"({edit.text}\n)", "<edited>", "eval"), self._scope(edit.imports)
         observers, STATE.on_equation = STATE.on_equation, []
         try:
             program, _ = trace_to_program(lambda: tree.leaves(eval(code, scope)), (), name="fix")
@@ -228,8 +194,17 @@ class Search:
                     first = {id(edit) for edit, _ in ordered[:len(results if result_first
                                                                   else found)]}
                     fixes.sort(key=lambda f: (id(f[0]) not in first, f[1][0].received_bytes or 0))
-                return [fix for _, fix in fixes]
+                return self._those_that_run([fix for _, fix in fixes])
         return []
+
+    def _those_that_run(self, fixes: list[tuple[Fix, str]]) -> list[tuple[Fix, str]]:
+        """Those with which the whole function runs; else those that leave a mistake further down.
+        """
+        again = Rerun(self.place, self.names.imported)
+        last = self.place.region()[1]
+        ways = [again.runs(fix, last + fix.text.count("\n")) for fix, _ in fixes]
+        return [fix for fix, runs in zip(fixes, ways, strict=True)
+                if runs is (True if True in ways else None)]
 
     def _carries(self) -> dict[ArrayType, int]:
         """The types of what a loop's body, if this is one, may carry, the first one highest."""
@@ -317,9 +292,9 @@ class Search:
             value, index = place.text(node.value), place.text(node.slice)
             return lambda spec: f"{value}.at[{index}].get(out_sharding={spec})", ()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            jnp, imports = self._module(f"{PACKAGE}.numpy")
+            matmul, imports = self.names.of("numpy.matmul")
             a, b = place.text(node.left), place.text(node.right)
-            return lambda spec: f"{jnp}.matmul({a}, {b}, out_sharding={spec})", imports
+            return lambda spec: f"{matmul}({a}, {b}, out_sharding={spec})", imports
         if not isinstance(node, ast.Call) or any(k.arg == "out_sharding" for k in node.keywords):
             return None, ()
         if not (is_update(node.func) or _takes_out_sharding(resolved_function(place))):
@@ -330,23 +305,15 @@ class Search:
         return lambda spec: f"{body}{comma}out_sharding={spec})", ()
 
     def _fix(self, edit: Edit, aval: ArrayType) -> tuple[Fix, str]:
-        place, node = self.place, self.place.node
-        lines = place.lines
-        text = edit.text
+        place, node, text = self.place, self.place.node, edit.text
         if isinstance(node, ast.AugAssign):
             text = f"{place.text(node.target)} = {text}"
-        start, end = _column(lines, node.lineno, node.col_offset), _column(
-            lines, node.end_lineno, node.end_col_offset)
-        fix = Fix(place.file, node.lineno, start, node.end_lineno or node.lineno, end, text,
-                  edit.imports, aval.str_short(True), self._price(edit))
-        if node.lineno == node.end_lineno:
-            line = lines[node.lineno - 1]
-            text = (line[:start] + text + line[end:]).strip()
-        imports = "".join(f"{line}\n" for line in edit.imports)
+        fix = replace(place.fix(node, text, edit.imports), result=aval.str_short(True),
+                      received_bytes=self._price(edit))
         cost = fix.received_bytes
         moved = "" if cost is None else (
             f", which moves {cost:,} B to each device" if cost else ", which moves nothing")
-        return fix, f"{edit.what}{moved} (gives {fix.result}):\n{imports}{text}"
+        return fix, place.printed(fix, node, f"{edit.what}{moved} (gives {fix.result})")
 
     # -- paths ---------------------------------------------------------------------------------
     def paths(self) -> Iterator[str]:
@@ -372,13 +339,6 @@ def _takes_out_sharding(function: Any) -> bool:
         return function is not None and "out_sharding" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
-
-
-def _column(lines: tuple[str, ...], line: int | None, column: int | None) -> int:
-    text = lines[(line or 1) - 1]
-    if text.isascii():
-        return column or 0
-    return len(text.encode()[:column].decode(errors="ignore"))
 
 
 def _other_entries(aval: ArrayType, others: list[ArrayType]) -> list[Entries]:

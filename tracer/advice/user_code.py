@@ -13,20 +13,25 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...ir.array import Array
 from ...ir.caches import cached
+from ...ir.context import STATE
+from ...ir.diagnostic import Fix
 from ...ir.immutable import immutable
 from ...ir.location import PACKAGE, is_between
 from ...ir.named_tuple import NamedTuple
+from ..staging.staging import Builder
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
 _PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,
                ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Starred, ast.keyword, ast.operator,
                ast.unaryop, ast.cmpop, ast.expr_context, ast.JoinedStr, ast.FormattedValue)
 _MISSING = object()
+_EAGER = f"{PACKAGE}.driver.eager"       # traces what runs at once
+_LONG = 12            # lines of a statement that are shown
 
 
 @immutable
@@ -34,17 +39,21 @@ class Place:
     """An expression of the user's source, in the frame that is evaluating it.
 
     lines: of the file, without line ends. `AugAssign` statements stand for their operator.
+    at_once: whether ops run as the frame comes to them, in no trace.
     """
     frame: types.FrameType
     node: ast.expr | ast.AugAssign
     file: str
     lines: tuple[str, ...]
     parents: Mapping[ast.AST, ast.AST]
+    at_once: bool
 
-    def names(self) -> Iterator[tuple[str, Any]]:
-        """Names that can be used in the expression, local ones first."""
-        yield from self.frame.f_locals.items()
-        yield from self.frame.f_globals.items()
+    def scope(self) -> dict[str, Any]:
+        """The names that can be used in the expression, local ones first."""
+        code, found = self.frame.f_code, self.frame.f_locals
+        unset = {*code.co_varnames, *code.co_cellvars} if self.frame.f_globals is not found else {}
+        return {**found, **{name: value for name, value in self.frame.f_globals.items()
+                            if name not in found and name not in unset}}
 
     def lookup(self, name: str) -> Any:
         """The value of a name in the expression; `_MISSING` if there is none."""
@@ -68,22 +77,64 @@ class Place:
             offset = stop
         return "".join([*out, source[offset:end]])
 
+    # -- changes -------------------------------------------------------------------------------
+    def fix(self, node: Any, text: str, imports: tuple[str, ...]) -> Fix:
+        """The change of the file in which `text` stands in place of a part of it."""
+        start = self._column(node.lineno, node.col_offset)
+        end = self._column(node.end_lineno, node.end_col_offset)
+        return Fix(self.file, node.lineno, start, node.end_lineno, end, text, imports)
+
+    def printed(self, fix: Fix, node: ast.AST, what: str) -> str:
+        """What the change does, its imports, and the lines as they are then."""
+        first, last = self.region(node)
+        here = self.node.lineno
+        lines = f"line {first}" if first == last else f"lines {first}-{last}"
+        where = "" if first == last == here else f", {lines}"
+        return f"{what}{where}:\n{fix.shown(self.lines, first, last)}"
+
+    def region(self, node: ast.AST | None = None) -> tuple[int, int]:
+        """The first and the last line of the statement around a part of the file, or of its head
+        where others stand in it; of the part alone where that is long.
+        """
+        part: Any = self.node if node is None else node
+        statement = self._statement(part)
+        first, last = statement.lineno, statement.end_lineno
+        if hasattr(statement, "body"):
+            first = min(first, part.lineno)
+            if part.end_lineno < statement.lineno:                   # a decorator
+                last = part.end_lineno
+            elif statement.body[0].lineno > statement.lineno:
+                last = max(part.end_lineno, *(
+                    child.end_lineno for child in ast.walk(statement)
+                    if isinstance(child, ast.expr)
+                    and child.end_lineno < statement.body[0].lineno), statement.lineno)
+        if last - first >= _LONG:
+            first, last = part.lineno, part.end_lineno
+        return first, last
+
+    def _statement(self, part: ast.AST) -> Any:
+        while not isinstance(part, ast.stmt):
+            part = self.parents[part]
+        return part
+
+    def _column(self, line: int, column: int) -> int:
+        text = self.lines[line - 1]
+        return column if text.isascii() else len(text.encode()[:column].decode(errors="ignore"))
+
     def _offsets(self, node: Any) -> tuple[int, int]:
         return (self._offset(node.lineno, node.col_offset),
                 self._offset(node.end_lineno, node.end_col_offset))
 
     def _offset(self, line: int, column: int) -> int:
-        before = sum(len(text) + 1 for text in self.lines[:line - 1])
-        text = self.lines[line - 1]
-        if not text.isascii():
-            column = len(text.encode()[:column].decode(errors="ignore"))
-        return before + column
+        return sum(len(text) + 1 for text in self.lines[:line - 1]) + self._column(line, column)
 
 
 def current_place() -> Place | None:
     """Where the user's code is now; None where its source is not at hand."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and is_between(frame.f_globals.get("__name__", "")):
+    at_once = not isinstance(STATE.interpreter, Builder) or STATE.interpreter.at_once
+    while frame is not None and is_between(module := frame.f_globals.get("__name__", "")):
+        at_once = at_once or module == _EAGER
         frame = frame.f_back
     if frame is None:
         return None
@@ -94,7 +145,7 @@ def current_place() -> Place | None:
     node = source.expressions.get((line, column, end_line, end_column))
     if node is None:
         return None
-    return Place(frame, node, code.co_filename, source.lines, source.parents)
+    return Place(frame, node, code.co_filename, source.lines, source.parents, at_once)
 
 
 class _Source(NamedTuple):
@@ -102,6 +153,9 @@ class _Source(NamedTuple):
     lines: tuple[str, ...]
     expressions: dict[tuple, Any]
     parents: dict[ast.AST, ast.AST]
+
+
+_SLOTS = (types.MemberDescriptorType, type(vars(_Source)["lines"]))    # where fields are kept
 
 
 @cached(64)
@@ -175,13 +229,20 @@ def _flat(node: ast.expr) -> list[ast.expr]:
     return [node]
 
 
-def is_pure(node: ast.AST, place: Place) -> bool:
+def is_pure(node: ast.AST, place: Place, bodies: bool = False) -> bool:
     """May this be evaluated again? It is made of names, operators, functions of this package and
-    of numpy, and methods of arrays."""
+    of numpy, and methods of arrays. bodies: and of functions of the user's that they trace, which
+    they have done before."""
     if isinstance(node, ast.Name):
-        return _is_harmless(place.lookup(node.id))
+        value = place.lookup(node.id)
+        return _is_harmless(value) or bodies and inspect.isfunction(value)
+    if isinstance(node, ast.Lambda):
+        return bodies
     if isinstance(node, ast.Attribute):
         value = _resolve(node, place)
+        if value is not _MISSING:
+            return _is_harmless(value)
+        value = _field(node, place)
         if value is not _MISSING:
             return _is_harmless(value)
         return hasattr(Array, node.attr) and is_pure(node.value, place)
@@ -195,9 +256,9 @@ def is_pure(node: ast.AST, place: Place) -> bool:
                 return False
         elif not _is_own_function(function) and function not in _BUILTINS:
             return False
-        return all(is_pure(a, place) for a in (*node.args, *node.keywords))
+        return all(is_pure(a, place, bodies) for a in (*node.args, *node.keywords))
     return isinstance(node, _PURE_NODES) and all(
-        is_pure(child, place) for child in ast.iter_child_nodes(node))
+        is_pure(child, place, bodies) for child in ast.iter_child_nodes(node))
 
 
 def is_update(node: ast.AST) -> bool:
@@ -215,6 +276,22 @@ def _resolve(node: ast.AST, place: Place) -> Any:
         if isinstance(owner, (types.ModuleType, type)):
             return getattr(owner, node.attr, _MISSING)
     return _MISSING
+
+
+def _field(node: ast.AST, place: Place) -> Any:
+    """The value of a name, or of a field of what it stands for, where reading that runs no code of
+    the user's; else `_MISSING`."""
+    if isinstance(node, ast.Name):
+        return place.lookup(node.id)
+    if not isinstance(node, ast.Attribute):
+        return _MISSING
+    owner = _field(node.value, place)
+    if owner is _MISSING or inspect.isfunction(type(owner).__getattribute__):
+        return _MISSING
+    kept = inspect.getattr_static(owner, node.attr, _MISSING)
+    if isinstance(kept, _SLOTS):
+        return getattr(owner, node.attr, _MISSING)
+    return _MISSING if hasattr(type(kept), "__get__") else kept
 
 
 def _is_own_function(value: Any) -> bool:

@@ -206,7 +206,7 @@ def _checked_sharding(sharding: Any) -> Any:
     if not one:
         fail(NotImplementedError, "pure_callback only supports SingleDeviceSharding, but got "
              f"{type(sharding)}", code="callback-sharding",
-             help="name one device: `SingleDeviceSharding(devices()[0])`")
+             help="name one device, in a `SingleDeviceSharding`")
     return sharding
 
 

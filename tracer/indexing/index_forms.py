@@ -164,8 +164,8 @@ def _static_slice(s: slice) -> slice:
                  "Array slice indices must have static start/stop/step to be used with NumPy "
                  "indexing syntax. Slice entries must be static integers. "
                  f"Got {s}.", code="traced-slice",
-                 help="try lax.dynamic_slice/dynamic_update_slice: "
-                      "`lax.dynamic_slice_in_dim(x, start, size)`")
+                 help="take a part of fixed size with `lax.dynamic_slice` or "
+                      "`lax.dynamic_slice_in_dim`; `lax.dynamic_update_slice` writes one")
         parts.append(operator.index(p))
     return slice(*parts)
 
@@ -179,7 +179,7 @@ def _mask_positions(i: Any) -> Sequence[Any]:
              f"Array boolean indices must be concrete; got {i.aval.str_short(True)}",
              code="traced-mask",
              label="how many elements this takes is known only when the program runs",
-             help="use `jnp.where(mask, x, 0)`, or `jnp.nonzero(mask, size=n)` for a fixed number")
+             help="use `jnp.where`, or `jnp.nonzero` with `size` for a fixed number")
     mask = np.asarray(i)
     return [_MaskPart(p.astype(np.int32), n, place, mask.shape)
             for place, (p, n) in enumerate(zip(np.nonzero(mask), mask.shape, strict=True))]

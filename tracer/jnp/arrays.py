@@ -63,7 +63,7 @@ def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
     device, sharding = placement(device, out_sharding, "jnp.array", out.ndim)
     if sharding is not None and isinstance(object, np.ndarray) and dtype is None and not copy:
         warn("jnp.asarray(a, out_sharding=...) of a numpy array leaves it whole, as in "
-             "JAX. `jnp.array(a, out_sharding=...)` lays it out as asked.")
+             "JAX. `jnp.array` lays it out as asked.")
         sharding = None
     if sharding is not None and out.aval.sharding is not sharding:
         out = reshard_p.bind(out, dst_sharding=sharding)
@@ -85,7 +85,7 @@ def _check_stays(x: Any, device: Device | Sharding) -> None:
              f"convert_element_type with shape {x.aval.update(sharding=None).str_short()} and with "
              f"device ids {mine} on platform CPU and sharding_constraint inside jit with device "
              f"ids {asked} on platform CPU", code="incompatible-devices",
-             help="move the array with `device_put(x, device)`")
+             help="move the array with `device_put`")
 
 
 def _from(object: Any, dtype: Any, copy: bool) -> Array:

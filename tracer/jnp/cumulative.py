@@ -51,7 +51,7 @@ def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
             fail(ShardingTypeError,
                  f"The input should be fully replicated when axis is not specified to {name}. Got "
                  f"input type={aval.str_short()}", code="sharded-scan",
-                 help="pass `axis=`, or gather the array first, with `reshard`")
+                 help="pass `axis`, or gather the array first, with `reshard`")
         x, axis = lax.reshape(x, (math.prod(shape_of(x)),)), 0
     axis = canonical_axis(axis, len(shape_of(x)))
     if fill_nan is not None and LEVEL[dtype_name(x)] >= 2:

@@ -68,7 +68,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
              "out_sharding passed to `bincount` can only be fully replicated or fully unreduced "
              f"along all mesh axes. Got {sharding}", code="sharded-counts",
              label=f"x is {typeof(x).str_short(True)}",
-             help="pass out_sharding=P(), and `reshard` the counts")
+             help="leave `out_sharding` out, and `reshard` the counts")
 
     def run(x: Any, weights: Any) -> Any:
         counts = filled_as((length,), convert(0, dtype_name(weights)))

@@ -44,7 +44,7 @@ def _concrete(x: Any, which: str) -> Any:
              "Abstract tracer value encountered where concrete value is expected: traced array "
              f"with shape {x.aval.str_short()}\nIt arose in the jnp.arange argument '{which}'",
              code="traced-value", help="the length of an array must be static: mark the argument "
-             "static with `jit(f, static_argnums=...)`")
+             "static with `static_argnums`")
     return np.asarray(x)[()] if isinstance(x, Array) else x
 
 

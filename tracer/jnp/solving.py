@@ -116,8 +116,8 @@ def inv(a):
                  f"same. Got inconsistent axis specs: {spec_entry(axes)} vs None",
                  code="mapped-sharding", label=f"the matrices are {a.aval.str_short(True)}",
                  notes=("the unit matrices beside them are whole",),
-                 help="`solve(a, reshard(jnp.broadcast_to(jnp.eye(n), a.shape), P(...)))` with the "
-                      "batch dimensions split as those of a")
+                 help="solve for a unit matrix that is broadcast to the shape of the others, and "
+                      "brought to their sharding with `reshard`")
     return solve(a, unit)
 
 

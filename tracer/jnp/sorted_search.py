@@ -74,7 +74,7 @@ def _check_whole(a: Array, v: Array) -> None:
             fail(ValueError, f"Resource axis: {axes[0]} of {v.aval.spec} is not found in mesh: ().",
                  code="sharded-search", label=f"the values are {v.aval.str_short(True)}",
                  notes=("the bounds of the search are whole, and a loop cannot split them",),
-                 help="gather the values first, or pass `method='compare_all'`, which compares "
+                 help="gather the values first, or take the method 'compare_all', which compares "
                       "each with the whole array")
 
 

@@ -161,7 +161,7 @@ class ufunc:
             return lax_at(a, indices).apply(self._func)
         if self._at is None:
             raise NotImplementedError(f"{self.__name__}.at: no scatter does this; use "
-                                      "`a.at[indices].set(...)`")
+                                      "the property `at` of the array")
         return self._at(a, indices, b)
 
     def reduceat(self, a, indices, axis=0, dtype=None, out=None):

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ...ir.diagnostic import Label, fail
+from ...ir.diagnostic import Help, Label, Remedy, fail
 from ...ir.location import capture
 from ...ir.program import Atom, Program
 from ...ir.types import ArrayType, same_type
@@ -72,7 +72,7 @@ def check_carry(what: str, f: Callable[..., Any], in_tree: tree.PyTreeDef,
                         f"leaves the body as {out_types[i].str_short(True)}"),
                  *_made_outside(init[i], f"enters as {in_types[i].str_short(True)}")),
          notes=("a loop carries one type from start to end",),
-         help=_remedies(in_types[i], out_types[i]))
+         help=_remedies([(paths[i], in_types[i], out_types[i]) for i in wrong]))
 
 
 def _first_parameter(f: Callable[..., Any]) -> str:
@@ -97,19 +97,44 @@ def _made_outside(x: Any, text: str) -> tuple[Label, ...]:
     return ()
 
 
-def _remedies(start: ArrayType, end: ArrayType) -> tuple[str, ...]:
-    axes = newly_varying(start, end)
-    if axes:
-        return (f"let it vary from the start: `init = jax.lax.pcast(init, {axes}, to='varying')`",)
+Changed = tuple[Any, ArrayType, ArrayType]     # a path, the type that is there, the one wanted
+
+
+def _remedies(wrong: Sequence[Changed]) -> tuple[Help, ...]:
+    """What makes a carry keep its type: another start, or a body that brings it back."""
+    _, start, end = wrong[0]
     if start.shape != end.shape:
         return ("give it one shape: start with the shape that the body returns",)
-    if start.dtype != end.dtype:
-        return (f"start with the other dtype, {end.dtype.name}",
-                f"or convert to {start.dtype.name} in the body")
-    if start.entries != end.entries or start.spec != end.spec:
-        return (f"start with the other spec: bring it to {end.spec} with `reshard`",
-                f"or bring the result back to {start.spec} in the body, in every iteration")
-    return ()
+    axes = newly_varying(start, end)
+    begin = _brought("init", wrong, f"let it vary over {', '.join(axes)} from the start, with "
+                     "`lax.pcast`" if axes else
+                     f"start with the other dtype, {end.dtype.name}" if start.dtype != end.dtype
+                     else f"start with the other spec, {end.spec}")
+    if axes:
+        return (begin,)
+    return begin, _brought("body", [(path, b, a) for path, a, b in wrong],
+                           f"convert it back to {start.dtype.name} in the body"
+                           if start.dtype != end.dtype else
+                           f"bring it back to {start.spec} in the body, in every iteration")
+
+
+def _brought(role: str, changes: Sequence[Changed], what: str) -> Help:
+    """The remedy that brings values from one type to another; in words alone where none does."""
+    parts = []
+    for path, have, wanted in changes:
+        axes = newly_varying(have, wanted)
+        if have.shape != wanted.shape or have.varying - wanted.varying:
+            return what
+        template, spec = "@", None
+        if have.dtype != wanted.dtype:
+            template = f"{{numpy.asarray}}({template}, {wanted.dtype.name!r})"
+        if have.spec != wanted.spec or have.entries != wanted.entries:
+            template, spec = f"{{reshard}}({template}, $)", wanted.spec
+        if axes:
+            named = repr(axes[0] if len(axes) == 1 else axes)
+            template = f"{{lax.pcast}}({template}, {named}, to='varying')"
+        parts.append((tuple(path), template, spec))
+    return Remedy(what, role, tuple(parts), changes[0][2].mesh)
 
 
 # -- branches --------------------------------------------------------------------------------------
@@ -152,19 +177,23 @@ def check_branches(what: str, names: tuple[str, str], functions: Sequence[Callab
          "match.", code="branch-type", label="these branches",
          others=(*_made(programs[0], programs[0].outvars[i], f"{one} gives {a.str_short(True)}"),
                  *_made(programs[1], programs[1].outvars[i], f"{other} gives {b.str_short(True)}")),
-         help=_branch_remedy(one, other, a, b))
+         help=_branch_remedy(names, [(paths[i], types[0][i], types[1][i]) for i in wrong]))
 
 
-def _branch_remedy(one: str, other: str, a: ArrayType, b: ArrayType) -> str:
-    for name, mine, wanted in ((one, a, b), (other, b, a)):
-        axes = newly_varying(mine, wanted)
-        if axes:
-            return f"in {name}: `jax.lax.pcast(x, {axes}, to='varying')`"
+def _branch_remedy(names: tuple[str, str], wrong: Sequence[Changed]) -> Help:
+    _, a, b = wrong[0]
     if a.shape != b.shape:
         return "return arrays of one shape from both"
-    if a.dtype != b.dtype:
-        return f"in {other}: `.astype({a.dtype.name!r})`"
-    return f"in {other}: bring the output to {a.spec} with `reshard`"
+    first = any(newly_varying(x, y) for _, x, y in wrong)
+    changes = wrong if first else [(path, y, x) for path, x, y in wrong]
+    _, have, wanted = changes[0]
+    name = names[0 if first else 1]
+    axes = newly_varying(have, wanted)
+    what = (f"let its output vary over {', '.join(axes)}, with `lax.pcast`" if axes else
+            f"convert its output to {wanted.dtype.name}" if have.dtype != wanted.dtype else
+            f"bring its output to {wanted.spec}, with `reshard`")
+    role = name if name.endswith("_fun") else f"branches {name.removeprefix('branch').strip()}"
+    return _brought(role, changes, f"in {name}: {what}")
 
 
 def _source(f: Callable[..., Any]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import optree
 
 from ...ir.context import jit_disabled, x64_enabled
-from ...ir.diagnostic import fail
+from ...ir.diagnostic import Remedy, fail
 from ...ir.dtypes import issubdtype, lattice_result_type
 from ...ir.errors import ConcretizationTypeError
 from ...ir.ops.control import item_type, scan_p, while_p
@@ -100,7 +100,9 @@ def _scan_length(xs: Sequence[Any], length: Any) -> int:
              f"{', '.join(str(t.spec) for t in types)}", code="sharded-scan",
              label=f"xs has type {sharded.str_short(True)}",
              notes=("iterations follow one another, so no two devices can have different ones",),
-             help=(f"gather it over {', '.join(axes)} first, with `reshard`",
+             help=(Remedy(f"gather it over {', '.join(axes)} first, with `reshard`", "items",
+                          (((), "{reshard}(@, $)", sharded.spec.update(
+                              partitions=(None, *sharded.spec[1:]))),), sharded.mesh),
                    "or move the sharding to another dimension"))
     lengths = [t.shape[0] for t in types]
     if length is not None:
@@ -179,7 +181,7 @@ def _scan_body(f: Callable[..., Any], in_tree: tree.PyTreeDef, carry: Sequence[A
     if len(parts) != 2:
         result = tree.unflatten(body.out_tree, body.program.out_avals)
         fail(TypeError, f"scan body output must be a pair, got {result}.", code="scan-body",
-             help="return `(carry, y)`; y may be None")
+             help="return the carry and a `y`, which may be None")
     return body, parts[0]
 
 
@@ -297,7 +299,7 @@ def _check_test(test: Body) -> None:
     if types[0].shape or types[0].dtype != np.bool_:
         fail(TypeError, "cond_fun must return a boolean scalar, but got output type(s) "
              f"{list(types)}.", code="loop-test", label="the test of this loop",
-             help="reduce it with `.all()` or `.any()`" if types[0].shape else "compare: `x > 0`")
+             help="reduce it with `all` or `any`" if types[0].shape else "make it a comparison")
 
 
 # -- counting --------------------------------------------------------------------------------------

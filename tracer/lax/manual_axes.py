@@ -169,7 +169,7 @@ def common_state(x: Any, axes: Axes, function: str) -> str:
         fail(ValueError, f"jax.lax.{function} can only accept axis_name which corresponds to one "
              "of varying, unreduced, reduced or invarying state of the input. Got input type: "
              f"{t}, axes: {axes} and input state: {_set_text(states)}", code="mixed-states",
-             help=f"bring all axes to one state: `lax.pcast(x, axes, to='varying')`, or call "
+             help=f"bring all axes to one state, with `lax.pcast`, or call "
                   f"{function} once for each state")
     for state in states:
         return state
@@ -217,7 +217,7 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
         bound_sizes(axes, "pcast")
         if to == "unreduced":
             fail(ValueError, f"Unsupported pcast from=invarying, to={to!r}", code="cast",
-                 help="inside of shard_map(..., check_vma=False) sums cannot wait: use psum")
+                 help="in a `shard_map` without `check_vma` sums cannot wait: use `psum`")
         return x
     if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
         fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis")

@@ -170,7 +170,7 @@ def reduce(operands, init_values, computation, dimensions, out_sharding=None):
     if any(t.dtype != dtype_name(i) for t, i in zip(operand_types, inits, strict=True)):
         fail(TypeError, "reduce operand dtypes should match corresponding initial value dtypes, "
              f"got operands={operand_types} and initial_values={[typeof(i) for i in inits]}",
-             code="dtype-mismatch", help="convert the initial value: `x.dtype.type(0)`")
+             code="dtype-mismatch", help="give the initial value the dtype of the operand")
     inits = [convert(i, t.dtype, t.weak_type) for i, t in zip(inits, operand_types, strict=True)]
     program = scalar_program(computation, treedef, [t.dtype for t in operand_types])
     out = reduce_p.bind(*flat, *inits, jaxpr=program, dimensions=axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.diagnostic import fail
+from ...ir.diagnostic import Remedy, fail
 from ...ir.location import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
 from ...ir.ops.sharding import check_constraint, sharding_constraint_p
@@ -82,14 +82,14 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
             if sharding is None:
                 fail(ValueError, "One of with_sharding_constraint arguments got sharding None "
                      "which is not allowed. Please only pass `jax.sharding.Sharding` instances.",
-                     code="no-sharding", help="leave the value as it is, or pass `NamedSharding("
-                     "mesh, P())` to have it whole on every device")
+                     code="no-sharding", help="leave the value as it is, or pass a `NamedSharding` "
+                     "with an empty spec to have it whole on every device")
             fail(RuntimeError,
                  "with_sharding_constraint requires a non-empty mesh in context if you are passing "
                  "`PartitionSpec`s to shardings. You can define a context mesh via "
                  "`jax.set_mesh(mesh)`. Alternatively, provide `Sharding`s to shardings and then "
                  "the mesh context manager is not required.", code="no-mesh",
-                 help="write `with set_mesh(mesh): ...`, or pass `NamedSharding(mesh, spec)`")
+                 help=Remedy("make the call under `set_mesh`, or pass a `NamedSharding`", "mesh"))
         sharding = named_sharding_abstract(context, sharding or _REPLICATED)
     elif isinstance(sharding, GSPMDSharding):
         if current_builder() is None:
@@ -157,7 +157,7 @@ def _mesh_of_operand(x: Any, sharding: NamedSharding) -> Any:
     if not isinstance(own, NamedSharding):
         fail(TypeError, "The sharding on the input must be a `NamedSharding` since the target "
              f"sharding has an `AbstractMesh` in it. Got sharding: {own} of type {type(own)}",
-             code="no-mesh", help="pass a NamedSharding on a Mesh, or enter `with set_mesh(mesh):`")
+             code="no-mesh", help="pass a NamedSharding on a Mesh, or enter one with `set_mesh`")
     if own.mesh.shape_tuple != sharding.mesh.shape_tuple:
         fail(ValueError, f"Mesh shape of the input {own.mesh.shape_tuple} does not match the mesh "
              f"shape of the target sharding {sharding.mesh.shape_tuple} for shape "
@@ -176,5 +176,5 @@ def _moved(x: Any, sharding: Sharding) -> Any:
                  f"of with_sharding_constraint with shape {typeof(x).str_short()} and with device "
                  f"ids {ids[0]} on platform CPU and sharding_constraint with device ids {ids[1]} "
                  "on platform CPU", code="incompatible-devices",
-                 help="move the array there with `device_put(x, sharding)`")
+                 help="move the array there with `device_put`")
     return put_on_device(x, sharding)

@@ -220,7 +220,7 @@ kaiming_uniform, kaiming_normal = he_uniform, he_normal
 def _not_sharded(out_sharding: Any, name: str) -> None:
     if out_sharding is not None:
         raise NotImplementedError(f"the {name} initializer has no out_sharding: the matrix is made "
-                                  "as a whole. Reshard its result: `reshard(w, spec)`")
+                                  "as a whole. Bring its result to a sharding with `reshard`")
 
 
 def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> Initializer:

@@ -32,7 +32,7 @@ def check_varying(name: str, key: Array, parameter: Any) -> None:
              f"{key_type} vs arg type: {own}. Use jax.lax.pcast(..., to='varying') to make them "
              "match. If your key is less varying than arg, watch out for key-reuse problems.",
              code="varying-mismatch",
-             help="give each device a key: `random.fold_in(key, lax.axis_index(axis))`")
+             help="give each device a key of its own, with `random.fold_in` and `lax.axis_index`")
 
 
 def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,

@@ -80,7 +80,7 @@ def _refuse_raw(name: str) -> None:
                "using jax.random.key(). If use of a raw key array was intended, set "
                'jax_legacy_prng_key="allow".')
     if config.jax_legacy_prng_key == "error":
-        fail(ValueError, message, code="raw-key", help=f"random.{name}(random.key(seed), ...)")
+        fail(ValueError, message, code="raw-key", help="make a key with `random.key`")
     warn(message)
 
 
@@ -91,7 +91,7 @@ def checked_key(name: str, key: Any) -> tuple[Array, bool]:
         fail(ValueError, f"{name} accepts a single key, but was given a key array of shape "
              f"{shape_of(key)} != (). Use jax.vmap for batching.", code="several-keys",
              label=f"the key is {typed.aval.str_short(True)}",
-             help=f"use one of the keys, or `vmap(lambda k: {name}(k, ...))(keys)`")
+             help=f"use one of the keys, or map {name} over them with `vmap`")
     return typed, raw
 
 

@@ -38,14 +38,14 @@ def check_pending(what: str, spec: PartitionSpec, mesh: AbstractMesh, axes: froz
              f"is in full manual mode. Got mesh axis names {mesh.axis_names}, manual_axes: "
              f"frozenset({{{listed}}}), specs: {spec}. Please file a bug at "
              "https://github.com/jax-ml/jax/issues.", code="pending-spec",
-             help="leave `axis_names=` out, so that the body is manual over all axes")
+             help="leave `axis_names` out, so that the body is manual over all axes")
     for word, named in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
         if any(a in mesh.axis_names and mesh.axis_type(a) is not AxisType.Explicit for a in named):
             fail(ValueError, f"{word} in {what} {spec} can only be used when the mesh passed to "
                  f"shard_map contains axis names all of type `Explicit`. Got mesh {mesh}",
                  code="pending-spec",
                  help=f"`{word}` is part of the types of Explicit axes: make the mesh with "
-                      "`axis_types=(AxisType.Explicit,) * n`")
+                      "`axis_types` that are all Explicit")
 
 
 def check_ranks(function: str, types: Types, specs: Specs, names: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ def check_out_ranks(function: str, types: Types, specs: Specs, paths: Sequence[s
              "greater than the number of axes in the corresponding output value.\n\nEither "
              f"revise the spec to be shorter, or modify '{function}' so that its outputs have "
              "sufficient rank.", code="spec-too-long",
-             help="return `x[None]` (or use keepdims=True) to give the output a dimension")
+             help="give the output a dimension with `jnp.expand_dims`, or keep one in reducing it")
 
 
 def check_replication(function: str, types: Types, specs: Specs, paths: Sequence[str],
@@ -158,8 +158,8 @@ def check_replication(function: str, types: Types, specs: Specs, paths: Sequence
              "replicated over those mesh axes. If not, consider revising the corresponding "
              "out_specs entries. If so, consider disabling the check by passing the "
              "check_vma=False argument to `jax.shard_map`.", code="out-specs",
-             help=f"return `lax.psum(out, {names})` if the blocks are to be summed, or name the "
-                  "axis in out_specs if they are to be put together")
+             help=f"sum the output over {names} with `lax.psum` if the blocks are to be summed, or "
+                  "name the axis in out_specs if they are to be put together")
 
 
 def check_concrete(values: Sequence[Any], mesh: AbstractMesh) -> None:
@@ -173,12 +173,12 @@ def check_concrete(values: Sequence[Any], mesh: AbstractMesh) -> None:
             fail(ValueError, f"Mesh shape of the input {sharding.mesh.shape_tuple} does not match "
                  f"the mesh shape passed to shard_map  {mesh.shape_tuple} for shape "
                  f"{typeof(x).str_short()}", code="mesh-mismatch",
-                 help="move it there with `device_put(x, NamedSharding(mesh, spec))`")
+                 help="move it there with `device_put`")
         found = True
     if not found:
         fail(ValueError, "Please pass `jax.Array`s with a `NamedSharding` as input to `shard_map` "
              "when passing `AbstractMesh` to the mesh argument.", code="abstract-mesh",
-             help="pass the Mesh itself as `mesh=`, or enter it with `set_mesh(mesh)`")
+             help="pass the Mesh itself as `mesh`, or enter it with `set_mesh`")
 
 
 def check_cast(t: ArrayType, axes: tuple[str, ...]) -> None:

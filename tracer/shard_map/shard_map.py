@@ -169,7 +169,7 @@ class _Region:
             if not context.axis_names:
                 fail(ValueError, "The context mesh cannot be empty. Use `jax.set_mesh(mesh)` to "
                      "enter into a mesh context", code="no-mesh",
-                     help="or pass `mesh=` to shard_map")
+                     help="or pass `mesh` to shard_map")
             return context
         abstract = given.abstract_mesh
         if abstract.empty:
@@ -177,7 +177,7 @@ class _Region:
         if context.axis_names and not _same_mesh(context, abstract):
             fail(ValueError, f"The context mesh {context} should match the mesh passed to "
                  f"shard_map {given}", code="mesh-mismatch",
-                 help="leave `mesh=` out: the context mesh is the default")
+                 help="leave `mesh` out: the context mesh is the default")
         return context if context.axis_names else abstract
 
     # -- calling -------------------------------------------------------------------------------

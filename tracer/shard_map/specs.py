@@ -127,7 +127,7 @@ def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[Partiti
         fail(TypeError, "shard_map in_specs argument must be a pytree of "
              "`jax.sharding.PartitionSpec` instances, but it was `None` when axis_names="
              f"{braces(axes)} are of type {kinds}", code="no-in-specs",
-             help="pass `in_specs=`: over Auto axes the arguments' types do not say how they "
+             help="pass `in_specs`: over Auto axes the arguments' types do not say how they "
                   "are cut")
     return [PartitionSpec(*(spec_entry(tuple(a for a in dim if a in axes))
                             for dim in t.entries),

@@ -90,11 +90,11 @@ def _target(sharding: Any) -> NamedSharding:
     if sharding is None or (isinstance(sharding, NamedSharding) and not sharding.mesh.axis_names):
         fail(ValueError, "Reshard should only be used with out_shardings which are non-None and "
              f"have a non-empty mesh. Got sharding {sharding}.", code="no-sharding",
-             help="pass a spec such as `P('X', None)`, under a mesh set with `set_mesh`")
+             help="pass a spec under a mesh set with `set_mesh`, or a `NamedSharding`")
     if not _is_sharding(sharding):
         fail(TypeError, "`out_sharding` argument of reshard only supports instances of "
              f"`NamedSharding` or `PartitionSpec`. Got {sharding} of type: {type(sharding)}",
-             code="not-a-sharding", help="write `P('X', None)`")
+             code="not-a-sharding", help="pass a `PartitionSpec` or a `NamedSharding`")
     target = canonicalize_sharding(sharding, "reshard", check_mesh_consistency=False)
     return target  # type: ignore[return-value]
 
@@ -276,4 +276,4 @@ def _refuse_manual(mesh: AbstractMesh, names: frozenset[str]) -> None:
              "is not allowed. Please file a bug at https://github.com/jax-ml/jax/issues with your "
              "use case", code="manual-axes",
              label=f"axes {sorted(names & set(mesh.manual_axes))} are Manual here",
-             help="switch only axes that shard_map does not hold, with `axes=`")
+             help="switch only axes that shard_map does not hold, with `axes`")

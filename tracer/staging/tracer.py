@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
-from ...ir.diagnostic import fail
+from ...ir.diagnostic import Remedy, fail
 from ...ir.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -47,7 +47,7 @@ class Tracer(Array):
              "The 'sharding' attribute is not available on traced array with shape "
              f"{self.aval.str_short()}. To query sharding information on tracers, use "
              "`jax.typeof(x)`.", code="traced-value",
-             help="use `typeof(x).sharding`, or call this outside of the traced function")
+             help="ask for that of its `typeof`, or do this outside of the traced function")
 
     @property
     def mat(self) -> Any:
@@ -148,8 +148,7 @@ class Tracer(Array):
             code="traced-bool",
             label="a Python branch needs a value, but this one is known only when the program runs",
             notes=(self._origin(),),
-            help="use `jnp.where(cond, a, b)` or `lax.cond(cond, f, g, *args)`, or mark the "
-                 "argument static with `jit(f, static_argnums=...)`")
+            help="use `jnp.where` or `lax.cond`, or mark the argument static with `static_argnums`")
 
     def _index_error(self, how: str) -> Any:
         fail(TracerIntegerConversionError,
@@ -184,9 +183,9 @@ class Tracer(Array):
              f"with shape {self.aval.str_short()}\nThe problem arose with the `{kind}` function. "
              f"If trying to convert the data type of a value, try using `x.astype({kind})` or "
              f"`jnp.array(x, {kind})` instead.", code="traced-value", notes=(self._origin(),),
-             help=f"use `x.astype({kind})`, or compute this outside of the traced function"
+             help="convert with `astype`, or compute this outside of the traced function"
                   if kind in ("int", "float", "complex") else
-                  "how many elements come out must be known while tracing: pass `size=n`, or "
+                  "how many elements come out must be known while tracing: pass `size`, or "
                   "compute this outside of the traced function")
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -195,7 +194,7 @@ class Tracer(Array):
              f"shape {self.aval.str_short()}", code="traced-array",
              label="numpy functions need values",
              notes=(self._origin(),),
-             help="use the function of the same name in `shardtrace.numpy`")
+             help=Remedy("use the function of the same name in `shardtrace.numpy`", "numpy"))
 
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {type(self).__name__!r}")

@@ -1,0 +1,60 @@
+"""What messages print as a change of the user's code is one: typed into the file it works.
+
+The test reads the printed text alone, and edits the file as its reader would: it knows nothing of
+how changes are found.
+"""
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import pathlib
+import sys
+
+import pytest
+from failing_programs import programs
+
+from shardtrace.ir.context import STATE
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
+from printed_help import changes, code_in_words, edited
+
+COUNT = itertools.count()
+PROGRAMS = dict(programs())
+# What helps is another program, or cannot be tried: told in words.
+IN_WORDS = {
+    "fori, Explicit", "private", "vmap", "reshard shadowed", "inspec", "out", "rank", "unbound",
+    "static deep", "static list", "static int", "static range", "static if", "static method",
+    "reshard nomesh",
+    "bitand", "int grad", "bool", "float()", "dot mismatch", "mask"}
+
+
+def outcome(path, source):
+    """The exception that a program ends with, None if it runs; and its file."""
+    file = path / f"user{next(COUNT)}.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    saved = STATE.mesh, STATE.abstract_mesh
+    sys.modules[file.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        return error, file.name
+    finally:
+        STATE.mesh, STATE.abstract_mesh = saved
+        del sys.modules[file.stem]
+    return None, file.name
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_printed_changes_run(name, tmp_path):
+    source = PROGRAMS[name]
+    error, file = outcome(tmp_path, source)
+    assert error is not None
+    message = str(error)
+    shown = changes(message)
+    assert bool(shown) is not ({name, name.partition(",")[0]} & IN_WORDS), message
+    assert not code_in_words(message, source)
+    for head, block in shown:
+        again, _ = outcome(tmp_path, edited(source, message, file, head, block))
+        assert again is None, f"{message}\n\nchanged, it ends with:\n{again}"

@@ -1,0 +1,172 @@
+"""The user's function run again with a change in its source: what shows that the change helps.
+
+While a function is traced its code runs to see its equations, and may run again at any time (a
+transformation does so too). So the file is compiled with the change made, the function is taken
+out of it, with the names and the closure that it has, and traced on the arguments that it was
+called with. Functions that run at once, those whose parameters have been given new values, and
+those whose source is not at hand are not run again.
+"""
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir.context import STATE
+from ...ir.diagnostic import Fix
+from ...ir.immutable import replace
+from ..staging.staging import Builder
+from .user_code import Place
+
+_MOST = 20_000        # equations of one run
+_INNER = ("<listcomp>", "<setcomp>", "<dictcomp>")
+_STORES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
+_NEVER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class _Enough(BaseException):
+    """Ends a run that takes too long."""
+
+
+class _Count:
+    """Observes a trace, and ends one that is too long."""
+
+    def __init__(self) -> None:
+        self.left = _MOST
+
+    def __call__(self, _: Any) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise _Enough
+
+    def begin(self, *_: Any) -> None:
+        """A trace inside starts; its equations count too."""
+
+    end = begin
+
+
+class Rerun:
+    """Runs of the function at `place`. names: what the imports of changes bring."""
+
+    def __init__(self, place: Place, names: Mapping[str, Any]) -> None:
+        self.place, self.names = place, names
+        frame = place.frame
+        while frame.f_code.co_name in _INNER and frame.f_back is not None:
+            frame = frame.f_back
+        self.frame = frame
+        self.path = _path_to(frame.f_code, _compiled(place.file, "\n".join(place.lines)))
+        flags = frame.f_code.co_flags
+        self.possible = bool(
+            self.path is not None and not place.at_once and flags & inspect.CO_OPTIMIZED
+            and not flags & _NEVER and _keeps_its_arguments(frame.f_code))
+
+    def runs(self, fix: Fix, last: int) -> bool | None:
+        """Does the function run with the change made? None if it cannot be run again, or goes
+        wrong at another place, behind line `last` (of the changed file).
+        """
+        if not self.possible:
+            return None
+        code = self._changed(fix, self.frame.f_code)
+        if code is None or not set(code.co_freevars) <= set(self.frame.f_locals):
+            return False
+        scope = self._scope()
+        found = self.frame.f_locals
+        closure = tuple([types.CellType(found[name]) for name in code.co_freevars])
+        function = types.FunctionType(code, scope, code.co_name, None, closure)
+        args, kwargs = _arguments(self.frame)
+        try:
+            traced(lambda: function(*args, **kwargs))
+            return True
+        except (Exception, _Enough) as error:
+            if isinstance(error, _Enough):
+                return None
+            trace, line = error.__traceback__, 0
+            while trace is not None:
+                if trace.tb_frame.f_code is code:
+                    line = trace.tb_lineno
+                trace = trace.tb_next
+            return None if line > last else False
+
+    def with_change(self, fix: Fix, function: types.FunctionType) -> types.FunctionType | None:
+        """A function of the file as it is with the change made."""
+        code = self._changed(fix, function.__code__)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        if code is None or not set(code.co_freevars) <= set(cells):
+            return None
+        made = types.FunctionType(code, self._scope(), code.co_name, function.__defaults__,
+                                  tuple([cells[name] for name in code.co_freevars]))
+        made.__kwdefaults__ = function.__kwdefaults__
+        return made
+
+    def _scope(self) -> dict[str, Any]:
+        return {**self.frame.f_globals, **self.names, "print": lambda *_, **__: None}
+
+    def _changed(self, fix: Fix, code: types.CodeType) -> types.CodeType | None:
+        source = "\n".join(self.place.lines)
+        path = _path_to(code, _compiled(self.place.file, source))
+        new = _compiled(self.place.file, replace(fix, imports=()).apply(source))
+        for i in path or ():
+            inner = _inner(new) if new is not None else []
+            new = inner[i] if i < len(inner) else None
+        return new if path is not None else None
+
+
+def traced(run: Any) -> Any:
+    """What `run` gives, its equations recorded apart, and not more of them than is quick."""
+    outer, observers = STATE.interpreter, STATE.on_equation
+    STATE.interpreter = Builder(getattr(outer, "name", ""), outer)
+    STATE.on_equation = [_Count()]
+    try:
+        return run()
+    finally:
+        STATE.interpreter, STATE.on_equation = outer, observers
+
+
+def _keeps_its_arguments(code: types.CodeType) -> bool:
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS
+                                                             ) + bool(
+        code.co_flags & inspect.CO_VARKEYWORDS)
+    parameters = set(code.co_varnames[:count])
+    return not any(i.opname in _STORES and i.argval in parameters
+                   for i in dis.get_instructions(code))
+
+
+def _arguments(frame: types.FrameType) -> tuple[list[Any], dict[str, Any]]:
+    info = inspect.getargs(frame.f_code)
+    found = frame.f_locals
+    count = frame.f_code.co_argcount
+    args = [found[name] for name in info.args[:count]]
+    args += found[info.varargs] if info.varargs else ()
+    kwargs = {name: found[name] for name in info.args[count:]}
+    kwargs.update(found[info.varkw] if info.varkw else {})
+    return args, kwargs
+
+
+@functools.lru_cache(maxsize=4)
+def _compiled(file: str, source: str) -> types.CodeType | None:
+    try:
+        return compile(source, file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _inner(code: types.CodeType) -> list[types.CodeType]:
+    return [c for c in code.co_consts if isinstance(c, types.CodeType)]
+
+
+def _path_to(code: types.CodeType, root: types.CodeType | None) -> list[int] | None:
+    """Where in the code of a file a function's is, by positions among those inside; None if it is
+    not."""
+    if root is None:
+        return None
+    if root.co_name == code.co_name and root.co_firstlineno == code.co_firstlineno and (
+            list(root.co_positions()) == list(code.co_positions())):
+        return []
+    for i, inner in enumerate(_inner(root)):
+        path = _path_to(code, inner)
+        if path is not None:
+            return [i, *path]
+    return None
