@@ -1,6 +1,7 @@
-"""What errors about shardings add to their message: where an axis came from, and what to write.
+"""What errors add to their message: where a mesh axis came from, and changes that were tried.
 
 `advisers.py` is always there and loads the rest with the first such error: `provenance.py` follows
 an axis back through the equations so far, `user_code.py` finds the user's expression and edits it,
-`advice.py` makes proposals and tries them.
+`advice.py` searches for changes that make shardings fit, `remedies.py` and `rewrites.py` write
+those that an error names, and `rerun.py` tries them on the user's function.
 """

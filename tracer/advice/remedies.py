@@ -9,11 +9,9 @@ Where nothing was found or it did not work, the remedy's words are all that is s
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import itertools
 import re
-import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -22,12 +20,10 @@ from ...ir.api_boundary import inner
 from ...ir.context import STATE
 from ...ir.diagnostic import Diagnostic, Fix, Remedy
 from ...ir.immutable import replace
-from ...ir.location import PACKAGE
-from ...ir.mesh import Mesh
 from ...ir.spec import PartitionSpec
 from ..trees import tree
-from .names import Names
 from .rerun import Rerun, traced
+from .rewrites import Changed, Rewrites
 from .user_code import Place, is_pure, operands, resolved_function
 
 # The parameters that play a role: what a loop begins with, and its body (whose result has the carry
@@ -38,8 +34,6 @@ _ROLES = {"scan": {"init": "init", "body": "f", "items": "xs"},
           "cond": {"true_fun": "true_fun", "false_fun": "false_fun"},
           "switch": {"branches": "branches"}}
 _ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Tuple, ast.List, ast.Dict)
-_UPDATES = {ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
-            ast.Pow: "power"}
 _TRIES = 6
 
 
@@ -55,16 +49,12 @@ def tried(place: Place, diagnostic: Diagnostic) -> Diagnostic:
     return replace(diagnostic, help=tuple(helps), fixes=(*diagnostic.fixes, *fixes))
 
 
-class Remedies:
+class Remedies(Rewrites):
     """What remedies are at a place of the user's code."""
 
     def __init__(self, place: Place) -> None:
-        self.place = place
-        self.names = Names(place.scope(), place.lines)
+        super().__init__(place)
         self.again = Rerun(place, self.names.imported)
-        self.imports: tuple[str, ...] = ()
-        self.raw: Any = None             # a function that is to be jitted otherwise
-        self.decorates = False           # and whether a decorator does that
 
     def fix(self, remedy: Remedy) -> tuple[Fix, ast.AST] | None:
         """The change that works, and the part of the code that it changes."""
@@ -93,7 +83,7 @@ class Remedies:
         source = f"({place.text(call)}\n)"
         if function is not None and function[1] is None:         # it is jitted anew
             try:
-                scope[function[0]] = self._made(text)
+                scope[function[0]] = self.made(text)
             except Exception:
                 return False
         elif function is not None:
@@ -131,15 +121,15 @@ class Remedies:
         return True
 
     # -- where -------------------------------------------------------------------------------------
-    def _changes(self, remedy: Remedy) -> Iterator[tuple[Any, str, tuple[str, Any] | None]]:
+    def _changes(self, remedy: Remedy) -> Iterator[Changed]:
         """What could be changed: (part of the code, text for it, the function that it is in)."""
         place = self.place
         role, _, name = remedy.role.partition(" ")
-        special = {"mesh": self._with_mesh, "update": self._update, "numpy": self._own_function}
+        special = {"mesh": self.with_mesh, "update": self.update, "numpy": self.own_function}
         if role in special:
             yield from special[role]()
         elif role == "static":
-            yield from self._static(name)
+            yield from self.static(name)
         elif role == "index":
             if isinstance(place.node, ast.Subscript):
                 yield from self._written(remedy, place.node.slice, place.node.slice, [])
@@ -156,7 +146,7 @@ class Remedies:
         else:
             yield from self._of_role(remedy)
 
-    def _of_role(self, remedy: Remedy) -> Iterator[tuple[Any, str, tuple[str, Any] | None]]:
+    def _of_role(self, remedy: Remedy) -> Iterator[Changed]:
         function = inner(resolved_function(self.place))
         name = getattr(function, "__name__", "")
         role, _, index = remedy.role.partition(" ")
@@ -196,7 +186,7 @@ class Remedies:
         if not isinstance(function, types.FunctionType) or (
                 function.__code__.co_filename != self.place.file):
             return None, None
-        definition = self._definition(function)
+        definition = self.definition(function)
         if isinstance(definition, ast.Lambda):
             return definition.body, (node.id, function)  # type: ignore[attr-defined]
         returns = [r for r in _own_nodes(definition) if isinstance(r, ast.Return)] if (
@@ -205,20 +195,10 @@ class Remedies:
             return None, None
         return returns[0].value, (node.id, function)     # type: ignore[attr-defined]
 
-    def _definition(self, function: types.FunctionType) -> Any:
-        line = function.__code__.co_firstlineno
-        kind = ast.Lambda if function.__name__ == "<lambda>" else ast.FunctionDef
-        found = [n for n in self._all_nodes() if isinstance(n, kind) and line == min(
-            [n.lineno, *(d.lineno for d in getattr(n, "decorator_list", ()))])]
-        return found[0] if len(found) == 1 else None
-
-    def _all_nodes(self) -> Iterator[ast.AST]:
-        return iter(self.place.parents)
-
     # -- what --------------------------------------------------------------------------------------
     def _written(self, remedy: Remedy, whole: Any, root: Any, prefix: list[Any], drop: int = 0,
                  function: tuple[str, Any] | None = None
-                 ) -> Iterator[tuple[Any, str, tuple[str, Any] | None]]:
+                 ) -> Iterator[Changed]:
         """The code `whole` with all the remedy's parts written."""
         replaced: dict[ast.AST, str] = {}
         top = whole
@@ -286,7 +266,7 @@ class Remedies:
         if isinstance(node, ast.Call):
             return self._at_field(node, key, rest)
         if isinstance(node, ast.Name) and depth:
-            values = [n.value for n in self._all_nodes() if isinstance(n, ast.Assign)
+            values = [n.value for n in self.all_nodes() if isinstance(n, ast.Assign)
                       and len(n.targets) == 1 and isinstance(n.targets[0], ast.Name)
                       and n.targets[0].id == node.id and self._function_of(n) is (
                           self._function_of(node))]
@@ -309,110 +289,6 @@ class Remedies:
         while at is not None and not isinstance(at, ast.FunctionDef | ast.Lambda):
             at = self.place.parents.get(at)
         return at
-
-    # -- special forms -----------------------------------------------------------------------------
-    def _with_mesh(self) -> Iterator[tuple[Any, str, None]]:
-        """Specs among the arguments, with the only mesh that is in scope."""
-        meshes = {v for v in self.names.scope.values() if isinstance(v, Mesh)}
-        mesh = self.names.mesh()
-        if mesh is None or len(meshes) > 1 or not isinstance(self.place.node, ast.Call):
-            return
-        sharding, imports = self.names.of("NamedSharding")
-        replaced: dict[ast.AST, str] = {}
-        waiting: list[ast.AST] = [*self.place.node.args,
-                                  *(k.value for k in self.place.node.keywords)]
-        while waiting:
-            node = waiting.pop()
-            if isinstance(node, ast.Name | ast.Attribute | ast.Call) and is_pure(node, self.place):
-                if isinstance(self._value(node), PartitionSpec):
-                    replaced[node] = f"{sharding}({mesh}, {self.place.text(node)})"
-            elif isinstance(node, ast.Tuple | ast.List | ast.Dict):
-                waiting += ast.iter_child_nodes(node)
-        if replaced:
-            self.imports = imports
-            yield self.place.node, self.place.edited(self.place.node, replaced), None
-
-    def _value(self, node: ast.AST) -> Any:
-        try:
-            code = compile(f"({self.place.text(node)}\n)", "<part>", "eval")
-            return traced(lambda: eval(code, self.place.scope()))
-        except Exception:
-            return None
-
-    def _own_function(self) -> Iterator[tuple[Any, str, None]]:
-        """A call of a numpy function, as one of the function of that name of ours."""
-        node = self.place.node
-        function = getattr(resolved_function(self.place), "__name__", "")
-        if isinstance(node, ast.Call) and hasattr(sys.modules[f"{PACKAGE}.numpy"], function):
-            text, self.imports = self.names.of(f"numpy.{function}")
-            yield node, self.place.edited(node, {node.func: text}), None
-
-    def _static(self, name: str) -> Iterator[tuple[Any, str, tuple[str, None]]]:
-        """Where the function that is called is jitted, with an argument of that name static."""
-        call: Any = self.place.node
-        called = call.func.id if isinstance(getattr(call, "func", None), ast.Name) else ""
-        jitted = self.place.lookup(called) if called else None
-        function = getattr(jitted, "__wrapped__", None)
-        if not isinstance(function, types.FunctionType) or (
-                function.__code__.co_filename != self.place.file):
-            return
-        self.raw = function
-        definition = self._definition(function)
-        sites = [(d, True) for d in getattr(definition, "decorator_list", ())] + [
-            (n.value, False) for n in self._all_nodes() if isinstance(n, ast.Assign)
-            and len(n.targets) == 1 and isinstance(n.targets[0], ast.Name)
-            and n.targets[0].id == called]
-        for site, decorates in sites:
-            text = self._with_static(site, name)
-            if text is not None and len(sites) == 1:
-                self.decorates = decorates
-                yield site, text, (called, None)
-
-    def _with_static(self, site: ast.expr, name: str) -> str | None:
-        place = self.place
-        if isinstance(site, ast.Name | ast.Attribute) and _is_jit(self._value(site)):
-            partial = next((f"{known}.partial" for known, value in self.names.scope.items()
-                            if value is functools), "functools.partial")
-            if "functools" not in self.names.scope and partial.startswith("functools"):
-                self.names.imported["functools"], self.imports = functools, ("import functools",)
-            return f"{partial}({place.text(site)}, static_argnames={name!r})"
-        if not isinstance(site, ast.Call):
-            return None
-        jits = _is_jit(self._value(site.func)) or bool(site.args) and (
-            self._value(site.func) is functools.partial and _is_jit(self._value(site.args[0])))
-        if not jits or any((k.arg or "static").startswith("static") for k in site.keywords):
-            return None
-        head = place.text(site)[:-1].rstrip().removesuffix(",")
-        return f"{head}{'' if head.endswith('(') else ', '}static_argnames={name!r})"
-
-    def _made(self, text: str) -> Any:
-        """The jitted function as it is then."""
-        scope = {**self.place.scope(), **self.names.imported}
-        made = eval(text, scope)
-        return made(self.raw) if self.decorates else made
-
-    def _update(self) -> Iterator[tuple[Any, str, None]]:
-        """`x[i] = v` and `x[i] += v` as updates, which give a new array."""
-        place = self.place
-        node: Any = place.node
-        node = node.target if isinstance(node, ast.AugAssign) else node
-        statement: Any = place.parents.get(node)
-        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
-            return
-        array, index = place.text(node.value), place.text(node.slice)
-        if isinstance(statement, ast.Assign) and statement.targets == [node]:
-            how = "set"
-        elif isinstance(statement, ast.AugAssign) and type(statement.op) in _UPDATES:
-            how = _UPDATES[type(statement.op)]
-        else:
-            return
-        value = place.text(statement.value)
-        changed = f"{array}.at[{index}].{how}({value})"
-        yield statement, f"{array} = {changed}", None
-
-
-def _is_jit(value: Any) -> bool:
-    return inner(value) is inner(sys.modules[PACKAGE].jit)
 
 
 def _own_nodes(definition: ast.AST) -> Iterator[ast.AST]:
