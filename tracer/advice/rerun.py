@@ -9,12 +9,12 @@ those whose source is not at hand are not run again.
 from __future__ import annotations
 
 import dis
-import functools
 import inspect
 import types
 from collections.abc import Mapping
 from typing import Any
 
+from ...ir.caches import cached
 from ...ir.context import STATE
 from ...ir.diagnostic import Fix
 from ...ir.immutable import replace
@@ -145,8 +145,9 @@ def _arguments(frame: types.FrameType) -> tuple[list[Any], dict[str, Any]]:
     return args, kwargs
 
 
-@functools.lru_cache(maxsize=4)
+@cached(4)
 def _compiled(file: str, source: str) -> types.CodeType | None:
+    """The code of a file with this text."""
     try:
         return compile(source, file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
