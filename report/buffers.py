@@ -8,9 +8,11 @@ the peak of memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from ..ir.caches import cached
 from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.rule import PASS, REDUCE
 from ..ir.types import ArrayType
@@ -26,6 +28,23 @@ _IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "psum",
                        "pmax", "pmin", "pprod", "pand", "por", "pxor", "unreduced_psum"))
 
 
+T = TypeVar("T")
+
+
+def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
+    """A decorator: found once for all equations of equal op, params and types, in all programs."""
+    def found(eqn: Equation) -> T:
+        known = eqn.use.table(f)
+        key = (*[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
+        if key in known:
+            return known[key]
+        made = known[key] = f(eqn)
+        return made
+    found.__doc__ = f.__doc__
+    return found
+
+
+@cached(4096, "the bytes of one device's block, by type")
 def nbytes(aval: ArrayType) -> int:
     """Bytes of one device's block."""
     return math.prod(aval.local_shape()) * aval.dtype.itemsize
@@ -33,10 +52,11 @@ def nbytes(aval: ArrayType) -> int:
 
 def info_of(eqn: Equation) -> RuleInfo:
     """The factors of an equation on blocks."""
-    return rule_info(eqn.op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
-                                        tuple([v.aval.shape for v in eqn.outvars]), eqn.params))
+    return rule_info(eqn.use.rule(tuple([a.aval for a in eqn.invars]),
+                                  tuple([v.aval for v in eqn.outvars])))
 
 
+@by_types
 def is_elementwise(eqn: Equation) -> bool:
     """Does it fuse into what reads its result?"""
     name = eqn.op.name
@@ -55,6 +75,7 @@ def is_elementwise(eqn: Equation) -> bool:
         for a in eqn.invars)
 
 
+@by_types
 def is_reduction(eqn: Equation) -> bool:
     """Does it read its operands element by element, and give fewer?"""
     if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:

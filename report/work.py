@@ -18,7 +18,7 @@ from typing import Any
 from ..ir.collective_kinds import trip_count
 from ..ir.program import Equation, Level, Program
 from ..ir.types import ArrayType
-from .buffers import Buffers, buffers, info_of, nbytes
+from .buffers import Buffers, buffers, by_types, info_of, nbytes
 from .hardware import Hardware
 
 # Operations by the sizes of a matrix (rows m, columns n); Golub, Van Loan, "Matrix Computations".
@@ -81,6 +81,7 @@ def bodies(eqn: Equation) -> list[Program]:
     return found
 
 
+@by_types
 def equation_flops(eqn: Equation) -> float:
     """Operations of an equation on the blocks of one device."""
     if not eqn.op.arithmetic or eqn.op.subprograms:
