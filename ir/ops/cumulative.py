@@ -26,16 +26,16 @@ from .emitting import Emitting
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
 
-def _infer(name: str) -> Callable[..., Any]:
+def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., Any]:
     def infer(x: ArrayType, *, axis: int, reverse: bool) -> tuple[Shape, Any]:
         if axis < 0:
             fail(ValueError, "XLA operations do not allow negative axes", code="axis-range")
         if axis >= x.ndim:
             fail(ValueError, f"axis {axis} is out of bounds for array of shape {x.shape}",
                  code="axis-range")
-        if not issubdtype(x.dtype, np.number):
+        if not issubdtype(x.dtype, accepted):
             fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes "
-                 "are subtypes of number.", code="dtype-not-accepted",
+                 f"are subtypes of {accepted.__name__}.", code="dtype-not-accepted",
                  help="convert first, with `astype`")
         return x.shape, x.dtype
     return infer
@@ -256,7 +256,8 @@ _scan_log_sum_exp = _evaluate(np.logaddexp)
 
 cumlogsumexp_p = defop(
     "cumlogsumexp", doc="The log of the sum of exp of all elements up to each one along `axis`.",
-    infer=_infer("cumlogsumexp"), rule=_rule("logaddexp"), explicit=_explicit, pending="indexed",
+    infer=_infer("cumlogsumexp", np.inexact), rule=_rule("logaddexp"), explicit=_explicit,
+    pending="indexed",
     localize=_localize(lambda: cumlogsumexp_p, "", lambda dtype: -np.inf),
     evaluate=_log_sum_exp, batch=_batch(lambda: cumlogsumexp_p),
     jvp=_jvp(lambda: cumlogsumexp_p, _weights, -np.inf),

@@ -108,6 +108,8 @@ def _summary(info: RuleInfo, f: int, local: int, devices: int) -> int:
     local: elements of the result's block.
     """
     factor = info.factors[f]
+    if devices == 1:                           # an axis of one device: nobody to tell
+        return 0
     if factor.kind == SCAN:                    # the block's total: one position along the factor
         return local * devices // max(factor.size, 1)
     if factor.operator == "columns":

@@ -45,7 +45,28 @@ def retiled(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries) 
             break
     if found is not None:
         return found[1]
-    return problems[0].expanded() or problems[0].direct()
+    return (_without_single(mesh, shape, source, target) or problems[0].expanded()
+            or problems[0].direct())
+
+
+def _without_single(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries
+                    ) -> list[Move] | None:
+    """The moves without axes of one device, which leave at first and come last; None if no such
+    axis differs.
+    """
+    def split(tiling: Entries, other: Entries) -> tuple[Entries, list[tuple[int, tuple[str, ...]]]]:
+        single = [(d, tuple([a for a in axes if axes != theirs and mesh.axis_size(a) == 1]))
+                  for d, (axes, theirs) in enumerate(zip(tiling, other, strict=True))]
+        return tuple([tuple([a for a in axes if a not in gone])
+                      for axes, (_, gone) in zip(tiling, single, strict=True)]), [
+                          (d, gone) for d, gone in single if gone]
+
+    have, leave = split(source, target)
+    want, enter = split(target, source)
+    if not leave and not enter:
+        return None
+    return [*(Move("all_gather", axes, d) for d, axes in leave), *retiled(mesh, shape, have, want),
+            *(Move("all_slice", axes, d) for d, axes in enter)]
 
 
 def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[str, list[int]]:

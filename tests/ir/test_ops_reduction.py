@@ -449,3 +449,10 @@ def test_positions_along_other_dimensions_than_the_last(name: str, reference: An
         got = OPS[name].evaluate(0, y, axes=(axis,), index_dtype=np.int32)
         assert got.dtype == np.int32
         np.testing.assert_array_equal(got, reference(y, axis))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
+def test_logarithms_of_sums_are_not_those_of_integers(dtype):
+    with pytest.raises(TypeError, match="Accepted dtypes are subtypes of inexact"):
+        infer(OPS["cumlogsumexp"], (array_type((4,), np.dtype(dtype)),),
+              {"axis": 0, "reverse": False})

@@ -102,6 +102,11 @@ def test_what_is_made_of_sorting(f):
     agree(f, [vector(1024, "random", np.float32)], [("x",)], None)
 
 
+def test_an_axis_of_one_device_tells_nobody():
+    x = vector(8, "random", np.float32)
+    assert agree(lambda x: jnp.sort(x @ jnp.sort(x)[:, None]), [x], [("x",)], None, (1, 3)) == 0
+
+
 def test_blocks_too_short_for_columns_are_gathered():
     def fits(size, devices):
         return Factor("k", size, "ordered", "columns").splittable_over(devices)

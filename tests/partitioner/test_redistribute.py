@@ -17,6 +17,8 @@ from shardtrace.partitioner.redistribution.redistribute import Plan, plan
 M222 = AbstractMesh((2, 2, 2), ("x", "y", "z"))
 M24 = AbstractMesh((2, 4), ("x", "y"))
 M23 = AbstractMesh((2, 3), ("x", "y"))
+M212 = AbstractMesh((2, 1, 2), ("x", "y", "z"))
+M122 = AbstractMesh((1, 2, 2), ("x", "y", "z"))
 M423 = AbstractMesh((4, 2, 3), ("x", "y", "z"))
 # Meshes with shapes that all specs divide, of rank 2 and 3.
 SWEEPS = [(M24, (8, 16)), (M24, (8, 8, 8)), (M222, (16, 8)), (M222, (8, 8, 8)), (M423, (24, 24)),
@@ -172,8 +174,9 @@ def sweep(mesh, shape, count=None):
     return pairs if count is None else random.Random(7).sample(pairs, min(count, len(pairs)))
 
 
-@pytest.mark.parametrize("mesh, shape", [*SWEEPS, (M23, (6, 12)),
-                                         (AbstractMesh((4,), ("x",)), (4, 8, 4))])
+@pytest.mark.parametrize("mesh, shape", [
+    *SWEEPS, (M23, (6, 12)), (AbstractMesh((4,), ("x",)), (4, 8, 4)), (M212, (12, 4)),
+    (M122, (12, 4))])
 def test_plans_reach_their_target_at_the_bound_and_within_memory(mesh, shape):
     value = np.arange(math.prod(shape)).reshape(shape)
     for a, b in sweep(mesh, shape, 110):

@@ -1,0 +1,103 @@
+"""Random programs of every kind, from fixed seeds; tests/fuzz.py runs as many as one likes."""
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.sharding import PartitionSpec as P
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import fuzz
+import fuzz_judge
+from fuzz_maker import KINDS, make
+from fuzz_reduce import reduced
+from fuzz_text import Arg, Body, Case, Statement
+from reference_interpreter import interpret
+
+
+def failures(seed: int, programs: int, kinds: Any = KINDS) -> str:
+    counts = fuzz.survey(seed, programs, kinds)
+    return "\n\n".join(f"{case.text()}\n{outcome.kind}: {outcome.sign}\n{outcome.detail}"
+                       for case, outcome in counts.failures.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_programs_mean_on_devices_what_they_mean_on_paper(kind: str) -> None:
+    assert not failures(7, 30, [kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_random_programs(kind: str) -> None:
+    assert not failures(1_000_000, 1000, [kind])
+
+
+def test_the_same_seed_writes_the_same_program() -> None:
+    for kind in KINDS:
+        first, second = (make(3, kind, fuzz_judge.NAMES, fuzz_judge.trace)[0].text()
+                         for _ in range(2))
+        assert first == second
+
+
+def case_of(text: str, shape: tuple[int, ...] = (4, 6), entries: Any = (("x",), ())) -> Case:
+    body = Body("f", ["a"])
+    body.statements = [Statement(["b"], "jnp.tanh(a)", [], [(shape, "float32")], "array"),
+                       Statement(["c"], text, [], [(shape, "float32")], "array")]
+    body.result = "(b, c, )"
+    return Case(0, "arrays", (2,), ("Auto",), (Arg("a", "float32", shape, entries, 1),), body)
+
+
+def test_a_wrong_partition_is_seen_and_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reading of the program is changed, since the partitioner is right."""
+    case = case_of("jnp.sum(a, axis=0)")
+    assert fuzz_judge.judge(case).kind == fuzz_judge.RIGHT
+
+    def without_last_row(program: Any, arrays: Any, **more: Any) -> Any:
+        return interpret(program, [np.concatenate([x[:-1], 0 * x[-1:]]) for x in arrays], **more)
+
+    monkeypatch.setattr(fuzz_judge, "interpret", without_last_row)
+    found = fuzz_judge.judge(case)
+    assert found.kind == "wrong" and "is" in found.detail
+    small = reduced(case, lambda c: fuzz_judge.judge(c)[:2] == found[:2])
+    assert len(small.body.statements) <= 1 and not any(small.args[0].entries)
+
+
+def test_an_error_from_inside_is_foreign_and_a_refusal_is_not() -> None:
+    assert fuzz_judge.judge(case_of("a.reshape(5, 5)")).kind == fuzz_judge.REFUSED
+    assert fuzz_judge.foreign(AssertionError())
+    with fuzz_judge.placed(case_of("a")), pytest.raises(TypeError) as error:
+        lax.broadcast_in_dim(np.ones(3, np.float32), (4,), (0,))
+    assert not fuzz_judge.foreign(error.value)
+
+
+def test_the_interpreter_runs_control_flow_and_exchanges() -> None:
+    mesh = st.make_mesh((2, 3), ("x", "y"), devices=st.devices()[:6])
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+    def body(v: Any) -> Any:
+        rounds = lax.axis_index("y")
+        w = lax.fori_loop(0, rounds, lambda i, u: u + 1, v)
+        return lax.psum(w, "x"), lax.ppermute(v, "y", [(0, 1), (1, 2)])
+
+    with st.set_mesh(mesh):
+        f = st.jit(st.shard_map(body, in_specs=P("x", "y"), out_specs=(P(None, "y"), P("x", "y"))))
+        program = f.trace(a).jaxpr
+    summed, shifted = interpret(program, [a])
+    np.testing.assert_array_equal(summed, a[:2] + a[2:] + 2 * np.repeat([0, 1, 2], 2))
+    np.testing.assert_array_equal(shifted, np.pad(a[:, :-2], ((0, 0), (2, 0))))
+
+
+def test_readings_with_noise_tell_what_is_known() -> None:
+    program = st.jit(lambda x: (x + 1, jnp.floor(x * 3))).trace(np.float32(1 / 3)).jaxpr
+    readings = [interpret(program, [np.float32(1 / 3)], noise=np.random.default_rng(i))
+                for i in range(8)]
+    assert max(r[0] for r in readings) - min(r[0] for r in readings) < 1e-5
+    assert {float(r[1]) for r in readings} == {0.0, 1.0}
