@@ -19,6 +19,8 @@ from ..ir.spec import PartitionSpec
 from .problems import Problem, failure
 
 _TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")
+_STEP = re.compile(r"""\[(?:'[^']*'|"[^"]*"|\d+)\]|\.\w+""")
+_PART = re.compile(rf"(\w+)((?:{_STEP.pattern})+)")
 _KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
 
 
@@ -28,7 +30,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     group.add_argument("--args", metavar="EXPRESSION",
                        help="the arguments, an expression in the names of the file")
     group.add_argument("--arg", action="append", default=[], metavar="NAME=TYPE",
-                       help="the type of a parameter: x=bf16[64@data,512]")
+                       help="the type of a parameter, or of a part: x=bf16[64@data,512], "
+                            "params['w']=f32[64,64], state.step=i32[]")
     group.add_argument("--mesh", metavar="SIZES",
                        help="the mesh of --arg: data=8,model=4 or 'data=8 explicit,model=4'")
     group.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
@@ -136,23 +139,69 @@ def given_arguments(fun: Callable[..., Any], namespace: dict[str, Any],
     named: dict[str, Any] = {}
     signature = inspect.signature(fun)
     for text in options.arg:
-        name, equals, type_text = text.partition("=")
+        name, equals, type_text = text.rpartition("=")
         name = name.strip()
         if not equals:
             raise Problem(f"--arg {text!r}: write NAME=TYPE, such as x=f32[64@data,512]")
         takes_more = any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values())
-        if name not in signature.parameters and not takes_more:
-            raise Problem(f"--arg {text!r}: {none_such(name, signature.parameters, 'parameter')}")
+        part = _PART.fullmatch(name)
+        whole = part[1] if part else name
+        if whole not in signature.parameters and not takes_more:
+            raise Problem(f"--arg {text!r}: {none_such(whole, signature.parameters, 'parameter')}")
         try:
-            named[name] = parse_argument_type(type_text, mesh)
+            value = parse_argument_type(type_text, mesh)
         except ValueError as problem:
             raise Problem(f"--arg {text!r}: {problem}") from problem
+        steps = [ast.literal_eval(s[1:-1]) if s[0] == "[" else s
+                 for s in _STEP.findall(part[2])] if part else []
+        _set(named, [whole, *steps], value, text)
     try:
+        named = {name: _built(value, name, fun, namespace) for name, value in named.items()}
         bound = signature.bind(**named)
     except TypeError as problem:
         raise Problem(f"{problem}; give --arg {_first_missing(signature, named)}=f32[...] too"
                       ) from problem
     return bound.args, bound.kwargs
+
+
+def _set(tree: dict[Any, Any], path: Sequence[Any], value: Any, text: str) -> None:
+    """Put a type at a path of a tree of dictionaries."""
+    for step in path[:-1]:
+        tree = tree.setdefault(step, {})
+        if not isinstance(tree, dict):
+            raise Problem(f"--arg {text!r}: a type was given for the whole of it already")
+    if path[-1] in tree:
+        raise Problem(f"--arg {text!r}: it was given already")
+    tree[path[-1]] = value
+
+
+def _built(value: Any, name: str, fun: Callable[..., Any], namespace: dict[str, Any]) -> Any:
+    """The containers of a tree of parts: dicts of names, tuples of numbers, records of fields."""
+    if not isinstance(value, dict):
+        return value
+    parts = {key: _built(part, str(key), fun, namespace) for key, part in value.items()}
+    if all(isinstance(key, int) for key in parts):
+        if sorted(parts) != list(range(len(parts))):
+            raise Problem(f"--arg: `{name}` has parts {sorted(parts)}, and some before are missing")
+        return tuple(parts[i] for i in range(len(parts)))
+    fields = [key[1:] for key in parts if isinstance(key, str) and key[:1] == "."]
+    if len(fields) < len(parts):
+        return parts
+    made = _record(name, fields, fun, namespace)
+    return made(**{key[1:]: part for key, part in parts.items()})
+
+
+def _record(name: str, fields: Sequence[str], fun: Callable[..., Any], namespace: dict[str, Any]
+            ) -> Any:
+    """The class of a parameter by its annotation, else one of the file that has these fields."""
+    note = getattr(inspect.unwrap(fun), "__annotations__", {}).get(name)
+    classes = [namespace.get(note) if isinstance(note, str) else note, *namespace.values()]
+    for found in classes:
+        known = getattr(found, "_fields", None) or getattr(found, "__dataclass_fields__", ())
+        if isinstance(found, type) and set(fields) == set(known):
+            return found
+    raise Problem(f"--arg: no class of the file has the fields {', '.join(fields)}; give the "
+                  "arguments with --args")
 
 
 def _first_missing(signature: inspect.Signature, named: dict[str, Any]) -> str:

@@ -34,7 +34,7 @@ from ..ir.collective_kinds import each_collective
 from ..ir.context import STATE
 from ..ir.near import none_such
 from ..report.explanation import Explanation
-from .arguments import given_arguments, module_meshes
+from .arguments import given_arguments
 from .guesses import (
     ARGUMENTS,
     declared_arguments,
@@ -43,6 +43,7 @@ from .guesses import (
     is_maker,
     needed,
 )
+from .hints import argument_options, command
 from .problems import FAILED, Problem, failure
 from .targets import Found, FoundExplanation, FoundFunction, FoundProgram
 
@@ -307,13 +308,16 @@ class PythonFile:
     def missing(self, name: str, fun: Any) -> list[str]:
         """What is missing for a function, and the command that gives it."""
         line = inspect.unwrap(fun).__code__.co_firstlineno
-        verb = getattr(self.options, "verb", "explain")
-        more = "" if module_meshes(self.names) else " --mesh x=8"
-        parts = " ".join(f'--arg "{p.name}=f32[64,64]"' for p in needed(fun))
         names = ", ".join(f"`{p.name}`" for p in needed(fun))
-        return [f"{self.path}:{line}: no call of `{name}` and no arguments for it were found; it "
-                f"needs {names}. Give their types:",
-                f"    shardtrace {verb} {self.path}:{name}{more} {parts}"]
+        text = (f"{self.path}:{line}: no call of `{name}` and no arguments for it were found; it "
+                f"needs {names}")
+        options = argument_options(fun, self.names)
+        if options is None:
+            return [f"{text}. Give the type of each, or of its parts, with --arg, or all arguments "
+                    f"with --args; or define {ARGUMENTS} in the file"]
+        verb = getattr(self.options, "verb", "explain")
+        return [f"{text}. Give their types:",
+                f"    {command(verb, f'{self.path}:{name}', options)}"]
 
 
 @contextlib.contextmanager

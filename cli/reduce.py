@@ -24,6 +24,7 @@ from ..partitioner.collectives import collectives
 from ..report.changes import spec_text
 from ..report.warnings import KINDS as WARNINGS
 from .arguments import amount, positive
+from .hints import in_option, quoted
 from .output import Output
 from .problems import FINDING, Problem
 from .run import difference, random_value
@@ -99,10 +100,14 @@ def as_text(made: Reduced, what: str) -> str:
              f"# {made.removed} of {count_equations(before)} equations removed, "
              f"{len(before.invars)} parameters -> {len(after.invars)}, "
              f"{len(before.outvars)} results -> {len(after.outvars)}"]
-    given = _in_options(made.after)
-    if given:
-        lines.append("# with " + " ".join(f'--in "{text}"' for text in given))
+    lines += _with(made.after)
     return "\n".join(lines) + "\n" + print_program(after)
+
+
+def _with(case: Case) -> list[str]:
+    """The options that go with a program, as a comment."""
+    given = [f"--in {quoted(text)}" for text in _in_options(case)]
+    return [f"# with {' '.join(given)}"] if given else []
 
 
 def _in_options(case: Case) -> list[str]:
@@ -111,8 +116,8 @@ def _in_options(case: Case) -> list[str]:
     printed = name_variables(case.program)        # as they stand in the text
     names = [printed[v] for v in case.program.invars]
     return [f"{name}={spec_text(spec)}"
-            for name, spec in zip(names, case.specs, strict=True)
-            if spec is not None and case.program.mesh.axis_names]
+            for i, (name, spec) in enumerate(zip(names, case.specs, strict=True))
+            if spec is not None and case.program.mesh.axis_names and in_option(names, i, spec)]
 
 
 # -- properties ------------------------------------------------------------------------------------
@@ -194,8 +199,7 @@ def _command(case: Case, command: str) -> bool:
         text = print_program(case.program)
     except _FAILS:
         return False
-    given = _in_options(case)
-    heading = "# with " + " ".join(f'--in "{t}"' for t in given) + "\n" if given else ""
+    heading = "".join(f"{line}\n" for line in _with(case))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "candidate.st"
         path.write_text(heading + text, encoding="utf-8")

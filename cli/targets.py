@@ -29,6 +29,7 @@ from ..ir.verify import verify
 from ..report.explanation import Explanation
 from ..tracer.trees import tree
 from .arguments import specs_of
+from .hints import layout_option
 from .problems import Problem, failure
 
 
@@ -157,15 +158,14 @@ class FoundProgram(Found):
         if (self.is_text and program.level is Level.TRACED and program.mesh.auto_axes
                 and program.invars and Requests.KEY not in program.memo
                 and all(s is None for s in self.specs)):
-            name, t = parameter_names(program)[0], program.in_avals[0]
-            axis = program.mesh.auto_axes[0]
-            whole = ",".join(map(str, t.shape))
+            option = layout_option(program, parameter_names(program))
+            example = f", such as {option}" if option else ""
             raise Problem(
                 f"{self.label} does not say how its arguments are laid out over "
                 f"{', '.join(map(str, program.mesh.auto_axes))}; say it for each that is, with "
-                f"--in \"{name}=P('{axis}')\" or in the text, as in `{name}: "
-                f"{t.str_short(True)} <- {short_name(t.dtype)}[{whole}]`; with a line "
-                "`layouts free` above the program, the partitioner places them")
+                f"--in NAME=SPEC{example}, or in the text, with `<-` and the type with its axes "
+                "behind that of the parameter; with a line `layouts free` above the program, the "
+                "partitioner places them")
 
     def stages(self) -> dict[str, Program]:
         if self._stages is None:

@@ -11,6 +11,9 @@ textwrap = lazy_import("textwrap")
 _SOURCE = re.compile(r"\s*\d+ \| ")
 _CARET = re.compile(r"\s*(?:\d+ )?\| +(\^+)")
 _LABEL = re.compile(r"\s*(?:\d+\. |[-+>] |--> |[a-z]+(?: by)?: )?")
+_COMMAND = re.compile(r"\s+shardtrace \w")
+_WORD = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
+_HELP = re.compile(r"( *= help: ).*:$")       # the lines below are code
 _LEAST = 20              # columns that are always there for words
 
 
@@ -18,7 +21,7 @@ def wrapped(text: str, width: int) -> str:
     """The text with lines of at most `width`, broken at blanks; a line goes on under its words.
 
     Lines of source with a caret below are cut to the part about the caret. A word that is longer
-    stands out.
+    stands out; so does code to be typed in, and commands go on behind a backslash.
 
     >>> print(wrapped("because: dimension 1 is over model", 24))
     because: dimension 1 is
@@ -28,13 +31,16 @@ def wrapped(text: str, width: int) -> str:
         return text
     lines = text.split("\n")
     done: list[str] = []
-    i = 0
+    i = code = 0
     while i < len(lines):
         line = lines[i]
         caret = _CARET.match(lines[i + 1]) if i + 1 < len(lines) else None
         source = _SOURCE.match(line)
-        if len(line) <= width and (caret is None or len(lines[i + 1]) <= width):
+        code = code if code and line.startswith(" " * code) else 0
+        if code or len(line) <= width and (caret is None or len(lines[i + 1]) <= width):
             done.append(line)
+        elif _COMMAND.match(line):
+            done += _command(line, width)
         elif source is not None:
             if caret is not None:
                 done += _clipped(line, lines[i + 1], source.end(), caret.start(1), width)
@@ -43,6 +49,8 @@ def wrapped(text: str, width: int) -> str:
                 done.append(line[:width - 1] + "…")
         else:
             done += _folded(line, width)
+        if not code and (shown := _HELP.match(line)):
+            code = len(shown[1])
         i += 1
     return "\n".join(done)
 
@@ -53,6 +61,18 @@ def _folded(line: str, width: int) -> list[str]:
                max(0, width - _LEAST))
     return textwrap.wrap(line, width, subsequent_indent=" " * deep, break_long_words=False,
                          break_on_hyphens=False, drop_whitespace=True) or [line]
+
+
+def _command(line: str, width: int) -> list[str]:
+    """A shell command on several lines, as it can be pasted."""
+    indent = line[:len(line) - len(line.lstrip())]
+    done = [indent.removesuffix(" ")]
+    for word in _WORD.findall(line):
+        if len(done[-1]) + len(word) + 3 > width and done[-1].strip():
+            done[-1] += " \\"
+            done.append(f"{indent}   ")
+        done[-1] += f" {word}"
+    return done
 
 
 def _clipped(source: str, carets: str, start: int, caret: int, width: int) -> list[str]:
