@@ -13,7 +13,9 @@ what is waste in itself whatever its size.
 """
 from __future__ import annotations
 
+import itertools
 import math
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,15 +26,19 @@ from ..ir.program import Atom, Equation, Literal, Program, Var
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import UNCONSTRAINED, spec_from_entries
 from ..ir.types import ArrayType, Entries
+from ..partitioner.pipeline import Partitioned
 from .buffers import nbytes
-from .changes import spec_text
-from .render import quantity
+from .changes import Argument
+from .suggestions import REFUSED
+from .words import quantity
 from .work import bodies, equation_flops, trips
 
 if TYPE_CHECKING:
     from .explanation import Explanation
 
 LEAST = 0.01
+_TRIALS = 4           # layouts of arguments that are partitioned for one warning
+_TRIED = 12           # and for all of one kind
 _SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
 _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
                    "stop_gradient", "optimization_barrier", "reduced_vary_cast_p",
@@ -82,21 +88,28 @@ def _silent_replication(e: Explanation) -> Iterator[Waste]:
     """Arguments that nobody placed and that propagation left whole."""
     p = e.partitioned
     mesh = p.mesh
+    trials = itertools.count()
     axes = [a for a, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1]
     for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False)):
         if not axes or not _unplaced(e, i) or any(spec.padded(var.aval.ndim).entries):
             continue
         size = nbytes(p.local.invars[i].aval)
-        better = _split(var.aval, spec.padded(var.aval.ndim).entries, axes, mesh)
-        if better is None or size < LEAST * e.peak_bytes:
+        ways = list(_splits(var.aval, spec.padded(var.aval.ndim).entries, axes, mesh))
+        if not ways or size < LEAST * e.peak_bytes:
             continue
-        entries, axis = better
-        lost = size - size // mesh.axis_size(axis)
+        lost = size - size // mesh.axis_size(ways[0][1])
         name = _argument_name(e, i)
+        fix = "split it over an axis of the mesh"
+        for entries, _ in ways[:_TRIALS if next(trials) < _TRIED else 0]:
+            change = Argument(i, name, spec_from_entries(entries))
+            if (changed := _changed(e, change)) is not None and (
+                    nbytes(changed.local.invars[i].aval) < size):
+                fix = change.text
+                break
         yield Waste("silent-replication", f"argument `{name}` has no sharding and is held whole on "
                     f"each device: {quantity(lost, 'B')} of {quantity(size, 'B')} are copies",
                     _first_use(p.traced, var), lost,
-                    fix=f"pass `{name}` as {spec_text(spec_from_entries(entries))}")
+                    fix=fix)
 
 
 def _dropped_constraints(e: Explanation) -> Iterator[Waste]:
@@ -158,23 +171,21 @@ def _idle_axes(e: Explanation) -> Iterator[Waste]:
     """Mesh axes over which nothing is split and nothing varies."""
     p = e.partitioned
     mesh = p.mesh
-    used: set[str] = set()
-    for var, _, _ in _values(p.resolved):
-        used |= {_base(a) for entry in var.aval.entries for a in entry}
-        used |= {_base(a) for a in var.aval.spec.unreduced}
-    for var, _, _ in _values(p.local):
-        used |= {_base(a) for a in var.aval.varying}
+    used = _used_axes(p)
     for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
         if n == 1 or str(axis) in used:
             continue
         flops = e.flops * (1 - 1 / n)
         lost = e.peak_bytes - e.peak_bytes // n
         fix = f"leave `{axis}` out of the mesh, or split something over it"
-        for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False)):
-            better = _split(var.aval, spec.padded(var.aval.ndim).entries, [axis], mesh)
-            if better is not None and better[1] == axis:
-                fix += (f": pass `{_argument_name(e, i)}` as "
-                        f"{spec_text(spec_from_entries(better[0]))}")
+        ways = [Argument(i, _argument_name(e, i), spec_from_entries(entries))
+                for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False))
+                for entries, _ in _splits(var.aval, spec.padded(var.aval.ndim).entries, [axis],
+                                          mesh)]
+        for change in ways[:_TRIALS]:
+            changed = _changed(e, change)
+            if changed is not None and str(axis) in _used_axes(changed):
+                fix += f": {change.text}"
                 break
         yield Waste("idle-axis", f"mesh axis `{axis}` of {n} devices splits nothing: they do the "
                     f"same {quantity(flops, 'FLOP')} and hold the same {quantity(lost, 'B')}",
@@ -214,8 +225,7 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
         if not free and t.ndim:
             fix += f"; no dimension of {list(t.shape)} divides by {n}: pad one to a multiple"
         elif free:
-            spec = ", ".join([*["None"] * free[0], repr(axis)])
-            fix += f", for example so that its result is P({spec})"
+            fix += f", for example along dimension {free[0]} of the result"
         yield Waste("redundant-compute", f"`{eqn.op.name}` is computed alike on all {n} devices of "
                     f"`{axis}`: {quantity(lost, 'FLOP')} a device, {lost / e.flops:.0%} of the "
                     "program's", eqn.location, 0, lost, fix=fix)
@@ -353,18 +363,37 @@ def _called(eqn: Equation) -> str:
     return text if 0 < len(text) <= 60 else f"the operand of {eqn.op.name}"
 
 
-def _split(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
-           ) -> tuple[Entries, str] | None:
-    """The type's largest dimension split over the first axis that divides it and is not used."""
+def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any
+            ) -> Iterator[tuple[Entries, str]]:
+    """Dimensions of a type split over axes that divide them and are not used, large ones first."""
     used = {a for e in entries for a in e}
     for axis in axes:
         n = mesh.axis_size(axis)
         free = [d for d, size in enumerate(t.shape)
                 if axis not in used and not entries[d] and size % n == 0 and size >= n]
-        if free:
-            d = max(free, key=lambda k: t.shape[k])
-            return (*entries[:d], (axis,), *entries[d + 1:]), axis
-    return None
+        for d in sorted(free, key=lambda k: -t.shape[k]):
+            yield (*entries[:d], (axis,), *entries[d + 1:]), axis
+
+
+def _changed(e: Explanation, change: Argument) -> Partitioned | None:
+    """The program partitioned with a change; None where it cannot be."""
+    with warnings.catch_warnings():      # what a trial warns of is not about the user's program
+        warnings.simplefilter("ignore")
+        try:
+            return e.subject.changed((change,))
+        except REFUSED:
+            return None
+
+
+def _used_axes(p: Partitioned) -> set[str]:
+    """The mesh axes over which something is split or varies."""
+    used: set[str] = set()
+    for var, _, _ in _values(p.resolved):
+        used |= {_base(a) for entry in var.aval.entries for a in entry}
+        used |= {_base(a) for a in var.aval.spec.unreduced}
+    for var, _, _ in _values(p.local):
+        used |= {_base(a) for a in var.aval.varying}
+    return used
 
 
 def _first_use(program: Program, var: Var) -> Location:

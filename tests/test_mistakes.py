@@ -4,6 +4,7 @@ What JAX says is recorded in golden/mistakes.json (record_mistakes.py).
 """
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import pathlib
@@ -18,12 +19,14 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.ir import usual_mistakes
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import mistakes
-from printed_help import changes, code_in_words, edited
+from printed_help import PLAIN, changes, code_in_words, edited
 from record_mistakes import all_outcomes, ending, source_of
 
+ROOT = pathlib.Path(__file__).parent.parent
 JAX = json.loads((pathlib.Path(__file__).parent / "golden" / "mistakes.json").read_text())
 # Python's own complaint about the user's line, where no code of the package runs; or his own error.
 OUTSIDE = {"config-name", "attribute",
@@ -179,3 +182,36 @@ def test_the_package_is_called_as_the_user_imported_it(tmp_path, name):
 def test_public_functions_are_still_themselves():
     assert jnp.reshape.__name__ == "reshape" and jnp.reshape.__doc__
     np.testing.assert_array_equal(jnp.reshape(jnp.arange(4), (2, 2)), [[0, 1], [2, 3]])
+
+
+def _texts(node):
+    """The texts that an expression may give, what is put into them as a word."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(part.value if isinstance(part, ast.Constant) else "x" for part in node.values)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _texts(child)
+
+
+def _helps(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            for k in node.keywords:
+                if k.arg in ("help", "fix"):
+                    remedies = [n for n in ast.walk(k.value) if isinstance(n, ast.Call)]
+                    yield from _texts(remedies[0].args[0] if remedies and remedies[0].args
+                                      else k.value)
+            if getattr(node.func, "id", "") == "Remedy" and node.args:
+                yield from _texts(node.args[0])
+
+
+def test_help_that_was_not_tried_is_words():
+    files = [f for room in ("ir", "tracer", "partitioner", "runtime", "report", "driver", "cli")
+             for f in (ROOT / room).rglob("*.py")]
+    texts = [(f.name, text) for f in files for text in _helps(ast.parse(f.read_text()))]
+    texts += [("usual_mistakes.py", str(help)) for *_, help in usual_mistakes._TABLE]
+    assert len(texts) > 150
+    assert not [(file, code) for file, text in texts for code in re.findall("`([^`]*)`", text)
+                if not PLAIN.fullmatch(code)]

@@ -85,7 +85,10 @@ class Names:
     def _attributes(self) -> list[tuple[Mapping[str, Any], str]]:
         found = []
         for name, value in self.scope.items():
-            own = getattr(value, "__dict__", None)
+            try:
+                own = object.__getattribute__(value, "__dict__")      # runs no code of the user's
+            except AttributeError:
+                continue
             if type(own) is dict and name.isidentifier() and not name.startswith("__") and not (
                     inspect.ismodule(value) and value.__name__.partition(".")[0] == PACKAGE):
                 found.append((own, f"{name}.{{}}"))

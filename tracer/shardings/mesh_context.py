@@ -17,7 +17,7 @@ from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
 def _checked(mesh: Any, what: str) -> Mesh:
     if not isinstance(mesh, Mesh):
         fail(ValueError, f"Expected mesh of type `jax.sharding.Mesh`. Got {type(mesh)}",
-             code="not-a-mesh", help="make one with `make_mesh((2, 4), ('X', 'Y'))`")
+             code="not-a-mesh", help="make one with `make_mesh`")
     if STATE.interpreter is not None:
         fail(ValueError, f"`{what}` can only be used outside of `jax.jit`.", code="mesh-in-trace",
              help="enter the mesh around the call of the jitted function")

@@ -1,0 +1,250 @@
+"""What explain proposes, typed into the file, moves as many bytes as it says.
+
+The test reads the printed words and edits the text of the program; it knows nothing of changes.
+"""
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import re
+import sys
+
+import pytest
+
+from shardtrace.ir.context import STATE
+
+COUNT = itertools.count()
+HEAD = """\
+import numpy as np
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.lax import with_sharding_constraint
+from shardtrace.sharding import AxisType, NamedSharding, PartitionSpec as P, reshard
+
+mesh = st.make_mesh((2, 4), ("X", "Y"), axis_types=(AxisType.{kind},) * 2)
+st.set_mesh(mesh)
+
+
+def struct(shape, spec):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, spec))
+
+
+"""
+AUTO = {
+    "two columns": """
+def f(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    return h @ w2
+
+
+x = struct((64, 256), P('X'))
+w1 = struct((256, 256), P(None, 'Y'))
+w2 = struct((256, 256), P(None, 'Y'))
+""",
+    "weight by rows": """
+def f(x, w):
+    return jnp.tanh(x) @ w
+
+
+x = struct((64, 256), P('X'))
+w = struct((256, 512), P('Y'))
+""",
+    "constraint in the middle": """
+def f(x, w):
+    h = x @ w
+    h = with_sharding_constraint(h, P())
+    return jnp.sin(h) @ w.T
+
+
+x = struct((64, 256), P('X'))
+w = struct((256, 512), P())
+""",
+    "two layouts": """
+def f(a, b):
+    c = jnp.sin(a)
+    return c + b
+
+
+a = struct((64, 256), P('X'))
+b = struct((64, 256), P(None, 'X'))
+""",
+    "softmax": """
+def f(x):
+    z = x - jnp.max(x, axis=1, keepdims=True)
+    e = jnp.exp(z)
+    return e / e.sum(1, keepdims=True)
+
+
+x = struct((64, 256), P('X', 'Y'))
+""",
+    "tensor parallel": """
+def f(x, w1, w2):
+    h = jnp.tanh(x @ w1)
+    y = h @ w2
+    return y + x
+
+
+x = struct((64, 256), P('X'))
+w1 = struct((256, 512), P(None, 'Y'))
+w2 = struct((512, 256), P('Y'))
+""",
+    "sort": """
+def f(x):
+    s = jnp.sort(x, axis=1)
+    return s * 2
+
+
+x = struct((64, 256), P('X', 'Y'))
+""",
+    "dict of weights": """
+def f(p, x):
+    h = x @ p['w1']
+    return h @ p['w2']
+
+
+w1 = struct((256, 512), P(None, 'Y'))
+w2 = struct((512, 256), P(None, 'Y'))
+p = {'w1': w1, 'w2': w2}
+x = struct((64, 256), P('X'))
+""",
+    "held whole": """
+def f(x, w):
+    return x @ w
+
+
+x = struct((64, 256), P('X'))
+w = st.ShapeDtypeStruct((256, 512), np.float32)
+""",
+    "idle axis": """
+def f(x, w):
+    return jnp.sin(x) @ w
+
+
+x = struct((64, 256), P('X'))
+w = struct((256, 512), P())
+""",
+}
+EXPLICIT = {
+    "contraction": """
+def f(x, w):
+    h = x @ reshard(w, P(None, 'Y'))
+    return jnp.tanh(h)
+
+
+x = struct((64, 256), P('X'))
+w = struct((256, 512), P('Y'))
+""",
+    "gather in the middle": """
+def f(x, w):
+    h = jnp.sin(x)
+    h = reshard(h, P(None, None))
+    return h @ w
+
+
+x = struct((64, 256), P('X'))
+w = struct((256, 64), P(None, 'Y'))
+""",
+}
+
+
+def programs():
+    for kind, bodies in (("Auto", AUTO), ("Explicit", EXPLICIT)):
+        for name, body in bodies.items():
+            names = re.search(r"def f\((.*)\):", body)[1]
+            yield name, (f"{HEAD.format(kind=kind)}{body.strip()}\nout = None\n"
+                         f"explained = st.explain(st.jit(f, out_shardings=out))({names})\n")
+
+
+PROGRAMS = dict(programs())
+SPEC = r"P\((?:[^()]|\([^()]*\))*\)"
+
+
+def explained(path, source):
+    name = f"proposed{next(COUNT)}"
+    file = path / f"{name}.py"
+    file.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    saved = STATE.mesh, STATE.abstract_mesh
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+        module.explained.to_dict()               # under the mesh that the program sets
+        return module.explained
+    finally:
+        STATE.mesh, STATE.abstract_mesh = saved
+        del sys.modules[name]
+
+
+def edited(source, text):
+    """The program with one proposal typed in."""
+    lines = source.split("\n")
+
+    def on(pattern, new, old=None):
+        at = next(i for i, line in enumerate(lines) if re.match(pattern, line))
+        assert old is None or old in lines[at], (lines[at], old)
+        lines[at] = lines[at].replace(old, new) if old else new
+
+    if match := re.fullmatch(rf"pass `(.*?)` as ({SPEC})(?: instead of ({SPEC}))?", text):
+        name, new, old = match.groups()
+        name = re.sub(r".*\['(\w+)'\]|(\w+)", r"\1\2", name)
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"{name} = "))
+        if old is None:
+            lines[at] = re.sub(r"(?:st\.ShapeDtypeStruct|struct)\((\([^()]*\)).*\)",
+                               rf"struct(\1, {new})", lines[at])
+        else:
+            on(f"{name} = ", new, old)
+    elif match := re.fullmatch(rf"(?:ask for|keep) the result as ({SPEC}) (?:in|by) out_shardings"
+                               rf"(?: instead of {SPEC})?", text):
+        on("out = ", f"out = NamedSharding(mesh, {match[1]})")
+    elif match := re.fullmatch(rf"bring `(.*)` to ({SPEC}) behind line (\d+), with (\w+)", text):
+        name, spec, line, how = match.groups()
+        at = int(line) - 1
+        indent = lines[at][:len(lines[at]) - len(lines[at].lstrip())]
+        if name.isidentifier() and not re.search(rf"\b{name} = ", lines[at]):
+            lines[at] = re.sub(rf"\b{name}\b", f"{how}({name}, {spec})", lines[at])
+        elif name.isidentifier():
+            lines.insert(at + 1, f"{indent}{name} = {how}({name}, {spec})")
+        else:
+            assert name in lines[at]
+            lines[at] = lines[at].replace(name, f"{how}({name}, {spec})")
+    elif match := re.fullmatch(rf"take out the `(\w+)`(?: to {SPEC})? at line (\d+)", text):
+        at = int(match[2]) - 1
+        lines[at] = re.sub(rf"{match[1]}\((.*), {SPEC}\)", r"\1", lines[at])
+    elif match := re.fullmatch(rf"`(\w+)` at line (\d+) to ({SPEC})(?: instead of {SPEC})?", text):
+        at = int(match[2]) - 1
+        assert match[1] in lines[at]
+        lines[at] = re.sub(rf"({match[1]}\(.*?, ){SPEC}", rf"\g<1>{match[3]}", lines[at])
+    else:
+        raise AssertionError(f"no way to type in: {text}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n not in ("held whole", "idle axis")])
+def test_proposals_move_the_bytes_that_they_promise(name, tmp_path):
+    source = PROGRAMS[name]
+    before = explained(tmp_path, source)
+    proposals = {s.text: s for c in before.collectives[:3] for s in c.suggestions[:6]}
+    assert proposals
+    for text, proposal in proposals.items():
+        changed = source
+        # the last lines first, so that the numbers of the others hold
+        for part in sorted(text.split(", and "), key=lambda t: -int(
+                (re.search(r"line (\d+)", t) or [0, 0])[1])):
+            changed = edited(changed, part)
+        after = explained(tmp_path, changed)
+        assert after.received_bytes == proposal.received_bytes, f"{text}\n{changed}"
+
+
+@pytest.mark.parametrize("name", ["held whole", "idle axis", "two layouts"])
+def test_a_layout_in_a_warning_takes_the_waste_away(name, tmp_path):
+    source = PROGRAMS[name]
+    before = explained(tmp_path, source)
+    proposed = [(w, match[0]) for w in before.warnings
+                if (match := re.search(rf"pass `\w+` as {SPEC}", w.fix))]
+    assert proposed
+    for waste, text in proposed:
+        after = explained(tmp_path, edited(source, text))
+        assert waste.text not in [w.text for w in after.warnings], text
+        assert after.peak_bytes < before.peak_bytes
