@@ -189,7 +189,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
              code="gather-sharding", label=f"operand is {operand.str_short(True)}, indices are "
              f"{indices.str_short(True)}",
              notes=("a dimension that is indexed must be whole, and so must the indices",),
-             help="say how the result is split, with `out_sharding`, which `get` of the property `at` takes")
+             help="say how the result is split: `get` of the property `at` takes `out_sharding`")
     for d, q in batching:
         queries[q] = queries[q] or operand.entries[d]
     windows = iter([operand.entries[d] for d in window_dims(
