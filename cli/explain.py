@@ -6,8 +6,9 @@ import sys
 from typing import Any
 
 from ..ir.near import none_such
-from ..ir.program import Var
+from ..ir.program import Var, other_names
 from ..ir.progress import counted
+from ..ir.text.names import dotted
 from ..report.explanation import Explanation
 from ..report.merging import alike
 from ..report.merging import places as places_of
@@ -135,16 +136,21 @@ def why(options: argparse.Namespace) -> int:
     """Where the axes on a dimension of a value come from."""
     found = one(options.target, options)
     e = explained(found, options)
-    name, _, dim = options.value.rpartition(".")
-    if not dim.isdigit():
-        name, dim = options.value, ""
-    resolved = e.partitioned.resolved
-    values: list[Var] = [v for _, v, _ in places(resolved)
-                         if v.name == name or e.reasons.name(v) == f"`{name}`"]
+    called: dict[str, list[Var]] = {}
+    listed: set[str] = set()
+    for again in (False, True):                 # the first name of a value counts more
+        for _, v, _ in places(e.partitioned.resolved):
+            own = v.name or e.reasons.name(v).strip("`")
+            for n in other_names(v.name) if again else (own,):
+                called.setdefault(dotted(n), []).append(v)
+                if v.name or n.isidentifier():
+                    listed.add(dotted(n))
+    name, dim = options.value, ""
+    if dotted(name) not in called and name.rpartition(".")[2].isdigit():
+        name, _, dim = name.rpartition(".")
+    values = called.get(dotted(name))
     if not values:
-        known = sorted({n for _, v, _ in places(resolved)
-                        if (n := v.name or e.reasons.name(v).strip("`")).isidentifier()})
-        raise Problem(none_such(name, known, "value"))
+        raise Problem(none_such(name, sorted(listed), "value"))
     value = values[0]
     rows = []
     for d in [int(dim)] if dim else range(value.aval.ndim):

@@ -27,9 +27,9 @@ from .output import Output
 from .problems import FINDING, Problem
 
 _LINE = re.compile(r"""((?:[^"'#\n]|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')*)(#.*)?""")
-_KEY = re.compile(r"\s*((?:const\s+)?%?[A-Za-z_]\w*(?:[.%]\d+)*|@|\}|\))")
+_KEY = re.compile(r"\s*((?:const\s+)?%?[A-Za-z_]\w*(?:[.%]\w+)*|@|\}|\))")
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_CONST = re.compile(r"^\s*const\s+%?([A-Za-z_]\w*(?:%\d+)?)\s*:[^=]*=\s*("
+_CONST = re.compile(r"^\s*const\s+%?([A-Za-z_]\w*(?:\.\w+)*(?:%\d+)?)\s*:[^=]*=\s*("
                     rf"\[[\[\],\s\w.+-]*\]|[a-z]\w+\s+{_STRING}(?:[\s\\]+{_STRING})*(?:\s*:\s*\w+)?"
                     r"|.*?)[ \t]*$", re.MULTILINE)
 _WITHIN = re.compile(r'(")[\s\\]*\n\s*"|\s*\n\s*')

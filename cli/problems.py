@@ -12,6 +12,7 @@ import sys
 import traceback
 from types import TracebackType
 
+from ..ir.errors import DumpError
 from ..ir.location import PACKAGE
 
 FINE, FINDING, USAGE, FAILED = 0, 1, 2, 3
@@ -32,6 +33,8 @@ class NotFound(Problem):
 
 def failure(error: BaseException, doing: str) -> Problem:
     """The user's program raised: what it said, and the innermost line that is the user's."""
+    if isinstance(error, DumpError):
+        return Problem(str(error))
     text = str(error) or type(error).__name__
     where = user_line(error.__traceback__)
     lines = [f"{doing} failed: {type(error).__name__}: {text}"]

@@ -10,7 +10,7 @@ from ..ir.text.print import print_program, save_program
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import provenance
 from .output import Output
-from .problems import Problem
+from .problems import USAGE, Problem
 from .select import one
 from .targets import Found, FoundFunction
 
@@ -24,8 +24,10 @@ def trace(options: argparse.Namespace) -> None:
         if isinstance(found, FoundFunction):
             try:
                 program = found.stages()["traced"]       # with the layouts that it is called with
-            except Problem:                              # it cannot be partitioned
-                program = found.traced.jaxpr
+            except Problem as problem:
+                if problem.status == USAGE:
+                    raise
+                program = found.traced.jaxpr             # it cannot be partitioned
         else:
             program = found.given
     _show(program, options, {"stage": program.level.value})

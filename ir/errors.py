@@ -308,6 +308,15 @@ class VerificationError(ShardtraceError, ValueError):
     """
 
 
+class DumpError(ShardtraceError, OSError):
+    """Programs cannot be written into the folder that SHARDTRACE_DUMP names.
+
+    Cause: it is a file, or may not be written, or the disk is full; the message quotes the system.
+
+    Fix: name a folder that can be made or written, or leave the variable out.
+    """
+
+
 class JaxRuntimeError(ShardtraceError, RuntimeError):
     """A compiled program failed while it ran, for instance in a function of the host.
 

@@ -8,10 +8,11 @@ program is reported by name, with its input in `repro.st` under SHARDTRACE_DUMP.
 from __future__ import annotations
 
 import collections
+import contextlib
 import pathlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ from ..ir.caches import cached
 from ..ir.collector import collector_paused
 from ..ir.context import config
 from ..ir.diagnostic import clipped
-from ..ir.errors import ShardtraceError, VerificationError
+from ..ir.errors import DumpError, ShardtraceError, VerificationError
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import is_ours
@@ -169,7 +170,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
         program.memo.update(said)
     program = noting(program, Requests.KEY, requests)
-    program = noting(program, WITHOUT, None if job.optimize else ("optimize",))
+    if not job.optimize:
+        program = noting(program, WITHOUT, ("optimize",))
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
@@ -241,8 +243,10 @@ def noting(program: Program, key: str, said: Any) -> Program:
 
 def carrying(after: Program, before: Program) -> Program:
     """What a pass left, with what its input's text says for all later stages."""
-    for key in (DONATED, WITHOUT):
-        after = noting(after, key, before.memo.get(key))
+    said = before.memo
+    if DONATED in said or WITHOUT in said:
+        for key in (DONATED, WITHOUT):
+            after = noting(after, key, said.get(key))
     return after
 
 
@@ -327,12 +331,8 @@ class _Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
-        try:
+        with _into(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise OSError(f"programs are to be dumped into {directory!r} (SHARDTRACE_DUMP, or the "
-                          f"setting shardtrace_dump), and no such folder can be made: {problem}"
-                          ) from problem
         name = re.sub(r"\W+", "", program.name) or "program"
         known, own = cls._written[directory, name], (_text.print_program(program), job.optimize)
         if own in known:
@@ -345,7 +345,8 @@ class _Dump:
         if self.folder is None:
             return
         path = self.folder / f"{self.name}.{self.count:02d}-{stage}.st"
-        _text.save_program(program, path, comment=provenance(stage, program))
+        with _into(self.folder):
+            _text.save_program(program, path, comment=provenance(stage, program))
         self.count += 1
 
     def repro(self, step: Pass, before: Program) -> str:
@@ -357,9 +358,22 @@ class _Dump:
         if self.folder is None:
             return "; set SHARDTRACE_DUMP to a folder to get its input there, as repro.st"
         path = self.folder / "repro.st"
-        _text.save_program(before, path,
-                     comment=f"input of pass {step.name}, which left an invalid program")
+        with _into(self.folder):
+            _text.save_program(before, path, comment=f"input of pass {step.name}, which left an "
+                               "invalid program")
         return f"; its input is in {path}"
+
+
+@contextlib.contextmanager
+def _into(folder: pathlib.Path) -> Iterator[None]:
+    """What writes into the folder of dumps; DumpError where the system refuses."""
+    try:
+        yield
+    except OSError as problem:
+        raise DumpError(
+            f"programs cannot be dumped into '{folder}', which SHARDTRACE_DUMP or the setting "
+            f"shardtrace_dump names: {'it is a file' if folder.is_file() else problem.strerror}"
+            ) from problem
 
 
 def provenance(stage: str, program: Program) -> str:

@@ -58,11 +58,16 @@ def given_name(name: str) -> str | None:
     return name.partition("%")[0] or None
 
 
+def dotted(text: str) -> str:
+    """`d.h` for `d["h"]`, `d['h']` and `d.h`."""
+    return re.sub(r"\W+", ".", text, flags=re.ASCII).strip(".")
+
+
 def _as_name(text: str | None) -> str:
-    """`params_w` for `params['w']`."""
+    """`params.w` for `params['w']`."""
     if not text or is_name(text):
         return text or ""
-    name = re.sub(r"\W+", "_", text, flags=re.ASCII).strip("_")
+    name = dotted(text)
     return f"_{name}" if name[:1].isdigit() else name
 
 

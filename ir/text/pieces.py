@@ -37,7 +37,7 @@ from .placeholders import NamedCallable, OpaqueValue, callable_name, opaque_text
 from .scalars import hex_text, scalar_text
 
 _AXIS = re.compile(r"[A-Za-z_]\w*(?::\(\d+\)\d+)*")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 
 # Words that a variable cannot be called, since they begin a line or follow a type.
 RESERVED = frozenset(("const", "devices", "file", "level", "mesh", "on", "program", "return"))

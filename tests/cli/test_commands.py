@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import shardtrace as st
 from shardtrace.cli.run import tolerance
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
@@ -216,6 +217,35 @@ def test_why_tells_the_way_from_the_annotation(layer, said):
     assert said("why", layer, "nobody")[0] == 2
     status, _, err = said("why", layer, "h.7")
     assert status == 2 and "no dimension 7" in err
+
+
+@pytest.mark.parametrize("name", ["h", "k", "d.h", "d['h']", 'd["h"]', "out", "d.h.1", "d['h'].1",
+                                  "grads.w", "params['w']", "params.w", "rest.0"])
+def test_why_takes_every_name_of_a_value(write, said, name):
+    path = write("""
+        def act(v):
+            out = jnp.tanh(v)
+            return out
+
+        @st.jit
+        def step(params, x):
+            def loss(params):
+                d, h = {}, x @ params["w"]
+                k = h
+                d["h"] = act(h)
+                return (d["h"] ** 2).sum()
+            value, grads = st.value_and_grad(loss)(params)
+            k = m = grads["w"] * 2.
+            rest = [m - 1., value]
+            return rest
+
+        step({"w": put((16, 16), None, "Y")}, put((8, 16), "X"))
+    """)
+    status, out, _ = said("why", path, name)
+    assert status == 0 and "on dimension 1 of" in out
+    status, _, err = said("why", path, "nobody")
+    assert status == 2 and "d.h" in err and "x @ params" not in err
+
 
 
 # -- diff ------------------------------------------------------------------------------------------
@@ -474,3 +504,19 @@ def test_every_one_of_them_is_checked(write, said, tmp_path):
 def test_options_that_are_wrong_or_change_nothing_are_refused(layer, dumps, said, arguments):
     status, out, err = said(*[a.format(file=layer, dump=dumps["traced"]) for a in arguments])
     assert status == 2 and err, (out, err)
+
+
+@pytest.mark.parametrize("place", ["file", "file/below", "/proc/self/no"])
+@pytest.mark.parametrize("verb", ["explain", "partition", "run", "check", "trace"])
+def test_a_folder_of_dumps_that_cannot_be_used_is_an_error_of_usage(layer, said, tmp_path, place,
+                                                                  verb, monkeypatch):
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / place)
+    saved = st.config.read("shardtrace_dump")
+    st.config.update("shardtrace_dump", folder)
+    try:
+        status, _, err = said(verb, f"{layer}:layer", *["--warnings"] * (verb == "check"))
+    finally:
+        st.config.update("shardtrace_dump", saved)
+    assert status == 2
+    assert f"cannot be dumped into '{folder}'" in err and "SHARDTRACE_DUMP" in err

@@ -128,7 +128,7 @@ def test_long_headings_are_broken_and_read_back():
 def test_parameters_keep_their_paths_beside_the_names():
     x = Var(t((4,)))
     program = Program("f", [x], [], [x], mesh=MESH, arg_names=("params['w'][0]",))
-    assert "params_w_0 \"params['w'][0]\": f32[4]" in str(program)
+    assert "params.w.0 \"params['w'][0]\": f32[4]" in str(program)
     assert round_trip(program).arg_names == ("params['w'][0]",)
 
 

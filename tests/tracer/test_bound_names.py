@@ -29,12 +29,21 @@ MESH = st.make_mesh((2,), ("x",))
 # -- what the names are bound to -------------------------------------------------------------------
 
 class Noting(ast.NodeTransformer):
-    """Calls `saw(name, value)` behind each binding of a name."""
+    """Calls `saw(name, value)` behind each binding of a name, an attribute or an item."""
 
     def _saw(self, targets: list[ast.expr]) -> list[ast.stmt]:
-        names = [n.id for t in targets for n in ast.walk(t)
-                 if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
-        return [ast.parse(f"saw({n!r}, {n})").body[0] for n in names]
+        stored = [n for t in targets for n in ast.walk(t)
+                  if isinstance(n, (ast.Name, ast.Attribute, ast.Subscript))
+                  and isinstance(n.ctx, ast.Store)]
+        return [ast.parse(f"saw({self._called(n)}, {ast.unparse(n)})").body[0] for n in stored]
+
+    def _called(self, target: ast.expr) -> str:
+        """An expression for the name: `d.h` for `d["h"]` and for `d.h`."""
+        if isinstance(target, ast.Name):
+            return repr(target.id)
+        assert isinstance(target, (ast.Attribute, ast.Subscript))
+        last = repr(target.attr) if isinstance(target, ast.Attribute) else ast.unparse(target.slice)
+        return f"{self._called(target.value)} + '.' + str({last})"
 
     def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
@@ -58,12 +67,29 @@ class Noting(ast.NodeTransformer):
         return ast.Call(ast.Name("saw", ast.Load()), [ast.Constant(node.target.id), node], [])
 
 
+def device_by_device(body: Any, specs: Any, given: Any) -> tuple[Any, ...]:
+    """What a body without collectives, over the rows of `x`, gives: each result's blocks joined."""
+    blocks = [jnp.split(x, 2) if spec and spec[0] == "x" else [x] * 2
+              for x, spec in zip(given, specs, strict=True)]
+    results = [body(*own) for own in zip(*blocks, strict=True)]
+    return tuple([jnp.concatenate(parts) for parts in zip(*results, strict=True)])
+
+
 def scope_of(text: str, name: str, noting: dict | None = None) -> dict[str, Any]:
     """The names of a text that was executed."""
     tree = ast.parse(textwrap.dedent(text))
     scope: dict[str, Any] = {"np": np, "st": st, "jnp": jnp, "lax": lax, "P": P, "MESH": MESH}
+    scope["by_rows"] = lambda body, *specs: st.shard_map(
+        body, mesh=MESH, in_specs=specs, out_specs=P("x"))
     if noting is not None:
+        scope["by_rows"] = lambda body, *specs: lambda *given: device_by_device(body, specs, given)
+
         def saw(name: str, value: Any) -> Any:
+            if isinstance(value, (dict, list, tuple)):
+                within = value.items() if isinstance(value, dict) else (
+                    zip(getattr(value, "_fields", range(len(value))), value, strict=True))
+                for key, x in within:
+                    saw(f"{name}.{key}", x)
             known = value._known() if isinstance(value, Tracer) else value
             if isinstance(known, (st.Array, np.ndarray, np.generic, float)):
                 noting[name].append(np.asarray(known))
@@ -96,6 +122,11 @@ def values_of(program: Program, given: list[Any]) -> list[tuple[str, np.ndarray]
                 out = scan(params, ins)
             elif eqn.op.name == "while":
                 out = loop(params, ins)
+            elif eqn.op.name == "shard_map":
+                out = device_by_device(lambda *own, body=params["jaxpr"]: run(body, list(own)),
+                                       params["in_specs"], ins)
+            elif eqn.op.name == "pvary":
+                out = ins
             elif eqn.op.name == "cond":
                 out = run(params["branches"][int(ins[0])], ins[1:])
             else:
@@ -278,7 +309,7 @@ PROGRAMS = {
             q, r = jnp.split(rest[0], 2)
             return p + rest[1], q + r
     """),
-    "attributes and items": ("y", """
+    "attributes and items": ("y box.h d.k d.k_1", """
         class Box: pass
         def f(x, w):
             box, d = Box(), {}
@@ -287,6 +318,110 @@ PROGRAMS = {
             d["k"] += 3.
             y = d["k"] - box.h
             return y + 1.
+    """),
+    "attributes and items, tuples of them": ("h.x h.y d.a rows.0 s.inner.w d.b.c rows.1", """
+        class Box: __slots__ = ("x", "y", "inner", "w")
+        def f(x, w):
+            h, d, rows, s = Box(), {"b": {}}, [None, 0.], Box()
+            h.x, h.y = x + 1., x + 2.
+            (d["a"], rows[0]), s.inner = (x * 3., x * 4.), Box()
+            s.inner.w = h.x * h.y
+            d["b"]["c"] = s.inner.w - d["a"]
+            rows[1] = d["b"]["c"] * rows[0]
+            return rows[1] + 1.
+    """),
+    "keys that are computed": ("new.w new.b new.c0 new.c1", """
+        def f(x, w):
+            params, new = {"w": x, "b": w}, {}
+            for k in params:
+                new[k] = params[k] - 0.1 * x
+            for i in range(2):
+                new[f"c{i}"] = jnp.sin(new["w"] * i)
+            return sum(new.values())
+    """),
+    "a module's own": ("self.h self.out self.cache.k y", """
+        class Module:
+            def __init__(self, w): self.w, self.cache = w, {}
+            def __call__(self, v):
+                self.h = v @ self.w
+                self.h = jnp.tanh(self.h)
+                self.cache["k"] = self.h * 2.
+                self.out = self.cache["k"] + 1.
+                return self.out * 3.
+        def f(x, w):
+            y = Module(w)(x)
+            return y - 1.
+    """),
+    "targets of loops": ("box.row d.k", """
+        class Box: pass
+        def f(x, w):
+            box, d, t = Box(), {}, 0.
+            for box.row in (x * 2., x * 3.):
+                t = t + box.row
+            for d["k"] in [x + 5.]:
+                t = t - d["k"]
+            return t
+    """),
+    "containers": ("state.h state.c pair.0 pair.1 parts.1 tree.a.b new.0.k", """
+        def f(x, w):
+            state = {"h": x + 1., "c": x @ w}
+            pair = state["h"] * 2., state["c"] * 3.
+            parts = [jnp.sin(v) for v in pair]
+            tree = {"a": {"b": parts[1] - parts[0]}}
+            new = st.tree.map(lambda v: v * 2., [{"k": tree["a"]["b"]}])
+            return new[0]["k"] + 1.
+    """),
+    "gradients of trees": ("l grads.a grads.b new.a new.b", """
+        def f(x, w):
+            params = {"a": x, "b": w}
+            def loss(p):
+                h = {}
+                h["a"] = jnp.tanh(p["a"] @ p["b"])
+                h["b"] = h["a"] @ p["b"]
+                return (h["b"] ** 2).sum()
+            l, grads = st.value_and_grad(loss)(params)
+            new = st.tree.map(lambda p, g: p - 0.1 * g, params, grads)
+            return l, new
+    """),
+    "attributes in mapped and scanned functions": ("h.a m.c c ys", """
+        class Box: pass
+        def f(x, w):
+            def one(r):
+                h = Box()
+                h.a = jnp.sin(r)
+                h.b = h.a * 2.
+                return h.b
+            def body(c, row):
+                m = {}
+                m["c"] = c * 2. + row
+                m["d"] = jnp.tanh(m["c"])
+                return m["d"], m["c"]
+            h = Box()
+            h.a = st.vmap(one)(x)
+            c, ys = lax.scan(body, x[0], h.a)
+            return c + ys.sum(0)
+    """),
+    "shard_map": ("h d.t y z u", """
+        def f(x, w):
+            def body(v, w):
+                h = jnp.sin(v @ w)
+                d = {}
+                d["t"] = h * 2.
+                return d["t"] + v, jnp.cos(h)
+            (y, z), u = by_rows(body, P("x"), P())(x, w), x + 1.
+            return y @ w + z * u
+    """),
+    "shard_map in a loop": ("h d.y c", """
+        def f(x, w):
+            def body(v, w):
+                h = jnp.sin(v @ w)
+                return (h * 2.,)
+            def step(c, row):
+                d = {}
+                (d["y"],) = by_rows(body, P("x"), P())(c, w)
+                return d["y"] + row, None
+            c, _ = lax.scan(step, x, w)
+            return c
     """),
     "augmented and annotated": ("a a_1 a_2 n", """
         def f(x, w):
@@ -405,3 +540,56 @@ def test_a_name_belongs_to_the_value_that_the_assignment_had(name: str) -> None:
                    for x in bound[own]), f"`{called}` is not what `{own}` was bound to\n{program}"
     missing = set(wanted.split()) - {called for called, _ in named}
     assert not missing, f"{missing} not in\n{program}"
+
+
+def test_no_code_of_the_users_runs_where_names_are_read() -> None:
+    class Strange:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+        __getitem__ = __getattr__
+        h = property(__getattr__)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            pass
+
+        __setitem__ = __setattr__
+
+    class K:
+        __hash__ = object.__hash__
+
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    def f(x: Any) -> Any:
+        s, t, key = Strange(), {}, K()
+        s.h = s.k = x + 1.
+        s["k"] = x + 2.
+        t[()] = t["a b"] = t[key] = t[K()] = x + 3.
+        y = x * 2.
+        return y + t["a b"]
+
+    named = [v.name for eqn in st.jit(f).trace(1.).jaxpr.eqns for v in eqn.outvars]
+    assert named == [None, None, "t.a_b", "y", None]
+
+
+def test_values_of_a_shard_map_keep_their_names_in_its_derivative() -> None:
+    def loss(p: Any, x: Any) -> Any:
+        def body(v: Any, w: Any) -> Any:
+            d = {"h": jnp.tanh(v @ w)}
+            total = lax.psum(d["h"].sum(), "x")
+            return total * d["h"]
+        y = st.shard_map(body, mesh=MESH, in_specs=(P("x"), P()), out_specs=P("x"))(x, p["w"])
+        return (y * y).sum()
+
+    def step(p: Any, x: Any) -> Any:
+        value, grads = st.value_and_grad(loss)(p, x)
+        return value, st.tree.map(lambda a, b: a - b, p, grads)
+
+    program = st.jit(step).trace({"w": jnp.ones((4, 4))}, jnp.ones((4, 4))).jaxpr
+
+    def names(program: Program) -> set[str]:
+        own = {v.name for eqn in program.eqns for v in eqn.outvars if v.name}
+        return own.union(*[names(inner) for _, _, inner in program.subprograms()])
+
+    assert names(program) >= {"d.h", "total", "y", "value", "grads.w"}

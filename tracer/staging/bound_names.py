@@ -3,32 +3,45 @@
 A name belongs to a value, so it is read where Python keeps it: among the local variables of the
 user's frame, once the instruction that asked for an op has stored what it gave. Which names those
 are stands in the bytecode behind that instruction, and is worked out once for each. A `Watch`
-therefore looks when the next op is asked for, and when the trace ends.
+therefore looks when the next op is asked for, and when the trace ends. What is stored in an
+attribute or item is called by the way to it, `self.w` or `d.h`, and so are the values in a
+container that a name is bound to: `grads.w`, `parts.0`.
 """
 from __future__ import annotations
 
+import ast
+import dataclasses
 import opcode
+import re
 import sys
 from collections.abc import Sequence
-from types import CodeType, FrameType
+from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
-from ...ir.caches import module_table
-from ...ir.location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
-from ...ir.program import Program, Var
+from ...ir.caches import cached, module_table
+from ...ir.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
+from ...ir.program import Name, Program, Var
 from .tracer import Tracer
 
 _MOST_STEPS = 64         # instructions looked at behind one
 _MOST_FRAMES = 32        # callers looked at
 
+_MOST_ITEMS = 64         # of a container whose values are named
+
+# Ours that call the user's code and trace nothing by it.
+_HELPERS = frozenset(f"{PACKAGE}.{name}" for name in (
+    "ir.api_boundary", "tracer.trees.tree", "tracer.trees.tree_api"))
+
 DEEP = 1_000_000         # the depth of what is not called from where we are
 
-Frames = tuple[tuple[FrameType, tuple[str, ...], int], ...]
+# Callers: each with names to read, its depth, and the frame that it called.
+Frames = tuple[tuple[FrameType, tuple[Any, ...], int, FrameType], ...]
 
 
 _OPS = opcode.opname
 _STORES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("STORE_FAST", "STORE_DEREF", "STORE_NAME")))
+_PLACES = frozenset(opcode.opmap[name] for name in ("STORE_ATTR", "STORE_SUBSCR"))
 _FORWARD = opcode.opmap["JUMP_FORWARD"]
 _ENDS = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("POP_JUMP", "JUMP_IF", "JUMP_BACKWARD", "RETURN", "RAISE", "RERAISE", "YIELD", "SEND")))
@@ -36,15 +49,125 @@ _COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")))
 
 
-class _Stores(dict[int, tuple[str, ...]]):
-    """Offset of an instruction of `code` -> names that its value may be stored in."""
+class _Place:
+    """Where a value is stored that is no variable: the variable `base`, and the steps from it, each
+    an attribute (True, name), an item (False, key), or one whose key is the value of a variable
+    (None, name) or unknown (None, "").
+    """
+
+    __slots__ = ("base", "steps")
+
+    def __init__(self, base: str, steps: tuple[tuple[bool | None, Any], ...]) -> None:
+        self.base, self.steps = base, steps
+
+    @classmethod
+    def of(cls, text: str) -> _Place | None:
+        """The place that the text of a target means, if it begins with a variable."""
+        try:
+            node: Any = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return None
+        steps: list[tuple[bool | None, Any]] = []
+        while isinstance(node, (ast.Attribute, ast.Subscript)):
+            if isinstance(node, ast.Attribute):
+                steps.append((True, node.attr))
+            elif isinstance(node.slice, ast.Constant):
+                steps.append((False, node.slice.value))
+            else:
+                steps.append((None, node.slice.id if isinstance(node.slice, ast.Name) else ""))
+            node = node.value
+        return cls(node.id, tuple(reversed(steps))) if isinstance(node, ast.Name) else None
+
+    @property
+    def known(self) -> bool:
+        """Does its last step say which one it is?"""
+        return self.steps[-1][0] is not None
+
+    def read(self, frame: FrameType) -> list[tuple[str, Any]]:
+        """What lies there now, by name; all items where the last key is not known for sure."""
+        variables, name, last = frame.f_locals, self.base, len(self.steps) - 1
+        holder = variables.get(name, frame.f_globals.get(name))
+        for i, (attribute, key) in enumerate(self.steps):
+            if attribute is None:
+                if i == last:
+                    return _items(name, holder)
+                key = variables.get(key)
+            if type(key) not in _KEYS:
+                return []
+            holder = _attribute(holder, key) if attribute else _item(holder, key)
+            name = _step(name, key)
+        return [(name, holder)] if type(holder) is Tracer else []
+
+
+def _attribute(holder: Any, key: Any) -> Any:
+    """An attribute that an instance holds itself: no code of the user's runs."""
+    try:
+        own = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        own = ()
+    if key in own:
+        return own[key]
+    slot = getattr(type(holder), key, None)
+    try:
+        return slot.__get__(holder) if type(slot) is MemberDescriptorType else None
+    except AttributeError:
+        return None
+
+
+def _item(holder: Any, key: Any) -> Any:
+    try:
+        if isinstance(holder, dict):
+            return dict.get(holder, key)
+        return list.__getitem__(holder, key) if isinstance(holder, list) else None
+    except (TypeError, IndexError):
+        return None
+
+
+def _items(name: str, holder: Any) -> list[tuple[str, Tracer]]:
+    """The values in a container, and in those in it, by name."""
+    found: list[tuple[str, Tracer]] = []
+    if isinstance(holder, dict):
+        keys, values = holder, dict.values(holder)
+    elif isinstance(holder, (list, tuple)):
+        keys, values = getattr(holder, "_fields", None) or _NUMBERS, holder
+    elif dataclasses.is_dataclass(holder):
+        keys = values = getattr(holder, "__dict__", {})
+        values = values.values()
+    else:
+        return found
+    for key, x in zip(keys, values):                # noqa: B905 (numbers are more than enough)
+        if type(key) not in _KEYS:
+            continue
+        if type(x) is Tracer:
+            found.append((_step(name, key), x))
+        elif x is not None and type(x) not in _PLAIN:
+            found += _items(_step(name, key), x)
+        if len(found) >= _MOST_ITEMS:
+            break
+    return found
+
+
+_PLAIN = frozenset((str, int, float, bool))
+_KEYS = frozenset((str, int))
+_HOLDERS = (dict, list, tuple)
+_NUMBERS = range(_MOST_ITEMS)
+
+
+@cached(4096)
+def _step(name: str, key: Any) -> str:
+    """`d.h` of `d` and its item "h"."""
+    return f"{name}.{re.sub(r'[^A-Za-z0-9_]+', '_', str(key)).strip('_') or '_'}"
+
+
+class _Stores(dict[int, tuple[Any, ...]]):
+    """Offset of an instruction of `code` -> names and places that its value may be stored in."""
 
     def __init__(self, code: CodeType) -> None:
         self.code, self.bytecode = code, code.co_code
 
-    def __missing__(self, lasti: int) -> tuple[str, ...]:
+    def __missing__(self, lasti: int) -> tuple[Any, ...]:
         """The names of the first stores behind it on a straight way, whatever is called between."""
-        found: dict[str, None] = {}
+        found: dict[Any, None] = {}
         bytecode, at, high = self.bytecode, lasti + 2, 0
         for _ in range(_MOST_STEPS):
             if at >= len(bytecode):
@@ -54,6 +177,10 @@ class _Stores(dict[int, tuple[str, ...]]):
             high = arg << 8 if op == opcode.EXTENDED_ARG else 0
             if op in _STORES:
                 found.update(dict.fromkeys([n for n in self._names(op, arg) if n.strip("_")]))
+            elif op in _PLACES:
+                place = _Place.of(Location(self.code, at - 2).text())
+                if place is not None:
+                    found[place] = None
             elif op == _FORWARD:
                 at += 2 * arg
             elif op in _ENDS or (found and op in _COMPUTES):
@@ -88,15 +215,16 @@ class Watch:
     were named here, how deep in calls; a caller's name counts more than that of what it called.
     """
 
-    __slots__ = ("callers", "depth", "depths", "frame", "names", "stores")
+    __slots__ = ("callers", "containers", "depth", "depths", "frame", "names", "stores")
 
     def __init__(self) -> None:
         self.frame: FrameType | None = None
-        self.names: tuple[str, ...] = ()
+        self.names: tuple[Any, ...] = ()
         self.stores: Any = None              # of the frame's code
         self.callers: Frames = ()
         self.depth = 0
         self.depths: dict[Any, int] = {}
+        self.containers: dict[int, Any] = {}     # whose values were named, by id
 
     def place(self) -> Location:
         """Where in the user's code we are, as `ir.location.capture`; names are read by the way."""
@@ -118,39 +246,84 @@ class Watch:
 
     def _enter(self, frame: FrameType) -> None:
         """From now on this is the frame."""
-        self.read()
-        self.frame = frame
         callers = []
-        outer = frame.f_back
-        self.depth = 0
+        inner, outer = frame, frame.f_back
+        before, self.depth = self.depth, 0
         for depth in range(-1, -_MOST_FRAMES, -1):
-            if outer is None or is_ours(outer.f_globals.get("__name__", "")):
+            module = ""
+            while outer is not None:
+                module = outer.f_globals.get("__name__", "")
+                if module not in _HELPERS:
+                    break
+                inner, outer = outer, outer.f_back
+            if outer is None or is_ours(module):
                 break
             code = outer.f_code
             names = (_CODES.get(id(code)) or _stores(code))[outer.f_lasti]
             if names:
-                callers.append((outer, names, depth))
-            outer = outer.f_back
+                callers.append((outer, names, depth, inner))
+            inner, outer = outer, outer.f_back
             self.depth += 1
-        self.callers = tuple([(f, names, self.depth + up) for f, names, up in callers])
+        if self.frame is not None:
+            if self.names:
+                self._bind(self.frame, self.names, before)
+            for caller, names, depth, inner in self.callers:
+                for _, _, _, again in callers:
+                    if again is inner:
+                        break                        # it has not returned yet
+                else:
+                    self._bind(caller, names, depth)
+        self.frame = frame
+        own = self.depth
+        self.callers = tuple([(f, names, own + up, inner) for f, names, up, inner in callers])
 
-    def _bind(self, frame: FrameType, names: tuple[str, ...], depth: int) -> None:
+    def _bind(self, frame: FrameType, names: tuple[Any, ...], depth: int) -> None:
         values, depths = frame.f_locals, self.depths
         for name in names:
             x = values[name] if name in values else None
             if type(x) is Tracer:
                 variable = x.variable
-                if type(variable) is Var and (variable.name is None or (
-                        variable in depths and depths[variable] > depth)):
+                if type(variable) is Var and variable.name != name:
+                    if variable.name is None:
+                        variable.name = name
+                        depths[variable] = depth
+                    else:
+                        self._rename(variable, name, depth)
+            elif type(name) is _Place:
+                self._bind_held(name.read(frame), depth, depth if name.known else DEEP)
+            elif x is not None and isinstance(x, _HOLDERS) and id(x) not in self.containers:
+                self.containers[id(x)] = x
+                self._bind_held(_items(name, x), depth, DEEP)
+
+    def _bind_held(self, found: list[tuple[str, Tracer]], depth: int, again: int) -> None:
+        """The same of what lies in a container. again: how deep its name counts as another one."""
+        for name, x in found:
+            variable = x.variable
+            if type(variable) is Var and variable.name != name:
+                if variable.name is None:
                     variable.name = name
-                    depths[variable] = depth
+                    self.depths[variable] = depth
+                else:
+                    self._rename(variable, name, again)
+
+    def _rename(self, variable: Var, name: str, depth: int) -> None:
+        """One more name of a value: its first one, where the one it has was given deeper."""
+        first: Any = variable.name
+        others = first.others if type(first) is Name else ()
+        if variable in self.depths and self.depths[variable] > depth:
+            first, name = name, first
+            self.depths[variable] = depth
+        elif name in others:
+            return
+        variable.name = first = Name(first)
+        first.others = (*others, name)
 
     def read(self) -> None:
         """Read all names that there are to read."""
         if self.frame is not None:
             if self.names:
                 self._bind(self.frame, self.names, self.depth)
-            for frame, names, depth in self.callers:
+            for frame, names, depth, _ in self.callers:
                 self._bind(frame, names, depth)
 
     def end(self) -> None:
@@ -158,6 +331,7 @@ class Watch:
         self.read()
         self.frame, self.names, self.callers = None, (), ()
         self.depths.clear()
+        self.containers.clear()
 
     def state(self) -> tuple:
         """For `restore`, behind code of the user's that is called from where we are."""
@@ -203,6 +377,9 @@ def number_names(program: Program) -> None:
             number += 1
         count[base] = number
         v.name = f"{base}_{number}"
+        if type(base) is Name:
+            v.name = Name(v.name)
+            v.name.others = base.others
         used.add(v.name)
 
 
