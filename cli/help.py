@@ -16,6 +16,7 @@ FOLDER = Path(__file__).parent / "topics"
 TOPICS = {
     "ir": "how to read a program: types, lines, collectives",
     "budgets": "the file of `check --budget`",
+    "warnings": "the kinds of waste that `explain` and `check --warnings` tell",
     "errors": "the classes of errors; `help NAME` is the page of one",
     "environment": "the environment variables",
 }

@@ -1,10 +1,13 @@
 """`shardtrace help`: topics, commands, pages of errors; docs/ir.md is one of them."""
 import pathlib
+import re
 
 import pytest
 
 from shardtrace.cli.help import FOLDER, TOPICS, error_classes
+from shardtrace.ir.collective_kinds import KINDS as COLLECTIVES
 from shardtrace.ir.text.parse import parse_program
+from shardtrace.report.warnings import KINDS
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
@@ -26,8 +29,27 @@ def test_a_topic_that_there_is_not(said):
     assert status == 2 and "did you mean `budgets`?" in err
 
 
-def test_the_page_of_the_documentation_is_the_topic():
-    assert (DOCS / "ir.md").read_text() == (FOLDER / "ir.md").read_text()
+@pytest.mark.parametrize("page", ["ir.md", "warnings.md"])
+def test_the_page_of_the_documentation_is_the_topic(page):
+    assert (DOCS / page).read_text() == (FOLDER / page).read_text()
+
+
+def rows(page, heading):
+    """The rows of the table that begins with that heading, cells without blanks about them."""
+    text = (FOLDER / page).read_text().partition(f"| {heading} |")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")]
+            for line in text.splitlines()[2:]]
+
+
+def test_every_kind_of_warning_is_told():
+    assert [kind.strip("`") for kind, _, _ in rows("warnings.md", "kind")] == list(KINDS)
+
+
+def test_every_collective_is_in_the_table_of_collectives():
+    told = {(op, kind) for kind, ops, _ in rows("ir.md", "kind")
+            for op in re.findall(r"`(\w+)`", ops)}
+    assert told == {*COLLECTIVES.items(), ("retile", "all-to-all"),
+                    ("retile", "collective-permute")}
 
 
 def test_its_example_is_a_program():
