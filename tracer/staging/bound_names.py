@@ -156,6 +156,8 @@ _NUMBERS = range(_MOST_ITEMS)
 @cached(4096)
 def _step(name: str, key: Any) -> str:
     """`d.h` of `d` and its item "h"."""
+    if type(key) is int and key >= 0 or type(key) is str and key.isidentifier() and key.isascii():
+        return f"{name}.{key}"
     return f"{name}.{re.sub(r'[^A-Za-z0-9_]+', '_', str(key)).strip('_') or '_'}"
 
 
