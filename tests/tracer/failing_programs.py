@@ -447,6 +447,181 @@ def f(a, b):
 
 f(a, b)
 """,
+    "class with mesh attr": """\
+class Net:
+    def __init__(self, m):
+        self.mesh = m
+        self.w = b
+
+    def apply(self, x):
+        h = jnp.tanh(x)
+        return h + self.w
+
+net = Net(mesh)
+del mesh, b
+net.apply(a)
+""",
+    "two meshes": """\
+other = st.make_mesh((8,), ('z',), axis_types=(st.sharding.AxisType.Explicit,))
+
+
+@st.jit
+def f(a, b):
+    return a - b
+
+f(a, b)
+""",
+    "checkpoint": """\
+@st.checkpoint
+def block(a, b):
+    return jnp.tanh(a) + b
+
+
+@st.jit
+def f(a, b):
+    return st.grad(lambda a: block(a, b).sum())(a)
+
+f(a, b)
+""",
+    "partial": """\
+def g(k, a, b):
+    return k * a + b
+
+
+f = st.jit(functools.partial(g, 2.0))
+f(a, b)
+""",
+    "default args": """\
+@st.jit
+def f(a, w=b, *, scale=2.0):
+    return scale * a + w
+
+f(a)
+""",
+    "varargs": """\
+@st.jit
+def f(*xs, **kw):
+    return xs[0] + xs[1] * kw['s']
+
+f(a, b, s=2.)
+""",
+    "walrus": """\
+@st.jit
+def f(a, b):
+    return (c := a * 2) + b
+
+f(a, b)
+""",
+    "unicode": """\
+@st.jit
+def f(α, β):
+    é = 'ü'; out = α + β  # ö
+    return out
+
+f(a, b)
+""",
+    "tabs": """\
+@st.jit
+def f(a, b):
+	if True:
+		out = a + b
+	return out
+
+f(a, b)
+""",
+    "continuation": """\
+@st.jit
+def f(a, b):
+    out = a \\
+        + b
+    return out
+
+f(a, b)
+""",
+    "triple string": """\
+@st.jit
+def f(a, b):
+    return jnp.add(a, b), \"\"\"x
+  y\"\"\".count('x')
+
+f(a, b)
+""",
+    "generator": """\
+@st.jit
+def f(a, b):
+    return sum(v + b for v in [a, b])
+
+f(a, b)
+""",
+    "async loop names": """\
+@st.jit
+def f(a, b):
+    outs = []
+    for i, (u, v) in enumerate([(a, b), (b, a)]):
+        outs.append(u + v)
+    return outs
+
+f(a, b)
+""",
+    "dict comp": """\
+@st.jit
+def f(p):
+    return {k: v + p['b'] for k, v in p.items()}
+
+f({'a': a, 'b': b})
+""",
+    "tree map": """\
+@st.jit
+def f(p, q):
+    return st.tree.map(lambda u, v: u + v, p, q)
+
+f({'a': a}, {'a': b})
+""",
+    "aug subscript": """\
+@st.jit
+def f(p):
+    p = dict(p)
+    p['a'] += p['b']
+    return p['a']
+
+f({'a': a, 'b': b})
+""",
+    "helper called": """\
+def lay(v):
+    return jnp.tanh(v)
+
+
+@st.jit
+def f(a, b):
+    return lay(a) + b
+
+f(a, b)
+""",
+    "nested vmap": """\
+@st.jit
+def f(a, b):
+    def one(u, v):
+        return lax.psum(u, 'i') + jnp.sum(a + b)
+    return st.vmap(one, axis_name='i')(jnp.ones(3), jnp.ones(3))
+
+f(a, b)
+""",
+    "nested lambda later error": """\
+@st.jit
+def f(a, b):
+    g = lambda u, v: u + v
+    h = g(a, b)
+    return h * a
+
+f(a, b)
+""",
+    "scan xs sharded tuple": """\
+@st.jit
+def f(a, b):
+    return lax.scan(lambda c, x: (c + x[0].sum(), None), 0., (a, a))[0]
+
+f(a, b)
+""",
 }
 MANUAL = {
     "scan": """\
@@ -535,6 +710,68 @@ def h(v):
 
 g = st.shard_map(h, mesh=mesh, in_specs=P('x'), out_specs=P())
 g(a)
+""",
+    "init in dict three leaves": """\
+def body(v):
+    init = dict(s=jnp.zeros(16), m=jnp.zeros(16), n=0)
+    def step(c, x):
+        return dict(s=c['s'] + x, m=jnp.maximum(c['m'], x), n=c['n'] + 1), None
+    out, _ = lax.scan(step, init, v)
+    return out['s'] + out['m']
+
+st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))(a)
+""",
+    "init namedtuple": """\
+class S(NamedTuple):
+    s: st.Array
+    n: st.Array
+
+
+def body(v):
+    def step(c, x):
+        return S(c.s + x, c.n + 1), None
+    out, _ = lax.scan(step, S(jnp.zeros(16), jnp.int32(0)), v)
+    return out.s
+
+st.jit(st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x')))(a)
+""",
+    "init param of body": """\
+def loop(v, init):
+    return lax.scan(lambda c, x: (c + x, None), init, v)[0]
+
+
+def body(v):
+    z = jnp.zeros(16)
+    return loop(v, z)
+
+st.jit(st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x')))(a)
+""",
+    "switch": """\
+def body(v):
+    return lax.switch(0, [lambda v: v, lambda v: jnp.zeros((4, 16))], v)
+
+st.jit(st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x')))(a)
+""",
+    "while tuple": """\
+def body(v):
+    def cond(s):
+        return s[0] < 3
+
+    def step(s):
+        i, c = s
+        return i + 1, c + v.sum(0)
+    return lax.while_loop(cond, step, (0, jnp.zeros(16)))[1]
+
+st.jit(st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x')))(a)
+""",
+    "nested sm": """\
+@st.jit
+def f(a):
+    def body(v):
+        return lax.scan(lambda c, x: (c + x, None), jnp.zeros(16), v)[0]
+    return st.shard_map(body, mesh=mesh, in_specs=P('x'), out_specs=P('x'))(a)
+
+f(a)
 """,
 }
 GENERAL = {
@@ -663,6 +900,37 @@ def f(v):
     return np.sin(v)
 
 f(jnp.ones(4))
+""",
+    "setitem aug": """\
+v = jnp.zeros(4)
+v[1:] += 2.0
+""",
+    "setitem field": """\
+class C: pass
+c = C(); c.v = jnp.zeros(4)
+c.v[0] = 2.0
+""",
+    "jit static call": """\
+def f(a, mode):
+    return a if mode == 'x' else -a
+
+
+g = st.jit(f)
+g(a, mode='x')
+""",
+    "jit static two": """\
+@st.jit
+def f(a, mode, other):
+    return a if mode == other else -a
+
+f(a, 'x', 'y')
+""",
+    "in shardings P": """\
+f = st.jit(lambda a: a * 2, in_shardings=P('x'))
+f(np.ones((8, 8)))
+""",
+    "device put P": """\
+v = st.device_put(np.ones((8, 8)), P('x'))
 """,
 }
 

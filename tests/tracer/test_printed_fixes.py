@@ -22,10 +22,11 @@ COUNT = itertools.count()
 PROGRAMS = dict(programs())
 # What helps is another program, or cannot be tried: told in words.
 IN_WORDS = {
-    "fori, Explicit", "private", "vmap", "reshard shadowed", "inspec", "out", "rank", "unbound",
+    "fori, Explicit", "private", "vmap", "walrus", "helper called", "reshard shadowed",
+    "inspec", "out", "rank", "unbound",
     "static deep", "static list", "static int", "static range", "static if", "static method",
-    "reshard nomesh",
-    "bitand", "int grad", "bool", "float()", "dot mismatch", "mask"}
+    "reshard nomesh", "setitem field", "jit static two", "in shardings P", "bitand", "int grad",
+    "bool", "float()", "dot mismatch", "mask"}
 
 
 def outcome(path, source):
@@ -58,3 +59,24 @@ def test_printed_changes_run(name, tmp_path):
     for head, block in shown:
         again, _ = outcome(tmp_path, edited(source, message, file, head, block))
         assert again is None, f"{message}\n\nchanged, it ends with:\n{again}"
+
+
+def test_equal_code_of_two_files_is_told_apart(tmp_path):
+    source = PROGRAMS["add, no mesh"]
+    for _ in range(2):
+        error, file = outcome(tmp_path, source)
+        assert f"--> {file}:" in str(error)
+
+
+def test_what_has_no_source_is_told_in_words():
+    names = {"__name__": "typed"}
+    with pytest.raises(Exception) as caught:
+        exec(PROGRAMS["add, no mesh"], names)
+    assert not changes(str(caught.value)) and " = help: " in str(caught.value)
+
+
+def test_trials_print_nothing_and_leave_globals_alone(tmp_path, capsys):
+    source = PROGRAMS["add, no mesh"].replace(
+        "def f(a, b):\n", "def f(a, b):\n    global n\n    n += 1\n    print('traced')\n", 1)
+    error, _ = outcome(tmp_path, source.replace("import dataclasses", "import dataclasses\nn = 0"))
+    assert changes(str(error)) and capsys.readouterr().out == "traced\n"

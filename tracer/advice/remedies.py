@@ -62,12 +62,15 @@ class Remedies(Rewrites):
             if tries == _TRIES:
                 break
             fix = self.place.fix(node, text, tuple(dict.fromkeys(self.imports)))
-            if self._works(fix, node, text, function):
+            if self._works(fix, node, text, function, remedy.role == "mesh"):
                 return fix, node
             self.imports = ()
         return None
 
-    def _works(self, fix: Fix, node: ast.AST, text: str, function: tuple[str, Any] | None) -> bool:
+    def _works(self, fix: Fix, node: ast.AST, text: str, function: tuple[str, Any] | None,
+               places: bool) -> bool:
+        """Does the code run with the change? places: it says where arrays go, which shows only
+        when they do."""
         place = self.place
         last = place.region()[1] + text.count("\n") - place.text(node).count("\n")
         ran = self.again.runs(fix, last)
@@ -98,7 +101,10 @@ class Remedies(Rewrites):
         else:
             source = text
         try:
-            traced(lambda: exec(compile(source, "<edited>", "exec"), scope))
+            code = compile(source, "<edited>", "exec")
+            traced(lambda: exec(code, scope))
+            if places and place.at_once:
+                exec(code, scope)
         except Exception:
             return False
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import sys
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -18,11 +19,13 @@ from ...ir.caches import cached
 from ...ir.context import STATE
 from ...ir.diagnostic import Fix
 from ...ir.immutable import replace
-from ..staging.staging import Builder
+from ...ir.location import PACKAGE
+from ..staging.staging import Builder, trace_to_program
 from .user_code import Place
 
 _MOST = 20_000        # equations of one run
-_INNER = ("<listcomp>", "<setcomp>", "<dictcomp>")
+_INNER = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_BINDING = (f"{PACKAGE}.tracer.shard_map", f"{PACKAGE}.tracer.batching")     # axes, for a body
 _STORES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 _NEVER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
@@ -53,15 +56,14 @@ class Rerun:
 
     def __init__(self, place: Place, names: Mapping[str, Any]) -> None:
         self.place, self.names = place, names
-        frame = place.frame
-        while frame.f_code.co_name in _INNER and frame.f_back is not None:
-            frame = frame.f_back
-        self.frame = frame
-        self.path = _path_to(frame.f_code, _compiled(place.file, "\n".join(place.lines)))
-        flags = frame.f_code.co_flags
-        self.possible = bool(
-            self.path is not None and not place.at_once and flags & inspect.CO_OPTIMIZED
-            and not flags & _NEVER and _keeps_its_arguments(frame.f_code))
+        self.frame, self.possible = place.frame, False
+        root = _compiled(place.file, "\n".join(place.lines))
+        for frame in [] if place.at_once else _around(place.frame):
+            flags = frame.f_code.co_flags
+            if (flags & inspect.CO_OPTIMIZED and not flags & _NEVER
+                    and frame.f_code.co_name not in _INNER and _keeps_its_arguments(frame.f_code)
+                    and _path_to(frame.f_code, root) is not None):
+                self.frame, self.possible = frame, True
 
     def runs(self, fix: Fix, last: int) -> bool | None:
         """Does the function run with the change made? None if it cannot be run again, or goes
@@ -85,7 +87,7 @@ class Rerun:
                 return None
             trace, line = error.__traceback__, 0
             while trace is not None:
-                if trace.tb_frame.f_code is code:
+                if trace.tb_frame.f_code.co_filename == self.place.file:
                     line = trace.tb_lineno
                 trace = trace.tb_next
             return None if line > last else False
@@ -123,6 +125,24 @@ def traced(run: Any) -> Any:
         return run()
     finally:
         STATE.interpreter, STATE.on_equation = outer, observers
+
+
+def _around(inner: types.FrameType) -> list[types.FrameType]:
+    """The frames, from a function's outwards, of the functions in which it is written, as far as
+    they belong to the trace in progress and have its axes."""
+    found: list[types.FrameType] = []
+    frame: types.FrameType | None = sys._getframe(1)
+    builder: Any = STATE.interpreter
+    while frame is not None and isinstance(builder, Builder):
+        if frame.f_code is trace_to_program.__code__:
+            builder = builder.parent
+        elif frame.f_globals.get("__name__", "").startswith(_BINDING):
+            break
+        elif frame is inner or found and frame.f_code.co_filename == inner.f_code.co_filename and (
+                _path_to(found[-1].f_code, frame.f_code) is not None):
+            found.append(frame)
+        frame = frame.f_back
+    return found
 
 
 def _keeps_its_arguments(code: types.CodeType) -> bool:
