@@ -162,15 +162,20 @@ def why(options: argparse.Namespace) -> int:
             lines.append(str(path or f"{axis} on dimension {d} of `{name}`: its type"))
         rows.append((d, lines or [f"dimension {d} of `{name}` is whole"]))
     held = [str(h) for h in e.reasons.held(value)]
+    tensor = e.reasons.tensor(value)
+    moved = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))} at {c.source}: {c.verdict}"
+             for c in e.collectives if c.cause.move is not None and tensor >= 0
+             and e.reasons.tensor(c.cause.move.outvars[0]) == tensor]
     out = Output(options)
     if out.as_json:
         out.json({"value": name, "type": value.aval.str_short(True),
                   "dimensions": [{"dimension": d, "axes": list(map(str, value.aval.entries[d])),
                                   "why": lines} for d, lines in rows],
-                  "held": held, "why": [*(line for _, lines in rows for line in lines), *held]})
+                  "held": held, "moved": moved,
+                  "why": [*(line for _, lines in rows for line in lines), *held, *moved]})
     else:
         out.text("\n".join([f"{name}: {value.aval.str_short(True)}",
                             *(f"  {line}" for _, lines in rows for line in lines),
-                            *(f"  {line}" for line in held)]))
+                            *(f"  {line}" for line in (*held, *moved))]))
     return 0
 

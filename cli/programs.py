@@ -109,8 +109,8 @@ def _summary(out: Output, records: list[CollectiveRecord]) -> None:
                  f"{times}{places}")
         scopes = list(dict.fromkeys(g.location.scope for g in group if g.location.scope))
         out.text(f"    {r.location}" + (f" under {_listed(scopes)}" if scopes else ""))
-        if r.reason:
-            out.text(f"    because {r.reason}")
+        written = r.location.text() or r.op
+        out.text(f"    because {r.reason}" if r.reason else f"    asked for by `{written}`")
 
 
 def _listed(scopes: list[str], most: int = 3) -> str:
@@ -152,7 +152,8 @@ def _record(r: CollectiveRecord) -> dict[str, Any]:
             "group_size": r.group_size, "operand_bytes": r.operand_bytes,
             "received_bytes": r.received_bytes, "count": r.count, "conditional": r.conditional,
             "source": place(r.source), "reason": r.reason,
-            "reason_kind": r.reason_kind}
+            "reason_kind": r.reason_kind,
+            "alternative": None if r.alternative is None else r.alternative.to_dict()}
 
 
 def place(where: Any) -> dict[str, Any]:

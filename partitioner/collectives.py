@@ -6,12 +6,11 @@ body of a loop counts once per iteration.
 """
 from __future__ import annotations
 
-import re
-
 from ..ir.collective_kinds import each_collective, total_received
 from ..ir.immutable import immutable
 from ..ir.location import Location
 from ..ir.program import Equation, Program
+from .choice.verdicts import Alternative, kind_of_reason
 
 
 @immutable
@@ -40,9 +39,18 @@ class CollectiveRecord:
     @property
     def reason_kind(self) -> str:
         """"asked": the user wrote down the exchange or the layout; "needed": the op cannot do
-        without by its rule; "chosen": the partitioner preferred it to other layouts.
+        without by its rule; "chosen": the partitioner preferred it to what `alternative` says.
         """
-        return kind_of_reason(self.reason)
+        return self._verdict[0]
+
+    @property
+    def alternative(self) -> Alternative | None:
+        """Of a collective that was chosen, the best plan that would not have had it."""
+        return self._verdict[1]
+
+    @property
+    def _verdict(self) -> tuple[str, Alternative | None]:
+        return kind_of_reason(self.reason, self.kind in ("all-reduce", "reduce-scatter"))
 
     @property
     def total(self) -> int:
@@ -76,21 +84,6 @@ class CollectiveRecord:
         over = ", ".join(map(str, self.mesh_axes))
         return (f"{self.kind} over {over} ({self.group_size} devices): {self.received_bytes:,} B"
                 f"{times}, {self.source}" + (f", because {self.reason}" if self.reason else ""))
-
-
-_ASKED = re.compile(r" asks for |is asked for | gives dimension | takes operand \d+ as |"
-                    r" wants its operands so|^out_specs claim| says that result | by its type$")
-_CHOSEN = re.compile(r" takes (?:dimension |operand \d+ in another |the finished sum )|"
-                     r" takes its slices so| carries this value |^the uses of this captured ")
-
-
-def kind_of_reason(reason: str) -> str:
-    """The kind of the first of the reasons that a text gives; of none, the user wrote the exchange.
-    """
-    first = reason.partition("; ")[0]
-    if not first or _ASKED.search(first):
-        return "asked"
-    return "chosen" if _CHOSEN.search(first) else "needed"
 
 
 def collectives(program: Program) -> list[CollectiveRecord]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from ..ir.location import Location
 from ..ir.program import Equation, Program
+from ..partitioner.choice.verdicts import ASKED, CHOSEN, Alternative
 from .places import inner_programs
+from .words import quantity
 
 
 @dataclass(frozen=True)
@@ -59,13 +61,27 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Who asked for a layout or an exchange: the user's expression, in backquotes, or an argument
+    of `jit`; location: of the expression, of line 0 where there is none.
+    """
+    text: str
+    location: Location
+
+    def __str__(self) -> str:
+        at = self.location
+        return f"asked for by {self.text}" + (f" at {at.short_file}:{at.line}" if at.line else "")
+
+
+@dataclass(frozen=True)
 class Cause:
     """What a collective was written down for.
 
     move: the `reshard` of the RESHARDED program, None where the user asked for the collective
     itself. equation: the one that needs its operand otherwise, or leaves a pending sum. text: why,
     with names; paths: where the axes come from; holds: what keeps a value from having them. asked:
-    where the user asked for the layout, of an exchange that only brings a finished sum to it.
+    where the user asked for the layout, of an exchange that only brings a finished sum to it. kind:
+    "asked", "needed" or "chosen"; with asked_by, rule (of the equation) or alternative.
     """
     move: Equation | None
     equation: Equation | None
@@ -73,6 +89,27 @@ class Cause:
     paths: tuple[Path, ...] = ()
     holds: tuple[Hold, ...] = ()
     asked: Location | None = None
+    kind: str = ASKED
+    asked_by: Asked | None = None
+    rule: str = ""
+    alternative: Alternative | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The kind in a sentence: "chosen: cheaper than bringing `x` to P() (256 B) by 128 B"."""
+        if self.kind == ASKED:
+            return str(self.asked_by) if self.asked_by is not None else "asked for"
+        if self.kind != CHOSEN:
+            return f"needed by the rule of {self.rule}" if self.rule else "needed"
+        other = self.alternative
+        assert other is not None
+        price, saved = quantity(other.price, "B"), quantity(abs(other.saved), "B")
+        if other.saved > 0:
+            return f"chosen: cheaper than {other.text} ({price}) by {saved}"
+        if other.saved < 0:
+            return (f"chosen: {saved} dearer here than {other.text} ({price}), and cheaper in what "
+                    "follows")
+        return f"chosen: no dearer than {other.text} ({price})"
 
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest first."""

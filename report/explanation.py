@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.location import Location
+from ..partitioner.choice.verdicts import Alternative
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import Partitioned
 from . import render
 from .bounds import reshard_bound
 from .candidates import Candidates
-from .causes import Cause, Path
+from .causes import Asked, Cause, Path
 from .figures import Figures, figures
 from .gaps import Gap, gaps
 from .memory import Memory
@@ -55,6 +56,23 @@ class ExplainedCollective:
     def reason_kind(self) -> str:
         """"asked", "needed" or "chosen", as of `CollectiveRecord`."""
         return self.record.reason_kind
+
+    @property
+    def alternative(self) -> Alternative | None:
+        """Of one that was chosen: the best plan without it, and its price in bytes."""
+        return self.cause.alternative
+
+    @property
+    def asked_by(self) -> Asked | None:
+        """Of one that was asked for: the user's expression and its place."""
+        return self.cause.asked_by
+
+    @property
+    def verdict(self) -> str:
+        """The kind in a sentence: who asked for it, by which rule it is needed, or than what it is
+        cheaper, and by how much.
+        """
+        return self.cause.verdict
 
     @property
     def mesh_axes(self) -> tuple[str, ...]:
@@ -121,7 +139,11 @@ class ExplainedCollective:
             "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
             "source": {"file": self.source.file, "line": self.source.line,
                        "column": self.source.column + 1, "text": self.source.source_line().strip()},
-            "reason": self.reason, "reason_kind": self.reason_kind,
+            "reason": self.reason, "reason_kind": self.reason_kind, "verdict": self.verdict,
+            "alternative": None if self.alternative is None else self.alternative.to_dict(),
+            "asked_by": None if self.asked_by is None else {
+                "text": self.asked_by.text, "file": self.asked_by.location.file,
+                "line": self.asked_by.location.line},
             "paths": [_path(p) for p in self.paths],
             "vetoes": list(self.vetoes)}
         if suggestions:

@@ -6,16 +6,21 @@ it is followed back, op by op, to the annotation that put it there (axis_paths.p
 """
 from __future__ import annotations
 
+import functools
 import re
+from dataclasses import replace
 
-from ..ir.location import Location
-from ..ir.program import Atom, Equation, Var
+from ..ir.location import UNKNOWN, Location
+from ..ir.program import Atom, Demands, Equation, Var
+from ..partitioner.choice.verdicts import ASKED, bare, kind_of, told
 from ..partitioner.collectives import CollectiveRecord
 from ..partitioner.propagation.origins import vetoes
 from .axis_paths import AxisPaths
-from .causes import Cause, where
+from .causes import Asked, Cause, where
 
 _VETOES = 3
+_INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
+_LONG = 72                  # letters of an expression, or a rule, that are shown
 _NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
 
 
@@ -24,18 +29,58 @@ class Reasons(AxisPaths):
 
     def cause(self, record: CollectiveRecord) -> Cause:
         """Why this collective is there."""
+        cause = self.traced(record)
+        kind, other = record.reason_kind, record.alternative
+        if kind == ASKED:
+            return replace(cause, kind=kind, asked_by=self.asked_by(record, cause))
+        if other is None:
+            return replace(cause, kind=kind, rule=rule_of(cause.equation))
+        equation = cause.equation
+        clause = next(c for c in record.reason.split("; ") if told(c) == other)
+        if cause.move is not None:
+            equation = self.context(cause.move, clause) or equation
+        if equation is not None:
+            other = other._replace(text=self.named(other.text, equation))
+        return replace(cause, kind=kind, alternative=other)
+
+    def asked_by(self, record: CollectiveRecord, cause: Cause) -> Asked:
+        """Who asked for it, and where."""
+        clauses = [c for c in record.reason.split("; ") if kind_of(c) == ASKED]
+        clause = clauses[0] if clauses else ""
+        result = re.match(r"result (\S+) is asked for as (.*)", clause)
+        if result:
+            return Asked(f"`out_shardings`, {result[2]} for result {result[1]}", UNKNOWN)
+        if clause.endswith("as asked for"):
+            return Asked("`out_shardings`", UNKNOWN)
+        far = re.search(r", asked for at (\S+:\d+:\d+)$", clause)
+        if far:
+            at = self.asked_at.get(far[1], UNKNOWN)
+            return Asked(_expression(at, "with_sharding_constraint"), at)
+        at = cause.asked or record.source
+        name = re.match(r"`([\w.\-]+)`", clause)
+        return Asked(_expression(at, name[1] if name else record.op), at)
+
+    @functools.cached_property
+    def asked_at(self) -> dict[str, Location]:
+        """The places where the user said how values are laid out, by how they are told."""
+        places = [m.location for moves in self.moves.values() for m in moves]
+        places += self.resolved.memo.get(Demands.KEY, Demands(None, {})).places.values()
+        return {str(at): at for at in places}
+
+    def traced(self, record: CollectiveRecord) -> Cause:
+        """The way from a collective back to what the user wrote."""
         move = self.move_of(record)
         if move is None:
             equation = self.spoken_of(record.reason, record.source)
             if equation is None:
                 return Cause(None, None, record.reason or f"`{record.op}` is written here")
             axes = frozenset(map(str, record.mesh_axes))
-            return Cause(None, equation, self.named(record.reason, equation),
+            return Cause(None, equation, self.named(bare(record.reason), equation),
                          tuple(self.operand_paths(equation, axes)))
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
         reason = move.reason or record.reason or "`reshard` is written here"
-        clauses = list(dict.fromkeys(reason.split("; ")))
+        clauses = list(dict.fromkeys(bare(reason).split("; ")))
         spoken = [self.context(move, clause) for clause in clauses]
         equation = spoken[0]
         text = "; ".join(dict.fromkeys(self.named(clause, eqn) if eqn is not None else clause
@@ -83,6 +128,8 @@ class Reasons(AxisPaths):
         return self.of_tensor.get(self.tensor(atom))
 
     def move_of(self, record: CollectiveRecord) -> Equation | None:
+        if _INSIDE.search(record.reason):
+            return None
         found = self.moves.get(where(record.source), [])
         axes = {str(a) for a in record.mesh_axes}
 
@@ -130,6 +177,20 @@ class Reasons(AxisPaths):
         op = re.match(r"`([\w\-]+)`", reason)
         found = self.named_at.get((where(location), op.group(1)), []) if op else []
         return found[0] if found else None
+
+
+def rule_of(equation: Equation | None) -> str:
+    """The rule of an op: "`dot_general`: i k, k j -> i j | k:sum"."""
+    if equation is None or equation.op.subprograms or equation.op.collective is not None:
+        return ""
+    text = str(equation.use.rule(*equation.types))
+    return f"`{equation.op.name}`" + (f": {text}" if len(text) <= _LONG else "")
+
+
+def _expression(at: Location, otherwise: str) -> str:
+    """What the user wrote at a place."""
+    text = " ".join(at.text().split())
+    return f"`{text if 0 < len(text) <= _LONG else otherwise}`"
 
 
 def _axes_changed(before, after) -> set[str]:

@@ -97,6 +97,7 @@ def _blocks(e: Explanation, advised: int) -> Iterator[str]:
         if c.source.line:
             lines.append(f"   --> {c.source}{inside}")
         lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
+        lines.append(f"   {c.verdict}")
         for k, sentence in enumerate(causes(group)):
             lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
         if c.vetoes:
@@ -173,6 +174,7 @@ def _cells(e: Explanation, advised: int) -> list[tuple[str, ...]]:
     for group in alike(e.collectives):
         c = group[0]
         about = [str(c.source), c.source.source_line().strip()] if c.source.line else []
+        about.append(c.verdict)
         about += [f"because {line}" if i == 0 else line for i, line in enumerate(causes(group))]
         if c in chosen and c.suggestions:
             about.append(f"avoided by {c.suggestions[0].text}")

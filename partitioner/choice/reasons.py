@@ -1,7 +1,8 @@
 """Reasons: why an equation has an operand elsewhere, or leaves its result so, in words.
 
 An equation *needs* what no layout of it can do without by its factor rule; of what the planner
-preferred to other layouts it is said that the equation *takes* it.
+preferred to other layouts, or the user asked for, it is said that the equation *takes* it. Which of
+these it is, verdicts.py finds out.
 """
 from __future__ import annotations
 
@@ -11,10 +12,11 @@ from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.rule import REDUCE
 from ...ir.types import ArrayType
-from ..factors import Axes, RuleInfo, project
-from .choose import Choice, legal_choice
+from ..factors import Axes, RuleInfo
+from .choose import Choice
 
 _MOST = 8
+WRITTEN = "`reshard` is written here"
 
 
 def joined(reasons: Sequence[str]) -> str:
@@ -48,17 +50,15 @@ def _carrier(info: RuleInfo, f: int, besides: int) -> str:
 
 @cached(4096)
 def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[ArrayType, ...],
-                   passes: bool) -> str:
+                   needed: bool) -> str:
     """Why operand i is moved: "`add` takes dimension 0 of operand 1 over X, as operand 0 has".
 
-    passes: whether an unfinished sum may pass the equation by this operand.
+    needed: whether the equation can do with no layout in which it stays.
     """
-    name = op.name
+    name, verb = op.name, "needs" if needed else "takes"
     finished = types[i].sharding.spec.unreduced - choice.pending
     if finished:
-        verb = "takes" if passes else "needs"
         return f"`{name}` {verb} the finished sum over {', '.join(sorted(finished))}"
-    verb = "takes" if _possible(info, i, types) else "needs"
     for d, (have, need) in enumerate(zip(types[i].entries, choice.layouts[i], strict=True)):
         if have == need:
             continue
@@ -84,20 +84,10 @@ def operand_reason(op: Op, info: RuleInfo, i: int, choice: Choice, types: tuple[
     return f"`{name}` {verb} operand {i} in another layout"
 
 
-def _possible(info: RuleInfo, i: int, types: tuple[ArrayType, ...]) -> bool:
-    """Is there a layout of the equation in which operand i stays where it is?"""
-    mesh = types[i].mesh
-    found, overflow, _ = project(info.maps[i], info.factors, types[i].entries, mesh.axis_size)
-    axes_of = {f: axes for f, axes in found.items() if axes}
-    if overflow or not all(info.split_ok[f] for f in axes_of):
-        return False
-    return legal_choice(mesh, info, [t.shape for t in types], [1] * len(types),
-                        axes_of, (frozenset(),) * info.operands) is not None
-
-
 @cached(4096)
-def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType) -> str:
-    """Why a result is moved after it was computed."""
+def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayType, asked: bool
+                  ) -> str:
+    """Why a result is moved after it was computed. asked: whether the user wants it so."""
     name = op.name
     summed = choice.pending - aval.sharding.spec.unreduced
     if summed:
@@ -114,5 +104,6 @@ def result_reason(op: Op, info: RuleInfo, choice: Choice, k: int, aval: ArrayTyp
     have = choice.layouts[info.operands + k]
     for d, (a, b) in enumerate(zip(have, aval.entries, strict=True)):
         if a != b:
-            return f"`{name}` gives dimension {d} {_over(a)}; its result is laid out {_over(b)}"
+            so = "is asked for" if asked else "is laid out"
+            return f"`{name}` gives dimension {d} {_over(a)}, its result {so} {_over(b)}"
     return f"the result of `{name}` is a pending sum by its type"

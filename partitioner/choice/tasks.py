@@ -100,12 +100,17 @@ class Task:
     @property
     def choice(self) -> Choice:
         """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
+        return self.option.choice
+
+    @property
+    def option(self) -> Option:
+        """The option of a settled task."""
         table = self.table
         if self.way is None:
             home = dict(zip(table.maps, self.homes, strict=True)).get(0)    # of all of them
             pairs = () if home is None else table.ways.part(0, home)[0]
             self.way = table.ways.way(dict(pairs))
-        return table.option(self.way, self.sums).choice        # type: ignore[union-attr]
+        return table.option(self.way, self.sums)               # type: ignore[return-value]
 
     def _settled(self, info: RuleInfo) -> tuple[tuple[Held, ...], Held] | None:
         """What variables and results are held in where nothing is moved, all values being where

@@ -290,14 +290,15 @@ class Lowering:
             return
         if recipe.emitter:
             assert eqn.op.localize is not None
-            self.exchange_reason = recipe.exchange
+            # why its blocks exchange something is no reason for the rest of it
+            self.exchange_reason, self.reason = eqn.reason or recipe.exchange, ""
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
             self.exchange_reason = ""
         else:
             params = eqn.params if recipe.use is None else recipe.use.params
             results = self.emit(eqn.op, operands, params)
         for op, axes, reason in recipe.finish:
-            self.reason = reason
+            self.reason = eqn.reason or reason
             results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):

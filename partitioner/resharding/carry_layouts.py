@@ -13,6 +13,7 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType, Entries
 from ..choice.alternatives import bytes_between
+from ..choice.verdicts import Alternative, spelled
 from ..propagation.resolve import reshard_equation, typed
 from ..regions import Region, Slot, region_of, trips_of, with_programs
 from .reshards import fold_reshards
@@ -73,6 +74,10 @@ class _Around:
         return list(dict.fromkeys(targets))
 
 
+# Per carried value the layout that is cheapest, and the one after it.
+_Better = dict[Slot, tuple[Entries, Alternative]]
+
+
 class _Carry:
     """One carried value. enters: its type before the loop; leaves, reads: types wanted after it
     and in its programs; made: its type where the body makes it.
@@ -95,14 +100,14 @@ class _Carry:
         return list(dict.fromkeys(t.entries for t in types if not t.sharding.spec.unreduced))
 
 
-def _better(eqn: Equation, around: _Around) -> dict[Slot, Entries]:
+def _better(eqn: Equation, around: _Around) -> _Better:
     """Carried values that had better be laid out otherwise."""
     region, trips = region_of(eqn), trips_of(eqn)
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is brought elsewhere
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
     body = len(inside) - 1
-    found: dict[Slot, Entries] = {}
+    found: dict[Slot, tuple[Entries, Alternative]] = {}
     for slot in region.slots:
         if slot.operand < 0 or slot.result < 0 or slot.stacked or not slot.inputs:
             continue
@@ -119,11 +124,13 @@ def _better(eqn: Equation, around: _Around) -> dict[Slot, Entries]:
             carry.reads += inside[p].wanted(region.programs[p][2].invars[i])
         if carry.enters.mesh.empty:
             continue
-        least = carry.cost(now.entries, trips)
-        for entries in carry.candidates():
-            cost = carry.cost(entries, trips)
-            if cost < least:
-                least, found[slot] = cost, entries
+        costs = {entries: carry.cost(entries, trips)
+                 for entries in (now.entries, *carry.candidates())}
+        first, *others = sorted(costs, key=costs.__getitem__)
+        if costs[first] < costs[now.entries]:
+            second = f"carrying it as {spelled(others[0])}"
+            found[slot] = first, Alternative(second, costs[others[0]],
+                                             costs[others[0]] - costs[first])
     return found
 
 
@@ -131,15 +138,15 @@ def _output(slot: Slot) -> int:
     return slot.outputs[0][1]
 
 
-def _rewritten(eqn: Equation, better: dict[Slot, Entries], around: _Around,
+def _rewritten(eqn: Equation, better: _Better, around: _Around,
                replaced: dict[Equation, Equation]) -> list[Equation]:
     """The loop with these layouts, and the reshards before and after it."""
     region = region_of(eqn)
-    loop = f"`{eqn.op.name}` carries this value as its body needs it"
     operands, results = list(eqn.invars), list(eqn.outvars)
     before: list[Equation] = []
     after: list[Equation] = []
-    for slot, entries in better.items():
+    for slot, (entries, second) in better.items():
+        loop = _reason(eqn, second)
         outer = eqn.outvars[slot.result]
         held = typed(outer.aval, outer.aval.mesh, entries)
         first = around.made.get(operands[slot.operand])
@@ -156,15 +163,18 @@ def _rewritten(eqn: Equation, better: dict[Slot, Entries], around: _Around,
         for reader in around.readers.get(outer, ()):       # straight from the new layout
             if reader is not None and reader.op is reshard_p:
                 replaced[reader] = reader.replace(invars=(new,))
-    programs = {(name, place): _program(region, p, better, eqn, loop)
+    programs = {(name, place): _program(region, p, better, eqn)
                 for p, (name, place, _) in enumerate(region.programs)}
     whole = eqn.replace(invars=operands, outvars=results,
                         params=with_programs(eqn.params, programs))
     return [*before, whole, *after]
 
 
-def _program(region: Region, p: int, better: dict[Slot, Entries], eqn: Equation, loop: str
-             ) -> Program:
+def _reason(eqn: Equation, second: Alternative) -> str:
+    return f"`{eqn.op.name}` carries this value as its body needs it, {second}"
+
+
+def _program(region: Region, p: int, better: _Better, eqn: Equation) -> Program:
     """A program of the loop with its carried values in the new layouts."""
     program = region.programs[p][2]
     around = _Around(program)
@@ -172,7 +182,8 @@ def _program(region: Region, p: int, better: dict[Slot, Entries], eqn: Equation,
     first: list[Equation] = []
     last: list[Equation] = []
     direct: dict[Atom, Var] = {}
-    for slot, entries in better.items():
+    for slot, (entries, second) in better.items():
+        loop = _reason(eqn, second)
         for q, i in slot.inputs:
             if q == p:
                 old = invars[i]
@@ -180,7 +191,8 @@ def _program(region: Region, p: int, better: dict[Slot, Entries], eqn: Equation,
                 first.append(reshard_equation(new, old.aval, eqn.location, loop).replace(
                     outvars=(old,)))
                 direct[old] = new
-    for slot, entries in better.items():
+    for slot, (entries, second) in better.items():
+        loop = _reason(eqn, second)
         for q, i in slot.outputs:
             if q != p:
                 continue

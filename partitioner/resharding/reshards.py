@@ -17,16 +17,17 @@ from ...ir.ops.sharding import reshard_p
 from ...ir.phases import phase
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.types import ArrayType, Entries
-from ..choice.alternatives import sums_through
 from ..choice.choose import Choice
-from ..choice.layouts import Layouts, layouts_for
+from ..choice.layouts import Held, Layouts, layouts_for
 from ..choice.lookahead import Planner, Waits, carried_sums
 from ..choice.options import Option
-from ..choice.reasons import joined, operand_reason, result_reason
+from ..choice.reasons import WRITTEN, joined, operand_reason, result_reason
 from ..choice.tasks import Members, Task, Tasks
+from ..choice.verdicts import ASKED, CHOSEN, NEEDED
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolve import name_of_form, reshard_equation, typed
 from ..regions import Region, has_region, region_of, trips_of, with_programs
+from .kinds import Kinds, Turn
 
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes that a sum waits for
 
@@ -38,6 +39,7 @@ def insert_reshards(program: Program) -> Program:
 
 
 _ALL_FIXED = Demands(None, {})
+_OPEN = "?"                 # a reason that is said when all is known
 
 
 def _resharded(program: Program, layouts: Layouts, demands: Demands,
@@ -63,11 +65,19 @@ class _Made(NamedTuple):
     """A variable that was produced otherwise than its type says: result k of an equation, with the
     operands that it runs on.
     """
-    eqn: Equation
-    info: RuleInfo
-    choice: Choice
+    turn: Turn
     k: int
     operands: Sequence[Atom]
+
+
+class _Open(NamedTuple):
+    """A reason that is given when all is known. at: operand `at` of an equation, or its result
+    `~at`; source: what the operand was; more: other equations that take it so.
+    """
+    turn: Turn
+    at: int
+    source: Var | None
+    more: list[tuple[Turn, int]]
 
 
 class _Chooser:
@@ -85,12 +95,16 @@ class _Chooser:
         self.held: dict[Var, dict[Form, Var]] = {}
         self.produced: dict[Var, _Made | tuple[Location, str]] = {}
         self.moved: set[Var] = set()
+        self.open: list[_Open] = []
+        self.brought: dict[Var, _Open] = {}     # by what was brought
+        self.kinds = Kinds(program, demands, planner)
         self.loose = False          # may a reshard be read by another one alone, or by nobody?
 
     def run(self, plan: Sequence[Option | Choice | Task | None]) -> Program:
         """plan: as of `Planner.run`."""
         program = self.program
         env, eqns = self.env, self.eqns
+        part = 0
         for eqn, members, taken in zip(program.eqns, self.planner.members, plan, strict=True):
             if taken is not None:
                 if taken.__class__ is Task:
@@ -105,13 +119,16 @@ class _Chooser:
                 if same:
                     eqns.append(eqn)
                 else:
-                    self.chosen(eqn, members,
+                    self.chosen(eqn, members, part,
                                 taken if taken.__class__ is Choice else taken.choice)  # type: ignore
             elif eqn.op is reshard_p:
                 self.reshard(eqn)
             else:
                 self.holding(eqn)
+            part += 1 if members.__class__ is Task else len(members)    # type: ignore[arg-type]
         outvars = [self.as_typed(atom, UNKNOWN, "") for atom in program.outvars]
+        if self.open:
+            self.explain(outvars)
         if self.loose:
             eqns, outvars = fold_reshards(eqns, outvars)
         return program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
@@ -173,7 +190,7 @@ class _Chooser:
 
     # -- equations -------------------------------------------------------------------------------
 
-    def chosen(self, eqn: Equation, members: Members, choice: Choice) -> None:
+    def chosen(self, eqn: Equation, members: Members, part: int, choice: Choice) -> None:
         if members.__class__ is Task:
             pinned = members.pinned                                     # type: ignore[union-attr]
             info: RuleInfo = members.info                               # type: ignore
@@ -184,6 +201,7 @@ class _Chooser:
         env, held = self.env, self.held
         operands: list[Atom] = [*eqn.invars]
         results = [*eqn.outvars]
+        turn = Turn(eqn, info, choice, members, part, self.numbers(eqn), results)
         same = True
         for i, atom in enumerate(eqn.invars):
             if atom.__class__ is not Literal:
@@ -194,8 +212,9 @@ class _Chooser:
                         or aval.sharding.spec.unreduced != sums):
                     now = self.source(atom, (layout, sums))                     # type: ignore
                     if form(now.aval) != (layout, sums):
-                        now = self.bring(atom, (layout, sums), eqn.location,    # type: ignore
-                                         self.reason(eqn, info, i, choice, now), None, now)
+                        now = self.take(turn, i, atom, now, (layout, sums))     # type: ignore
+                    elif now in self.brought:
+                        self.brought[now].more.append((turn, i))                # type: ignore
                 if now is not atom:
                     operands[i] = now
                     same = False
@@ -208,12 +227,14 @@ class _Chooser:
                 result = Var(given, None if pinned[k] else name_of_form(var, given))
                 env[var] = results[k] = result
                 same = False
-                made_by = _Made(eqn, info, choice, k, operands)
+                made_by = _Made(turn, k, operands)
                 if pinned[k]:
                     self.produced[result] = self.cause(*made_by)
                     after.append((var, result))
                 else:
                     self.produced[result] = made_by
+        if choice.received:
+            eqn = eqn.replace(reason=self.opened(turn, ~0))
         self.eqns.append(eqn if same else eqn.on(operands, results))
         for var, result in after:
             sharding = var.aval.sharding
@@ -223,6 +244,14 @@ class _Chooser:
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}
             env[var] = var
+
+    def take(self, turn: Turn, i: int, atom: Var, source: Var, need: Form) -> Var:
+        """Operand i of an equation, brought to where it takes it."""
+        why = self.opened(turn, i, source)
+        now = self.bring(atom, need, turn.eqn.location, why, None, source)
+        if why in self.eqns[-1].reason.split("; "):
+            self.brought[now] = self.open[-1]
+        return now
 
     def why(self, var: Var) -> tuple[Location, str]:
         """Where and why a variable was not produced as its type said."""
@@ -240,9 +269,9 @@ class _Chooser:
             waiting.pop()
         return produced[var]                                              # type: ignore[return-value]
 
-    def cause(self, eqn: Equation, info: RuleInfo, choice: Choice, k: int,
-              operands: Sequence[Atom]) -> tuple[Location, str]:
+    def cause(self, turn: Turn, k: int, operands: Sequence[Atom]) -> tuple[Location, str]:
         """Where and why result k is not as its type says: here, or where its sums come from."""
+        eqn, info, choice = turn.eqn, turn.info, turn.choice
         before: list[tuple[Location, str]] = []
         own = choice.pending
         for a, sums in zip(operands, choice.sums, strict=True):
@@ -251,15 +280,16 @@ class _Chooser:
                 if a in self.produced:
                     before.append(self.why(a))                            # type: ignore[arg-type]
         own = own or not before
+        asked = None
         if not before and not choice.pending:
             asked = self.asked_at(eqn.outvars[k])
             if asked is None:
                 before = self.passed_on(eqn, choice.layouts[info.operands + k], k, operands)
                 own = not before
-        reason = result_reason(eqn.op, info, choice, k, eqn.outvars[k].aval) if own else ""
-        where = before[0][0] if before else eqn.location
-        if not before and not choice.pending and asked is not None:
-            where = asked
+        reason = ""
+        if own:
+            reason = self.opened(turn, ~k)
+        where = before[0][0] if before else asked or eqn.location
         return where, joined([*[why for _, why in before], reason] if before else [reason])
 
     def asked_at(self, var: Var) -> Location | None:
@@ -274,21 +304,50 @@ class _Chooser:
                 if isinstance(a, Var) and a in self.produced
                 and axes <= _differing(a.aval.entries, was.aval.entries)][:1]
 
-    def reason(self, eqn: Equation, info: RuleInfo, i: int, choice: Choice, source: Var) -> str:
-        """Why operand i of an equation is moved."""
+    def numbers(self, eqn: Equation) -> dict[Atom, Held]:
+        """What the variables of an equation are held in."""
+        named, env = self.layouts.named, self.env
+        return {v: tuple([named(*f) for f in self.held[v]]) if v in self.held
+                else (named(*form((env[v] if v in env else v).aval)),)          # type: ignore
+                for v in eqn.invars if v.__class__ is not Literal}
+
+    def opened(self, turn: Turn, at: int, source: Var | None = None) -> str:
+        """What stands for a reason until all is known."""
+        self.open.append(_Open(turn, at, source, []))
+        return f"{_OPEN}{len(self.open) - 1}"
+
+    def explain(self, outvars: Sequence[Atom]) -> None:
+        """Give the reasons that were left open."""
+        self.kinds.finished(self.eqns, outvars)
+        found: dict[str, str] = {}
+        for eqn in self.eqns:
+            if _OPEN in eqn.reason:
+                clauses = eqn.reason.split("; ")
+                for c in clauses:
+                    if c[:1] == _OPEN and c not in found:
+                        found[c] = self.said(eqn, self.open[int(c[1:])])
+                eqn.reason = joined([found.get(c, c) for c in clauses])
+
+    def said(self, where: Equation, why: _Open) -> str:
+        turn, at = why.turn, why.at
+        eqn, info, choice = turn.eqn, turn.info, turn.choice
+        kind, said = self.kinds.verdict(turn, at, why.more)
+        if where.op is not reshard_p:           # it exchanges something itself
+            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
+        if at < 0:
+            return result_reason(eqn.op, info, choice, ~at, eqn.outvars[~at].aval,
+                                 kind == ASKED) + said
         types = []
         for j, atom in enumerate(eqn.invars):
-            if j == i:
-                types.append(source.aval)
+            if j == at:
+                types.append(why.source.aval)                           # type: ignore[union-attr]
             elif isinstance(atom, Var):
                 types.append(self.source(atom, (choice.layouts[j], choice.sums[j])).aval)
             else:
                 types.append(atom.aval)
         types += [self.laid_out(v.aval, choice.layouts[info.operands + k], choice.pending)
                   for k, v in enumerate(eqn.outvars)]
-        passes = bool(source.aval.sharding.spec.unreduced) and any(
-            i in together for together in sums_through(eqn))
-        return operand_reason(eqn.op, info, i, choice, tuple(types), passes)
+        return operand_reason(eqn.op, info, at, choice, tuple(types), kind == NEEDED) + said
 
     def reshard(self, eqn: Equation) -> None:
         (operand,), (result,) = eqn.invars, eqn.outvars
@@ -350,6 +409,12 @@ def takes(before: ArrayType, after: ArrayType) -> bool:
                 or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
 
 
+def reason_of_both(first: Equation, second: Equation) -> str:
+    """Why one reshard is there instead of two; one without a reason was written by the user."""
+    reasons = first.reason, second.reason
+    return "; ".join(dict.fromkeys(r or WRITTEN for r in reasons)) if any(reasons) else ""
+
+
 # -- folding ---------------------------------------------------------------------------------------
 
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
@@ -388,7 +453,7 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
         if first is not None and uses.get(operand, 0) == 1:
             source = first.invars[0]
             out[place[first]] = None
-            reasons = "; ".join(dict.fromkeys(r for r in (first.reason, eqn.reason) if r))
+            reasons = reason_of_both(first, eqn)
             # to blame is the one that takes axes away
             gone = takes(source.aval, operand.aval) and first.location.known
             where = first.location if gone else eqn.location

@@ -120,9 +120,12 @@ def test_reasons_name_what_is_in_the_way():
     x, w = b.arg(8, 64), b.arg(64, 64)
     done = partition(b.program(b.dot(x, w)), mesh=M8, in_shardings=[P("x"), P(None, "x")])
     (record,) = collectives(done.local)
-    assert record.reason in (
-        "`dot_general` takes dimension 0 of operand 0 whole: x splits dimension 1 of operand 1",
-        "`dot_general` takes dimension 1 of operand 1 whole: x splits dimension 0 of operand 0")
+    assert record.reason.startswith((
+        "`dot_general` takes dimension 0 of operand 0 whole: x splits dimension 1 of operand 1, ",
+        "`dot_general` takes dimension 1 of operand 1 whole: x splits dimension 0 of operand 0, "))
+    other = record.alternative
+    assert other is not None
+    assert record.reason.endswith(f"than {other.text} by {other.saved:,} of {other.price:,} B")
 
 
 def test_options_are_laid_out_as_their_factors_say():

@@ -1,0 +1,293 @@
+"""Verdicts: whether an exchange was asked for, is needed, or was chosen, and then what was not.
+
+An exchange was *asked for* where the equation could run without any, and only the layout that the
+user wrote for its result brings one about. It is *needed* where no way of running the equation does
+without it: an operand can stay in none, or each that leaves all operands where they are exchanges
+something. Else it was *chosen*: the cheapest way without it is the runner-up, and what it would
+cost is said, in the units in which the planner compares (prices.py).
+"""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...ir.named_tuple import NamedTuple
+from .choose import Pending
+from .layouts import UNIT, Held, Layouts
+from .options import Option
+from .reasons import WRITTEN
+from .tasks import Task
+
+_EMPTY: Pending = frozenset()
+ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
+
+
+class Alternative(NamedTuple):
+    """The best plan without an exchange. text: what it does; price: what the part that differs
+    would cost, in bytes that a device receives, work being counted as bytes (the unit in which
+    plans are compared); saved: how much of that the plan that was taken saves, below 0 where it
+    saves only later.
+    """
+    text: str
+    price: int
+    saved: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {"text": self.text, "bytes": self.price, "saved_bytes": self.saved}
+
+    def __str__(self) -> str:
+        if self.saved > 0:
+            return f"cheaper than {self.text} by {self.saved:,} of {self.price:,} B"
+        if self.saved < 0:
+            return (f"better for what follows than {self.text}, which costs {self.price:,} B here, "
+                    f"not {self.price - self.saved:,} B")
+        return f"no dearer than {self.text}: {self.price:,} B either way"
+
+
+_ALTERNATIVE = re.compile(r", (?:no dearer than (.+?): ([\d,]+) B either way|"
+                          r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) B|"
+                          r"better for what follows than (.+?), which costs ([\d,]+) B here, "
+                          r"not ([\d,]+) B)")
+_ASKED = re.compile(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
+                    r"^out_specs claim| says that result |" + WRITTEN)
+_PLACE = re.compile(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
+# what is said of an exchange besides why it is there
+_REMARK = re.compile(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
+                     r"and more$)| the finished sum ")
+_OF_A_SUM = re.compile(r" leaves partial | finished sum | the sum that ")
+
+
+def told(clause: str) -> Alternative | None:
+    """The runner-up that a reason names."""
+    found = _ALTERNATIVE.search(clause)
+    if found is None:
+        return None
+    if found[1]:
+        return Alternative(found[1], _number(found[2]), 0)
+    if found[3]:
+        return Alternative(found[3], _number(found[5]), _number(found[4]))
+    return Alternative(found[6], _number(found[7]), _number(found[7]) - _number(found[8]))
+
+
+def bare(reason: str) -> str:
+    """The reason without the runner-up, and without the place where it was asked for."""
+    return _PLACE.sub("", _ALTERNATIVE.sub("", reason))
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def kind_of(clause: str) -> str:
+    """The kind of one reason; without any, the user wrote the exchange."""
+    if not clause or _ASKED.search(clause):
+        return ASKED
+    return CHOSEN if _ALTERNATIVE.search(clause) else NEEDED
+
+
+def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternative | None]:
+    """The kind of an exchange that has these reasons, and the runner-up where it was chosen.
+
+    Of several reasons the one counts that would keep the exchange if the others went: what is
+    needed, then what was asked for. sums: whether the exchange adds up; of reasons of which some
+    are about a sum, it has those that are, or those that are not.
+    """
+    every = reason.split("; ")
+    clauses = [c for c in every if not _REMARK.search(c)] or every
+    if sums is not None:
+        clauses = [c for c in clauses if bool(_OF_A_SUM.search(c)) == sums] or clauses
+    kinds = [kind_of(c) for c in clauses]
+    for kind in (NEEDED, ASKED):
+        if kind in kinds:
+            return kind, None
+    found = [a for a in map(told, clauses) if a is not None]
+    return CHOSEN, found[0]
+
+
+class Row(NamedTuple):
+    """One way of running an equation. price: with what it takes to bring operands to it, and the
+    results from it to where they are wanted, in `UNIT`s. moved: variables that are exchanged for
+    it, other than to finish a sum where it is; after: results that are. summed: axes over which its
+    results are sums that it made itself; inner: whether its blocks exchange something.
+    """
+    option: Option
+    price: int
+    moved: tuple[int, ...]
+    after: tuple[int, ...]
+    summed: Pending
+    inner: bool
+
+    @property
+    def ends(self) -> bool:
+        """Does it exchange nothing but perhaps its operands and results as they are?"""
+        return not (self.summed or self.inner)
+
+    @property
+    def stays(self) -> bool:
+        """Does it exchange nothing, whatever its results are wanted as?"""
+        return self.ends and not self.moved
+
+
+class Ballot:
+    """What one equation could have done. task, taken: it, and the option that it took; held: what
+    its variables were held in; ends: where its results were wanted.
+    """
+
+    __slots__ = ("held", "layouts", "rows", "taken", "task")
+
+    def __init__(self, layouts: Layouts, task: Task, taken: Option, held: tuple[Held, ...],
+                 ends: Held) -> None:
+        self.layouts, self.task, self.held = layouts, task, held
+        options = dict.fromkeys(_options(layouts, task, taken, held, ends))
+        self.rows = [self._row(o, ends) for o in options]
+        self.taken = next(r for r in self.rows if r.option is taken)
+
+    def _row(self, option: Option, ends: Held) -> Row:
+        task, layouts = self.task, self.layouts
+        price, moved, after = option.price, (), ()
+        for p, need in dict.fromkeys(zip(task.places, option.needs, strict=False)):
+            if p >= 0:
+                more = layouts.moved[task.var_kinds[p], self.held[p]][need][0]
+                price += more
+                if more > self._finishing(p, need) and p not in moved:
+                    moved += (p,)
+        for k, (made, end) in enumerate(zip(option.results, ends, strict=True)):
+            more = layouts.prices[task.kinds[task.count + k], made, end]
+            price += more
+            if more:
+                after += (k,)
+        summed = option.pending.difference(*option.sums)
+        return Row(option, price, moved, after, summed, option.received > 0)
+
+    def _finishing(self, p: int, need: int) -> int:
+        """What it takes to finish the sum that variable p is, where it stays, if that is needed."""
+        layouts, held = self.layouts, self.held[p]
+        entries, pending = layouts.table[held[0]]
+        if not pending or layouts.table[need][1]:
+            return 0
+        there = layouts.numbers[entries, _EMPTY]
+        return layouts.moved[self.task.var_kinds[p], held][there][0]
+
+    # -- verdicts --------------------------------------------------------------------------------
+
+    def of_operand(self, p: int, asked: bool) -> tuple[str, Row | None]:
+        """Why variable p is exchanged. asked: whether the user said how a result is laid out."""
+        if asked and self._only_ends():
+            return ASKED, None
+        stay = [r for r in self.rows if p not in r.moved]
+        return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
+
+    def of_sum(self) -> tuple[str, Row | None]:
+        """Why results are sums that are to be finished, or why blocks exchange something."""
+        in_place = [r for r in self.rows if not r.moved]
+        without = [r for r in self.rows if r.ends]
+        if not without or (in_place and not any([r.ends for r in in_place])):
+            return NEEDED, None
+        return CHOSEN, _cheapest(without)
+
+    def of_result(self, k: int, asked: bool) -> tuple[str, Row | None]:
+        """Why result k is brought to another layout than it was made in."""
+        if asked and self._only_ends():
+            return ASKED, None
+        without = [r for r in self.rows if k not in r.after]
+        if without:
+            return CHOSEN, _cheapest(without)
+        return (ASKED if asked else NEEDED), None
+
+    def _only_ends(self) -> bool:
+        """Is all that could be exchanged for nothing but where results are wanted?"""
+        free = [r for r in self.rows if r.stays]
+        return bool(free) and all([r.after for r in free])
+
+    # -- words -----------------------------------------------------------------------------------
+
+    def alternative(self, row: Row, rest: int = 0) -> Alternative:
+        """A runner-up, with its price. rest: what else it would cost."""
+        price = round((row.price + rest) / UNIT)
+        return Alternative(" and ".join(self._words(row)), price,
+                           price - round(self.taken.price / UNIT))
+
+    def price_of(self, p: int) -> int:
+        """What it took to bring variable p to where it is taken."""
+        task = self.task
+        need = self.taken.option.needs[task.places.index(p)]
+        return self.layouts.moved[task.var_kinds[p], self.held[p]][need][0]
+
+    def _words(self, row: Row) -> Iterator[str]:
+        task, table = self.task, self.layouts.table
+        spelled, option = self._spelled, row.option
+        for p in row.moved:
+            i = task.places.index(p)
+            yield f"bringing operand {i} to {spelled(table[option.needs[i]][0])}"
+        if row.inner:
+            yield "exchanging blocks"
+        if row.summed:
+            yield f"summing its result over {', '.join(spelled.names(row.summed))}"
+        elif row.after:
+            (k, *_) = row.after
+            which = "its result" if len(option.results) == 1 else f"its result {k}"
+            yield f"moving {which} from {spelled(table[option.results[k]][0])}"
+        if not (row.moved or row.inner or row.summed or row.after):
+            mine = {a for axes in self.taken.option.way.axes_of.values() for a in axes}
+            own = {a for axes in option.way.axes_of.values() for a in axes}
+            more = spelled.names(mine - own)
+            yield f"computing it alike over {', '.join(more)}" if more else "no exchange at all"
+
+    @property
+    def _spelled(self) -> _Spelling:
+        return _Spelling(self.layouts)
+
+
+class _Spelling:
+    """Layouts and axes in the names that the program has for them."""
+
+    def __init__(self, layouts: Layouts) -> None:
+        self.layouts = layouts
+
+    def names(self, axes: Pending | set[str]) -> list[str]:
+        ordered = tuple(self.layouts.mesh.sort_axes(axes))
+        joint = self.layouts.joint
+        return [str(a) for a in (ordered if joint is None else joint.spelled(ordered))]
+
+    def __call__(self, entries: Sequence[Sequence[str]]) -> str:
+        joint = self.layouts.joint
+        return spelled(entries if joint is None else [joint.spelled(tuple(axes))
+                                                      for axes in entries])
+
+
+def spelled(entries: Sequence[Sequence[str]]) -> str:
+    """P('X', None), as it would be written."""
+    words = []
+    for axes in entries:
+        names = [repr(str(a)) for a in axes]
+        words.append("None" if not names else names[0] if len(names) == 1
+                     else f"({', '.join(names)})")
+    while words and words[-1] == "None":
+        words.pop()
+    return f"P({', '.join(words)})"
+
+
+def _cheapest(rows: Sequence[Row]) -> Row:
+    return min(rows, key=lambda r: r.price)
+
+
+def _options(layouts: Layouts, task: Task, taken: Option, held: tuple[Held, ...], ends: Held
+             ) -> Iterator[Option]:
+    """The option that was taken, what was compared with it, and how each operand could stay."""
+    table = task.table
+    ways = table.ways
+    yield taken
+    hints = [*[() if p < 0 else held[p] for p in task.places],
+             *[(home, end) for home, end in zip(task.results, ends, strict=True)]]
+    for sums in dict.fromkeys((task.sums, taken.sums)):
+        yield from table.suggested(hints, sums)
+    for i, (p, m) in enumerate(zip(task.places, table.maps, strict=False)):
+        for n in held[p] if p >= 0 and m >= 0 else ():
+            pairs, overflow = ways.part(m, n)
+            if overflow or not all([ways.can_split >> f & 1 for f, _ in pairs]):
+                continue
+            option = table.option(ways.way(dict(pairs)), task.sums)
+            if option is not None and option.needs[i] == n:
+                yield option
