@@ -15,7 +15,7 @@ from ...ir.caches import cached
 from ...ir.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
 from ...ir.ops.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType
@@ -106,6 +106,8 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
         return Origins(solution, {new: t for v, t in solution.graph.index.items()
                                   if v not in gone and isinstance(new := now.get(v, v), Var)})
     new.memo[WHEN_ASKED] = origins
+    if writer.places:
+        new.memo[Demands.KEY] = Demands(None, writer.places)
     return new
 
 
@@ -135,6 +137,7 @@ class _Writer:
         self.mesh = mesh
         self.now: dict[Atom, Atom] = {}
         self.gone: set[Var] = set()
+        self.places: dict[Var, Location] = {}       # of results that have their own out_sharding
         self.plain = True
 
     # -- programs --------------------------------------------------------------------------------
@@ -260,6 +263,8 @@ class _Writer:
                     eqn = eqn.on(operands, self.bound(outvars, types), use)
             elif use is not None or operands != eqn.invars:
                 eqn = eqn.on(operands, outvars, use)
+            if use is not None and eqn.location.known and not eqn.location.transform:
+                self.places.update(dict.fromkeys(eqn.outvars, eqn.location))
             out.append(eqn)
         return consts, out
 

@@ -159,6 +159,7 @@ class _Resolver:
         self.tensors: dict[Var, int] = {}
         self.pinned: set[Var] = set()
         self.types: dict[tuple, ArrayType] = {}
+        self.places: dict[Var, Location] = {}       # of results that have their own out_sharding
 
     # -- types -----------------------------------------------------------------------------------
 
@@ -213,7 +214,8 @@ class _Resolver:
         reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
         origins = new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
-        new.memo[Demands.KEY] = origins.demands()
+        fixed, places = origins.demands()
+        new.memo[Demands.KEY] = Demands(fixed, {**places, **self.places})
         return new
 
     def program(self, program: Program, mesh: AbstractMesh,
@@ -312,6 +314,8 @@ class _Resolver:
                 result = self.bind(eqn.outvars[0], mesh)
                 new = eqn.on(operands, (result,), use)
                 new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
+            if use is not None and new.location.known and not new.location.transform:
+                self.places.update(dict.fromkeys(new.outvars, new.location))
             eqns.append(new)
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:

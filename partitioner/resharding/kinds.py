@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...ir.location import UNKNOWN, Location
+from ...ir.location import Location
 from ...ir.named_tuple import NamedTuple
 from ...ir.ops.sharding import reshard_p
 from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
@@ -20,8 +20,7 @@ from ..choice.tasks import Members, Task
 from ..choice.verdicts import ASKED, CHOSEN, Ballot, kind_of
 from ..factors import RuleInfo
 
-ASKED_RESULTS = "asked results"     # of Program.memo: per result what out_shardings say, or None
-_FAR = 16                           # how many equations what was asked for may be away
+_FAR = 16           # how many equations what was asked for may be away
 
 
 class Turn(NamedTuple):
@@ -65,7 +64,7 @@ class Kinds:
         asked = next((p for p in places if p is not None), None)
         kind, row = ballot.of_operand(place, asked is not None)
         if kind == ASKED:
-            return kind, f", asked for at {asked}" if asked is not UNKNOWN else ", as asked for"
+            return kind, f", asked for at {asked}" if asked.line else ", as asked for"  # type: ignore
         rest = 0
         for other, i in more:
             again, j = self.ballot(other, i, turn.held[turn.eqn.invars[at]])
@@ -130,7 +129,7 @@ class Kinds:
 
     def asked_for(self, v: Var, steps: int = _FAR) -> Location | None:
         """Where the user said how a value is laid out, or what becomes of it dimension by
-        dimension; UNKNOWN where that has no line, None if he does not.
+        dimension; None if he does not.
         """
         while steps:
             place = self.demands.places.get(v)
@@ -140,8 +139,6 @@ class Kinds:
             for eqn in readers:
                 if eqn.op is reshard_p and kind_of(eqn.reason) == ASKED:
                     return eqn.location
-            if v in self.asked_results:
-                return UNKNOWN
             onward = [eqn for eqn in readers if len(eqn.outvars) == 1 and not eqn.op.subprograms
                       and not eqn.op.effect and eqn.op is not reshard_p and all([
                           f.kind == PASS for f in eqn.use.rule(*eqn.types).factors])]
@@ -159,9 +156,3 @@ class Kinds:
                 if a.__class__ is not Literal:
                     found.setdefault(a, []).append(eqn)
         return found
-
-    @functools.cached_property
-    def asked_results(self) -> set[Atom]:
-        """Results of the program of which the user said how they leave."""
-        asked = self.program.memo.get(ASKED_RESULTS, ())
-        return {a for a, spec in zip(self.program.outvars, asked, strict=False) if spec is not None}
