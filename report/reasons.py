@@ -47,9 +47,9 @@ class Reasons(AxisPaths):
         """Who asked for it, and where."""
         clauses = [c for c in record.reason.split("; ") if kind_of(c) == ASKED]
         clause = clauses[0] if clauses else ""
-        result = re.match(r"result (\S+) is asked for as (.*)", clause)
+        result = re.match(r"(.*result.*) is asked for as (.*)", clause)
         if result:
-            return Asked(f"`out_shardings`, {result[2]} for result {result[1]}", UNKNOWN)
+            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN)
         if clause.endswith("as asked for"):
             return Asked("`out_shardings`", UNKNOWN)
         far = re.search(r", asked for at (\S+:\d+:\d+)$", clause)
