@@ -34,11 +34,12 @@ from .words import quantity
 from .work import bodies, equation_flops, trips
 
 if TYPE_CHECKING:
-    from .explanation import Explanation
+    from .explanation import ExplainedCollective, Explanation
 
 LEAST = 0.01
 _TRIALS = 4           # layouts of arguments that are partitioned for one warning
 _TRIED = 12           # and for all of one kind
+_NEARBY = 256         # equations among which a gather is sought
 _SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
 _SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
                    "stop_gradient", "optimization_barrier", "reduced_vary_cast_p",
@@ -201,7 +202,9 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
     idle = {w.text.split("`")[1] for w in _idle_axes(e)}
     flops: dict[tuple, float] = {}
     example: dict[tuple, Equation] = {}
+    made: dict[Atom, Equation] = {}
     for eqn, count in _equations(p.local):
+        made.update(dict.fromkeys(eqn.outvars, eqn))
         if eqn.op.subprograms or eqn.op.collective is not None or not eqn.op.arithmetic:
             continue
         own = equation_flops(eqn) * count
@@ -226,9 +229,39 @@ def _redundant(e: Explanation) -> Iterator[Waste]:
             fix += f"; no dimension of {list(t.shape)} divides by {n}: pad one to a multiple"
         elif free:
             fix += f", for example along dimension {free[0]} of the result"
+        by = _gathered_by(e, eqn, axis, made)
+        why = ""
+        if by is not None:
+            at = f" at line {by.source.line}" if by.source.line else ""
+            why = f"; its operands are whole by the {by.kind}{at}, {by.verdict}"
+            if by.reason_kind == "chosen":
+                why = why.replace("chosen: ", "which the planner chose: ", 1)
+                fix = "none is needed: the planner weighed it, and to split it saves nothing"
         yield Waste("redundant-compute", f"`{eqn.op.name}` is computed alike on all {n} devices of "
                     f"`{axis}`: {quantity(lost, 'FLOP')} a device, {lost / e.flops:.0%} of the "
-                    "program's", eqn.location, 0, lost, fix=fix)
+                    f"program's{why}", eqn.location, 0, lost, fix=fix)
+
+
+def _gathered_by(e: Explanation, eqn: Equation, axis: str, made: dict[Atom, Equation]
+                 ) -> ExplainedCollective | None:
+    """What makes an operand whole along an axis that was split over it: one that was chosen, if
+    there is one; None where all that the equation is computed from came whole.
+    """
+    explained = {id(c.record.equation): c for c in e.collectives}
+    found: list[ExplainedCollective] = []
+    seen: set[Equation] = set()
+    waiting = [made[a] for a in eqn.invars if a in made]
+    while waiting and len(seen) < _NEARBY:
+        at = waiting.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        c = explained.get(id(at))
+        if c is None or axis not in map(_base, c.mesh_axes):
+            waiting += [made[a] for a in at.invars if a in made]
+        elif c.kind != "all-reduce":        # which leaves a value that nothing was split of
+            found.append(c)
+    return min(found, key=lambda c: c.reason_kind != "chosen", default=None)
 
 
 # -- collectives -----------------------------------------------------------------------------------

@@ -101,6 +101,27 @@ def test_what_devices_compute_alike():
     assert w.wasted_flops == pytest.approx((2 * 64 ** 3 + 64 * 64) * 7 / 8)
 
 
+def test_what_the_planner_repeats_is_not_blamed_on_the_user():
+    def narrow(x, w):
+        return x @ w                    # to gather x is cheaper than to add up 16 x 1024 sums
+
+    args = struct((16, 8), None, "x", mesh=ROW), struct((8, 1024), mesh=ROW)
+    w = found(narrow, *args)["redundant-compute"]
+    (c,) = st.explain(narrow)(*args).collectives
+    assert c.kind == "all-gather" and c.reason_kind == "chosen"
+    other = c.alternative
+    assert "which the planner chose: cheaper than summing" in w.text and other.text in w.text
+    assert f"by {other.saved / 1000:.3g} kB" in w.text and "split one of" not in w.fix
+
+    def asked(x, w):
+        return st.lax.with_sharding_constraint(x, NamedSharding(ROW, P())) @ w
+
+    w = found(asked, struct((256, 64), "x", mesh=ROW), struct((64, 64), mesh=ROW))
+    text = w["redundant-compute"].text
+    assert "its operands are whole by the all-gather at line" in text
+    assert "asked for by `st.lax.with_sharding_constraint(" in text and "planner" not in text
+
+
 def test_a_gather_that_is_cut_down_again():
     program = parse_program("""
 mesh (x=8 manual)
