@@ -19,6 +19,7 @@ from ..driver.programs import further
 from ..driver.seen import unwatched
 from ..driver.stages import Compiled, Lowered, Traced
 from ..ir.array import Array
+from ..ir.changed import changed
 from ..ir.context import STATE
 from ..ir.dtypes import short_name
 from ..ir.errors import ShardtraceError
@@ -87,13 +88,9 @@ class FoundFunction(Found):
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        saved = (STATE.mesh, STATE.abstract_mesh)
-        STATE.mesh, STATE.abstract_mesh = self._meshes
-        try:
-            with unwatched():
-                yield
-        finally:
-            STATE.mesh, STATE.abstract_mesh = saved
+        mesh, abstract_mesh = self._meshes
+        with changed(STATE, mesh=mesh, abstract_mesh=abstract_mesh), unwatched():
+            yield
 
     def lowered(self) -> Lowered | Compiled:
         if self._stage is None:

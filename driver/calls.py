@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import Bounded, Cache
+from ..ir.caches import tables
 from ..ir.context import config, usual_context
 from ..ir.mesh import ENTERED
 from ..ir.named_tuple import NamedTuple
@@ -32,7 +32,7 @@ _NUMBERS = _PYTHON | {kind for kind in np.sctypeDict.values() if issubclass(kind
 Leaves = Sequence[Any]
 Run = Callable[[Sequence[np.ndarray]], list[ArrayImpl]]
 
-_CALLS = Cache("driver.calls.QuickCalls", "what runs for calls that look alike",
+_CALLS = tables("driver.calls.QuickCalls", "what runs for calls that look alike",
                1024)
 MISS = object()
 """What a call has to go the long way for."""
@@ -64,7 +64,7 @@ class QuickCalls:
     __slots__ = ("_known", "_static_names", "_static_nums")
 
     def __init__(self, arguments: Arguments | None = None) -> None:
-        self._known: dict[Any, _Call] = Bounded(_CALLS)
+        self._known: dict[Any, _Call] = _CALLS()
         self._static_nums = frozenset(arguments.static_nums if arguments is not None else ())
         self._static_names = arguments.static_names if arguments is not None else frozenset()
 

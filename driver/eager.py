@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..ir.caches import module_table
-from ..ir.context import STATE, config, trace_settings
+from ..ir.context import STATE, config, put_back, trace_settings
 from ..ir.lazy import lazy_import
 from ..ir.mesh import Mesh
 from ..ir.op import DEFAULT_INTERPRETER, Op, params_key
@@ -56,8 +56,13 @@ class EagerInterpreter:
                 return list(results) if op.multiple_results else [results]
 
             names = [chr(ord("a") + i % 26) for i in range(len(operands))]
-            program, _ = trace_to_program(one, [typeof(x) for x in operands], name=op.name,
-                                          arg_names=names)
+            before = STATE.__dict__.copy()
+            try:
+                program, _ = trace_to_program(one, [typeof(x) for x in operands], name=op.name,
+                                              arg_names=names)
+            except (KeyboardInterrupt, SystemExit):
+                put_back(before)
+                raise
             args = [Placed(n, v.aval, placed_sharding(x))
                     for n, v, x in zip(names, program.invars, operands, strict=True)]
             executable = Executable(program, args, [None] * len(program.outvars),

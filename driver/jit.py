@@ -10,9 +10,11 @@ placements of the arguments. Inside of a trace it is one call equation.
 """
 from __future__ import annotations
 
+import _thread
 import functools
 import inspect
 import re
+import sys
 import types
 import weakref
 from collections.abc import Callable, Sequence
@@ -20,7 +22,7 @@ from typing import Any
 
 from ..ir.api_boundary import bound_class, crossed
 from ..ir.array import Array
-from ..ir.caches import Bounded, Cache
+from ..ir.caches import Cache, tables
 from ..ir.context import STATE, call_settings, config, jit_disabled, trace_settings
 from ..ir.device import Device
 from ..ir.diagnostic import Help, Remedy, error, fail
@@ -53,11 +55,13 @@ from .boundary import Boundary
 from .calls import MISS, QuickCalls
 from .donation import donated
 from .executable import Executable, leaf_keys
+from .once import CLAIMS, done_by_another, wake
 from .seen import WATCH
 from .stages import Lowered, Traced
 
-_TRACES = Cache("driver.jit.Jitted._traces", "traced programs of one function", 1024)
-_EXECUTABLES = Cache("driver.jit.Jitted._executables", "partitioned programs of one function", 1024)
+_TRACES = tables("driver.jit.Jitted._traces", "traced programs of one function", 1024)
+_EXECUTABLES = tables("driver.jit.Jitted._executables", "partitioned programs of one function",
+                      1024)
 _ONE = tree.structure(0)         # of an array that is all
 
 
@@ -108,17 +112,22 @@ class Jitted:
         self._device, self._options = device, options
         self._partition_options = DEFAULT_OPTIONS
         self._traces = _traces_of(f, boundary.arguments)
-        self._executables: dict[Any, Any] = Bounded(_EXECUTABLES)
+        self._executables: dict[Any, Any] = _EXECUTABLES()
         self._quick = QuickCalls(boundary.arguments)
         JITTED.add(self)
 
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before = None
         try:
             result = self._quick(args, kwargs)
-            return self._call(args, kwargs) if result is MISS else result
-        except Exception as error:
-            crossed(error, self, args, kwargs)
+            if result is MISS:
+                state = STATE.__dict__
+                before = state.copy() if state["interpreter"] is None else None
+                result = self._call(args, kwargs)
+            return result
+        except BaseException as error:
+            crossed(error, self, args, kwargs, before)
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -215,15 +224,32 @@ class Jitted:
         settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
                     state.mapped_mesh_axes, state.check_vma, process_identity())
         key: tuple[Any, ...] = (in_tree, static, *avals, settings)
+        traces = self._traces
         found = None
         if state.interpreter is not None and current_builder() is not None:
             # a program of its own, with what it captures
             outermost, key = key, (*key, "nested")
-            found = self._traces.get(key) or self._traces.get(outermost)
+            found = traces.get(key) or traces.get(outermost)
         else:
-            found = self._traces.get(key)
+            found = traces.get(key)
         if found is not None:
             return found
+        claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), key)
+        is_mine = CLAIMS.setdefault(mark, claim) is claim
+        if not is_mine:
+            found = done_by_another(traces, key, mark, claim)
+            is_mine = CLAIMS.get(mark) is claim
+        try:
+            return found or self._trace_anew(key, avals, leaves, in_tree, static)
+        finally:
+            if is_mine:
+                CLAIMS.pop(mark, None)
+                if claim[2]:
+                    wake(claim)
+
+    def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
+                    in_tree: Any, static: tuple[Any, ...]) -> tuple[Program, Any, list[Any]]:
+        state = STATE
         unwatched = config.unwatched and not state.overrides
         plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
         names = self.arguments.names_by_position(len(leaves)) if plain else (
@@ -337,15 +363,14 @@ _SHARED = Cache("driver.jit._SHARED_TRACES", "traces of functions, for all their
 def _traces_of(f: Callable[..., Any], arguments: Arguments) -> dict[Any, Any]:
     """The traces of a function, which all its jitted forms with these static arguments share."""
     if type(f) is not types.FunctionType:
-        return Bounded(_TRACES)
-    of_function = _SHARED_TRACES.get(f)
-    if of_function is None:
-        if len(_SHARED_TRACES) >= _SHARED.most:
-            for entry in _SHARED_TRACES.keyrefs()[:1 + _SHARED.most // 8]:
-                _SHARED_TRACES.pop(entry(), None)
-        of_function = _SHARED_TRACES.setdefault(f, {})
+        return _TRACES()
+    known = _SHARED_TRACES
+    if len(known.data) >= _SHARED.most and f not in known:  # type: ignore[attr-defined]
+        for entry in known.keyrefs()[:1 + _SHARED.most // 8]:
+            known.pop(entry(), None)
+    of_function = known.setdefault(f, {})
     return of_function.setdefault((arguments.static_nums, arguments.static_names),
-                                  Bounded(_TRACES))
+                                  _TRACES())
 
 
 def _function_name(f: Any) -> str:

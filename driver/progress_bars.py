@@ -28,7 +28,7 @@ class Bars:
     """The bars of the work that is under way, one below the other."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._under_way: list[Bar] = []
         self._timer: threading.Timer | None = None
         self._display: Any = None

@@ -6,11 +6,11 @@ raise to end the run. Watchers are per thread; without one this costs a test per
 """
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.changed import changed
 from ..ir.immutable import immutable
 from ..ir.program import Program
 
@@ -30,21 +30,11 @@ class _Watch(threading.local):
 WATCH = _Watch()
 
 
-@contextlib.contextmanager
-def watching(watcher: Callable[[Any], None]) -> Iterator[None]:
+def watching(watcher: Callable[[Any], None]) -> changed:
     """Call `watcher` with what this thread traces within the block."""
-    saved, WATCH.watcher = WATCH.watcher, watcher
-    try:
-        yield
-    finally:
-        WATCH.watcher = saved
+    return changed(WATCH, watcher=watcher)
 
 
-@contextlib.contextmanager
-def unwatched() -> Iterator[None]:
+def unwatched() -> changed:
     """Nothing that is traced within the block is told."""
-    saved, WATCH.watcher = WATCH.watcher, None
-    try:
-        yield
-    finally:
-        WATCH.watcher = saved
+    return changed(WATCH, watcher=None)

@@ -18,7 +18,7 @@ from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any, TypeVar
 
 from .array import Array
-from .context import config
+from .context import STATE, config, put_back
 from .diagnostic import ADVISERS, Diagnostic, Remedy
 from .immutable import replace
 from .location import PACKAGE, STANDS_BETWEEN, Location
@@ -67,17 +67,21 @@ def bounded(f: Callable[..., Any], results: bool = False) -> Callable[..., Any]:
         return found
     if results:
         def call(*args: Any, **kwargs: Any) -> Any:
+            state = STATE.__dict__
+            before = state.copy() if state["interpreter"] is None else None
             try:
                 return bounded(f(*args, **kwargs))
-            except Exception as error:
-                crossed(error, f, args, kwargs)
+            except BaseException as error:
+                crossed(error, f, args, kwargs, before)
                 raise
     else:
         def call(*args: Any, **kwargs: Any) -> Any:
+            state = STATE.__dict__
+            before = state.copy() if state["interpreter"] is None else None
             try:
                 return f(*args, **kwargs)
-            except Exception as error:
-                crossed(error, f, args, kwargs)
+            except BaseException as error:
+                crossed(error, f, args, kwargs, before)
                 raise
     functools.update_wrapper(call, f)
     _MADE.add(call)
@@ -125,12 +129,17 @@ def _of_package(names: dict[str, Any]) -> bool:
     return module == PACKAGE or module.startswith(f"{PACKAGE}.")
 
 
-def crossed(error: Exception, f: Any = None, args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None) -> None:
+def crossed(error: BaseException, f: Any = None, args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None, before: dict[str, Any] | None = None) -> None:
     """Told by a public function (whose caller is two frames up) what it is about to raise.
 
-    f, args, kwargs: what was called, to be shown.
+    f, args, kwargs: what was called, to be shown. before: what `STATE` held where nothing was being
+    traced: an interrupt leaves it so.
     """
+    if not isinstance(error, Exception):
+        if before is not None:
+            put_back(before)
+        return
     caller = sys._getframe(2)
     if STANDS_BETWEEN[caller.f_globals.get("__name__", "")]:
         return                                       # still inside

@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Hashable
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from .environment import read
 
@@ -69,10 +69,8 @@ class Bounded(dict[K, V], Generic[K, V]):
     What is there is found as quickly as in a dict. Threads may share one.
     """
 
-    __slots__ = ("row",)
-
-    def __init__(self, row: Cache) -> None:
-        self.row = row
+    __slots__ = ()
+    row: ClassVar[Cache]
 
     def __setitem__(self, key: K, value: V) -> None:
         most = self.row.most
@@ -82,19 +80,22 @@ class Bounded(dict[K, V], Generic[K, V]):
                     self.pop(old, None)
             except RuntimeError:            # another thread added to it: the next one makes room
                 pass
-        super().__setitem__(key, value)
-
-    def __reduce__(self) -> Any:
-        return Bounded, (self.row,)
+        dict.__setitem__(self, key, value)
 
 
 B = TypeVar("B", bound=Bounded[Any, Any])
 
 
+def tables(name: str, holds: str, most: int, kind: type[B] = Bounded) -> type[B]:
+    """The class of the tables of a row: one for each object of a kind."""
+    row = Cache(name, holds, most)
+    return type(kind.__name__, (kind,), {"__slots__": (), "row": row})  # type: ignore[return-value]
+
+
 def module_table(name: str, holds: str, most: int, kind: type[B] = Bounded) -> B:
     """A table of a module, as a row of its own. name: of the table, with its module."""
-    row = Cache(name, holds, most)
-    row.cache = found = kind(row)
+    made = tables(name, holds, most, kind)
+    made.row.cache = found = made()
     return found
 
 

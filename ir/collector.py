@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import gc
 import sys
-import threading
+from threading import get_ident
 
 _FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
 
 
 class _Pauses:
-    """How many bulk stages are under way in all threads, and whether to switch on after them."""
+    """Which bulk stages are under way, and whether to switch on after the last of them.
+
+    No lock is taken, since an interrupt may come while it is held. What an interrupt leaves is
+    ended by the call of the package that it passes (`put_back` in ir/context.py).
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.count = 0
-        self.enabled = False
+        self.stages: dict[int, collector_paused] = {}      # by id
+        self.switched = False  # a stage that has ended switched it off
         self.aged = 0          # objects made old since all were looked through, or had not to be
         self.alive = 0         # blocks of memory that were left then
 
-    def age(self) -> None:
-        """Make all young objects old, unlooked at; look through all where many have stayed."""
-        self.aged += gc.get_count()[0]
-        if self.aged >= _FULL_COLLECTION:
-            self.aged = 0
-            blocks = sys.getallocatedblocks()      # 0: this interpreter does not count them
-            if not blocks or blocks - self.alive >= _FULL_COLLECTION:
-                gc.collect()
-                self.alive = sys.getallocatedblocks()
-                return
+    def collect(self) -> bool:
+        """Look through all objects where many have stayed; whether that was so."""
+        self.aged = 0
+        blocks = sys.getallocatedblocks()      # 0: this interpreter does not count them
+        if blocks and blocks - self.alive < _FULL_COLLECTION:
             self.alive = min(self.alive, blocks)
-        gc.freeze()
-        gc.unfreeze()
+            return False
+        gc.collect()
+        self.alive = sys.getallocatedblocks()
+        return True
 
 
 _pauses = _Pauses()
@@ -50,19 +50,35 @@ class collector_paused:
     them, without the collector), all objects are looked through.
     """
 
-    __slots__ = ()
+    __slots__ = ("switched", "thread")
 
     def __enter__(self) -> None:
-        with _pauses.lock:
-            if _pauses.count == 0:
-                _pauses.enabled = gc.isenabled()
-                gc.disable()
-            _pauses.count += 1
+        self.thread, self.switched = get_ident(), False
+        _pauses.stages[id(self)] = self
+        if gc.isenabled():
+            self.switched = True
+            gc.disable()
 
     def __exit__(self, *exc: object) -> None:
-        with _pauses.lock:
-            _pauses.count -= 1
-            if _pauses.count == 0 and _pauses.enabled:
+        pauses = _pauses
+        if self.switched:
+            pauses.switched = True
+        pauses.stages.pop(id(self), None)
+        if pauses.switched and not pauses.stages:
+            try:
                 if not gc.get_freeze_count():      # else somebody keeps objects out of its sight
-                    _pauses.age()
+                    pauses.aged += gc.get_count()[0]
+                    if pauses.aged < _FULL_COLLECTION or not pauses.collect():
+                        gc.freeze()                # makes all young objects old, unlooked at
+                        gc.unfreeze()
+            finally:
                 gc.enable()
+                pauses.switched = False
+        self.switched = False
+
+
+def end_pauses() -> None:
+    """No bulk stage of this thread is under way any more: an interrupt has ended them."""
+    me = get_ident()
+    for stage in [s for s in list(_pauses.stages.values()) if s.thread == me]:
+        stage.__exit__()

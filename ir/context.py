@@ -13,6 +13,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import environment
+from .changed import changed
+from .collector import end_pauses
 from .location import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
 
@@ -341,15 +343,9 @@ class abstract_mesh_context:
         STATE.abstract_mesh = self.saved
 
 
-@contextlib.contextmanager
-def mesh_context(mesh: Mesh):
-    """Make a concrete mesh current, within a `with` block."""
-    saved, saved_abstract = STATE.mesh, STATE.abstract_mesh
-    STATE.mesh, STATE.abstract_mesh = mesh, mesh.abstract_mesh
-    try:
-        yield
-    finally:
-        STATE.mesh, STATE.abstract_mesh = saved, saved_abstract
+def mesh_context(mesh: Mesh, gives: Any = None) -> changed:
+    """Make a concrete mesh current, within a `with` block. gives: what `as` names."""
+    return changed(STATE, gives, mesh=mesh, abstract_mesh=mesh.abstract_mesh)
 
 
 class interpreter_context:
@@ -365,6 +361,14 @@ class interpreter_context:
 
     def __exit__(self, *exc: object) -> None:
         STATE.interpreter = self.saved
+
+
+def put_back(before: dict[str, Any]) -> None:
+    """Let `STATE` be as it was before a call that an interrupt has ended. before: what it held."""
+    STATE.__dict__.update(before)
+    if STATE.phases is not None:
+        STATE.phases.interrupted()
+    end_pauses()
 
 
 def enable_x64(new_val: bool = True) -> Any:

@@ -19,7 +19,7 @@ class Kept:
     def __init__(self, name: str, holds: str, most: int, smallest: int) -> None:
         row = Cache(name, f"{holds}; counted in equations", most, self)
         self.most, self.smallest = row.most, smallest
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self.things: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self.equations = 0
 

@@ -113,11 +113,21 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
             "`with mesh:` context manager has been deprecated. Please use "
             "`with jax.set_mesh(mesh):` instead.",
             DeprecationWarning)
-        ENTERED.meshes = (*ENTERED.meshes, self)
-        return self
+        outer = ENTERED.meshes
+        try:
+            ENTERED.meshes = (*outer, self)
+            return self
+        except BaseException:
+            ENTERED.meshes = outer
+            raise
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> bool:
-        ENTERED.meshes = ENTERED.meshes[:-1]
+        outer = ENTERED.meshes[:-1]
+        try:
+            ENTERED.meshes = outer
+        except BaseException:
+            ENTERED.meshes = outer          # an interrupt may have come into the first
+            raise
         return False
 
     # -- devices

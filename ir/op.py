@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .caches import Bounded, Cache
+from .caches import tables
 from .context import STATE
 from .immutable import immutable
 from .lazy import lazy_import
@@ -114,9 +114,9 @@ OPS: dict[str, Op] = _Ops()
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 
-_INFERRED = Cache("ir.op.Op.infer_cache", "types of results, by those of operands", 4096)
-_USES = Cache("ir.op.Op.uses", "an op with its params", 4096)
-_RULES = Cache("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096)
+_INFERRED = tables("ir.op.Op.infer_cache", "types of results, by those of operands", 4096)
+_USES = tables("ir.op.Op.uses", "an op with its params", 4096)
+_RULES = tables("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096)
 
 
 class Op:
@@ -130,10 +130,10 @@ class Op:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._rule_cache: dict[Any, FactorRule] = Bounded(_RULES)
+        self._rule_cache: dict[Any, FactorRule] = _RULES()
         # result types, and the use, where equal params are one (ir/use.py), by `inference_key`
-        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = Bounded(_INFERRED)
-        self.uses: dict[tuple, Any] = Bounded(_USES)         # by params (ir/use.py)
+        self.infer_cache: dict[Any, tuple[tuple[ArrayType, ...], Any, Any]] = _INFERRED()
+        self.uses: dict[tuple, Any] = _USES()         # by params (ir/use.py)
 
     def bind(self, *operands: Any, **params: Any) -> Any:
         """Use the op: its result (a list of results if `multiple_results`)."""

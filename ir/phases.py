@@ -15,11 +15,11 @@ import atexit
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from . import environment
+from .changed import changed
 from .context import _NEW_PHASES, STATE
 from .lazy import lazy_import
 
@@ -134,26 +134,34 @@ class PhaseProfile:
 
     # -- recording -------------------------------------------------------------------------------
 
-    def _enter(self, name: str) -> None:
-        self._path = (*self._path, name)
-        self._rows.setdefault(self._path, Row(self._path))
+    def _enter(self, name: str) -> Path:
+        """Begin a phase: its path, which ends it."""
+        path = (*self._path, name)
+        self._rows.setdefault(path, Row(path))
         self._inside.append(0.0)
+        self._path = path
+        return path
 
-    def _leave(self, seconds: float, equations: int, rules: int) -> None:
-        row = self._rows[self._path]
+    def interrupted(self) -> None:
+        """No phase is under way any more."""
+        self._path, self._inside = (), [0.0]
+
+    def _leave(self, path: Path, seconds: float, equations: int, rules: int) -> None:
+        row, depth = self._rows[path], len(path)
         row.calls += 1
         row.seconds += seconds
-        row.own += seconds - self._inside.pop()
+        row.own += seconds - sum(self._inside[depth:])
         row.equations += equations
         row.rules += rules
+        del self._inside[depth:]
         self._inside[-1] += seconds
-        self._path = self._path[:-1]
+        self._path = path[:-1]
 
 
 class phase:
     """A phase of work, within a `with` block. equations: may be set in it, when they are known."""
 
-    __slots__ = ("_began", "_profile", "_rules", "equations", "name")
+    __slots__ = ("_began", "_path", "_profile", "_rules", "equations", "name")
 
     def __init__(self, name: str, equations: int = 0) -> None:
         self.name, self.equations = name, equations
@@ -161,7 +169,7 @@ class phase:
     def __enter__(self) -> phase:
         self._profile = profile = STATE.phases
         if profile is not None:
-            profile._enter(self.name)
+            self._path = profile._enter(self.name)
             self._rules = profile._rules
             self._began = time.perf_counter()
         return self
@@ -169,7 +177,7 @@ class phase:
     def __exit__(self, *exception: object) -> None:
         profile = self._profile
         if profile is not None:
-            profile._leave(time.perf_counter() - self._began, self.equations,
+            profile._leave(self._path, time.perf_counter() - self._began, self.equations,
                            profile._rules - self._rules)
 
 
@@ -188,8 +196,7 @@ def rule_evaluated() -> None:
         profile._rules += 1
 
 
-@contextmanager
-def profile_phases() -> Iterator[PhaseProfile]:
+def profile_phases() -> changed:
     """Record where this thread's time goes, within a `with` block.
 
     Phases are "trace" (with "linearize" and "transpose" of derivatives in it), "partition" (with a
@@ -206,18 +213,15 @@ def profile_phases() -> Iterator[PhaseProfile]:
     >>> [row.name for row in profile.rows]
     ['run']
     """
-    saved, STATE.phases = STATE.phases, PhaseProfile()
-    try:
-        yield STATE.phases
-    finally:
-        STATE.phases = saved
+    profile = PhaseProfile()
+    return changed(STATE, profile, phases=profile)
 
 
 class _WholeProcess:
     """The profiles of all threads, with SHARDTRACE_PROFILE set; prints them when Python ends."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.profiles: list[PhaseProfile] = []
         atexit.register(self.tell)
 

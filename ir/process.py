@@ -8,10 +8,9 @@ cached on it.
 """
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Iterator
 
+from .changed import changed
 from .interning import Immutable, InternTable
 
 __all__ = [
@@ -74,22 +73,13 @@ def process_index() -> int:
     return THREAD.identity.index
 
 
-@contextlib.contextmanager
-def process_scope(index: int, owners: tuple[int, ...] | None = None) -> Iterator[ProcessIdentity]:
+def process_scope(index: int, owners: tuple[int, ...] | None = None) -> changed:
     """Within it the calling thread is process `index`: how simulated processes are told apart.
 
     owners: the process that owns the device of each id; as before if None.
     """
-    before = THREAD.__dict__.get("identity")
-    known = THREAD.identity.owners if owners is None else owners
-    identity = THREAD.identity = ProcessIdentity(index, known)
-    try:
-        yield identity
-    finally:
-        if before is None:
-            del THREAD.identity
-        else:
-            THREAD.identity = before
+    identity = ProcessIdentity(index, THREAD.identity.owners if owners is None else owners)
+    return changed(THREAD, identity, identity=identity)
 
 
 def set_default_process_index(index: int, owners: tuple[int, ...] = ()) -> None:

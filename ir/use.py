@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .caches import Bounded, Cache
+from .caches import tables
 from .op import Op
 from .rule import FactorRule
 
-_RULES = Cache("ir.use.Use.rules", "the factor rules of an op with its params, by types", 4096)
-_OWNERS = Cache("ir.use.Use.tables", "who keeps a table in an op with its params", 64)
-_TABLES = Cache("ir.use.Use.table", "what a stage knows of an op with its params, by types", 4096)
+_RULES = tables("ir.use.Use.rules", "the factor rules of an op with its params, by types", 4096)
+_OWNERS = tables("ir.use.Use.tables", "who keeps a table in an op with its params", 64)
+_TABLES = tables("ir.use.Use.table", "what a stage knows of an op with its params, by types", 4096)
 
 
 class Use:
@@ -35,8 +35,8 @@ class Use:
         self.params = params
         self.key = key
         self.identity: Any = self
-        self.rules: dict[Any, FactorRule] = Bounded(_RULES)
-        self.tables: dict[Any, dict] = Bounded(_OWNERS)
+        self.rules: dict[Any, FactorRule] = _RULES()
+        self.tables: dict[Any, dict] = _OWNERS()
         self.by_shape = not (op.subprograms or op.manual or op.collective) and (
             not op.sharding_param or op.sharding_param not in params
             or params[op.sharding_param] is None)
@@ -49,7 +49,7 @@ class Use:
         tables = self.tables
         found = tables.get(owner)
         if found is None:
-            tables[owner] = found = Bounded(_TABLES)
+            tables[owner] = found = _TABLES()
         return found
 
     def rule(self, operands: tuple, results: tuple) -> FactorRule:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import Bounded, Cache, cached
+from ..ir.caches import cached, tables
 from ..ir.mesh import BaseMesh
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
@@ -32,9 +32,9 @@ class _Owner:
 _owner = cached(256)(_Owner)
 
 
-_BORDERS = Cache("runtime.axes.MeshAtoms.borders",
+_BORDERS = tables("runtime.axes.MeshAtoms.borders",
                  "how arguments, results and numbers are stored on a mesh", 4096)
-_GROUPS = Cache("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
+_GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
 
 
 class MeshAtoms:
@@ -67,8 +67,8 @@ class MeshAtoms:
         self.order = tuple(self.size)
         self.key = tuple(self.size.items())
         self.owner = _owner(self.key)
-        self.borders: dict[Any, Any] = Bounded(_BORDERS)
-        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = Bounded(_GROUPS)
+        self.borders: dict[Any, Any] = _BORDERS()
+        self.groups: dict[Use, tuple[tuple[str, ...], frozenset[str]]] = _GROUPS()
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:

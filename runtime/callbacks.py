@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..ir.array import Array
+from ..ir.changed import changed
 from ..ir.context import STATE, x64_enabled
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.errors import JaxRuntimeError
@@ -47,16 +48,19 @@ _WARNINGS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "wa
 @contextmanager
 def host_context():
     """Outside of every trace and mesh, as if the function were called in a thread of its own."""
-    saved = dict(STATE.__dict__)
-    STATE.abstract_mesh, STATE.mesh, STATE.interpreter = empty_abstract_mesh, empty_mesh, None
-    STATE.eager_arguments, STATE.eager_meshes = None, ()
-    STATE.check_vma, STATE.on_equation = True, []
-    STATE.named_axes, STATE.mapped_mesh_axes, STATE.spmd_axes = (), frozenset(), frozenset()
-    try:
-        with np.errstate(**_WARNINGS):  # type: ignore[arg-type]
-            yield
-    finally:
-        STATE.__dict__.update(saved)
+    with changed(STATE, abstract_mesh=empty_abstract_mesh, mesh=empty_mesh, interpreter=None,
+                 eager_arguments=None, eager_meshes=(), check_vma=True, on_equation=[],
+                 named_axes=(), mapped_mesh_axes=frozenset(), spmd_axes=frozenset()):
+        before: Any = np.geterr()
+        try:
+            try:
+                np.seterr(**_WARNINGS)  # type: ignore[arg-type]
+                yield
+            finally:
+                np.seterr(**before)
+        except BaseException:
+            np.seterr(**before)             # an interrupt may have come into the first
+            raise
 
 
 def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:

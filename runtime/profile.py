@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir.changed import changed
 from ..ir.immutable import immutable
 from ..ir.lazy import lazy_import
 from ..ir.location import Location
@@ -358,11 +359,6 @@ def profiling(name: str = "block") -> Iterator[list[Profile]]:
     made.append(Profile(name, "simulated", time.perf_counter() - start, recorder))
 
 
-@contextlib.contextmanager
-def _recording() -> Iterator[Recorder]:
+def _recording() -> changed:
     recorder = Recorder()
-    saved, TIMED.recorder = TIMED.recorder, recorder
-    try:
-        yield recorder
-    finally:
-        TIMED.recorder = saved
+    return changed(TIMED, recorder, recorder=recorder)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.caches import CACHES, Bounded, Cache
+from shardtrace.ir.caches import CACHES, Bounded, tables
 from shardtrace.ir.kept import Kept
 from shardtrace.tracer.staging.composed import Known
 
@@ -103,7 +103,7 @@ def written(tree: ast.Module) -> Iterator[str]:
 
 
 def test_the_oldest_make_room() -> None:
-    table: Bounded[int, int] = Bounded(Cache("test", "numbers", 16))
+    table: Bounded[int, int] = tables("test", "numbers", 16)()
     del CACHES["test"]
     for i in range(100):
         table[i] = -i
@@ -115,7 +115,7 @@ def test_the_oldest_make_room() -> None:
 
 
 def test_threads_share_a_table() -> None:
-    table: Bounded[int, int] = Bounded(Cache("test", "numbers", 64))
+    table: Bounded[int, int] = tables("test", "numbers", 64)()
     del CACHES["test"]
     wrong: list[BaseException] = []
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..caches import Bounded, Cache
+from ..caches import tables
 from ..device import MEMORY_KINDS, Device, check_memory_kind
 from ..diagnostic import fail
 from ..interning import InternTable
@@ -32,7 +32,7 @@ __all__ = [
     "make_single_device_sharding", "named_sharding_abstract", "tile_index",
 ]
 
-_SHAPES = Cache("ir.shardings.sharding.NamedSharding.shard_shape", "shapes of blocks",
+_SHAPES = tables("ir.shardings.sharding.NamedSharding.shard_shape", "shapes of blocks",
                 1024)
 
 
@@ -186,7 +186,7 @@ class NamedSharding(Sharding):
 
     @functools.cached_property
     def _shard_shapes(self) -> dict[Shape, Shape]:
-        return Bounded(_SHAPES)
+        return _SHAPES()
 
     def shard_shape(self, global_shape: Shape) -> Shape:
         """Shape of the part that each device holds; unreduced axes do not divide.

@@ -34,7 +34,7 @@ _EMPTY: frozenset[str] = frozenset()
 _NO_SHARE: Share = ((), 0, 0)
 Key = TypeVar("Key")
 Found = TypeVar("Found")
-_LOCK = threading.Lock()        # while a number is given
+_LOCK = threading.RLock()        # while a number is given
 
 # What is found out about programs is kept for the next one on the same mesh, but not for ever:
 # while there are not more answers than this, and of no longer program.
@@ -192,14 +192,14 @@ class _Numbers(_Answers[Layout, int]):
         places, table = layouts.places, layouts.table
         with _LOCK:
             if layout not in self:
+                layouts.ordered = None if any(
+                    [a not in places for axes in layout[0] for a in axes]) else layouts.ordered
                 for axes in layout[0]:
                     for a in axes:
-                        if a not in places:
-                            places[a] = len(places)
-                            layouts.ordered = None
-                n = len(table)
-                if layout[1]:
-                    layouts.waiting.add(n)
+                        places.setdefault(a, len(places))
+                n = len(self)
+                del table[n:]               # what an interrupt left
+                (layouts.waiting.add if layout[1] else layouts.waiting.discard)(n)
                 table.append(layout)
                 self[layout] = n
         return self[layout]
@@ -221,9 +221,10 @@ class _Kinds(_Answers[ArrayType, int]):
         if key not in layouts.kinds:
             with _LOCK:
                 if key not in layouts.kinds:
-                    n = len(layouts.shapes)
-                    layouts.shapes += (key,)
-                    layouts.sizes += (math.prod(aval.shape),)
+                    n = len(layouts.kinds)
+                    del layouts.shapes[n:], layouts.sizes[n:]       # what an interrupt left
+                    layouts.shapes.append(key)
+                    layouts.sizes.append(math.prod(aval.shape))
                     layouts.kinds[key] = n
         n = self[aval] = layouts.kinds[key]
         return n

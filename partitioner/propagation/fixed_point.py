@@ -107,7 +107,7 @@ class _Tables:
         self.steps: dict[tuple, Known] = {}
         self.agreed: dict[RuleInfo, set[tuple]] = {}
         self.count = 0
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
     @classmethod
     def of(cls, mesh: AbstractMesh) -> _Tables:
@@ -132,7 +132,8 @@ class _Tables:
             with self.lock:
                 n = self.numbers.get(layout)
                 if n is None:
-                    n = len(self.table)
+                    n = len(self.numbers)
+                    del self.table[n:]      # what an interrupt left
                     self.table.append(layout)
                     self.numbers[layout] = n
         return n

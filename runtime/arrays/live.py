@@ -22,7 +22,7 @@ _known: dict[ProcessIdentity, _Known] = {}
 class _Sweep:
     """When to drop the entries of arrays that have gone: once there may be as many as others."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()
     at = 4096
 
 

@@ -40,7 +40,7 @@ from .values import (
 
 Shape = tuple[int, ...]
 NOTHING: Mapping[int, Any] = {}
-_BUILDING = threading.Lock()
+_BUILDING = threading.RLock()
 
 
 class Blocked:

@@ -41,7 +41,7 @@ class _Job:
 
 
 _JOBS: list[SimpleQueue[_Job]] = []         # one, once there are threads
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 
 
 def core_count() -> int:

@@ -36,11 +36,16 @@ def _made() -> Callable[[Callable[[T], R], T], R]:
     variable, quiet = found
 
     def silently(f: Callable[[T], R], x: T) -> R:
-        before = variable.set(quiet)
+        before = variable.get()
         try:
-            return f(x)
-        finally:
-            variable.reset(before)
+            try:
+                variable.set(quiet)
+                return f(x)
+            finally:
+                variable.set(before)
+        except BaseException:
+            variable.set(before)            # an interrupt may have come into the first
+            raise
 
     return silently
 

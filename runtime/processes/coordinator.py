@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...ir.changed import changed
 from ...ir.immutable import immutable
 from ...ir.lazy import lazy_import
 from ...ir.location import Location
@@ -125,20 +126,9 @@ def current_coordinator() -> Coordinator | None:
     return THREAD.coordinator
 
 
-class coordinator_scope:
+def coordinator_scope(coordinator: Coordinator | None) -> changed:
     """A `with` block in which the calling thread reaches the other processes so."""
-
-    __slots__ = ("before", "coordinator")
-
-    def __init__(self, coordinator: Coordinator | None) -> None:
-        self.coordinator = coordinator
-
-    def __enter__(self) -> None:
-        self.before = THREAD.coordinator
-        THREAD.coordinator = self.coordinator
-
-    def __exit__(self, *exc: Any) -> None:
-        THREAD.coordinator = self.before
+    return changed(THREAD, coordinator=coordinator)
 
 
 def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def test_a_run_makes_few_calls_an_equation(name: str, fixed: int, per_equation: 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
     ("one array", 0, 0), ("100 leaves", 41, 41), ("a chain", 20, 20), ("a loop", 72, 90),
-    ("a step", 32, 123), ("a block", 20, 114), ("an optimizer", 28, 29)])
+    ("a step", 32, 128), ("a block", 20, 114), ("an optimizer", 28, 29)])
 def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int) -> None:
     """In a new function, where such programs were traced before, and without caches."""
     lib, args, _ = ready(name)
@@ -104,13 +104,13 @@ def test_an_equation_takes_few_calls_to_trace(name: str, warm: int, cleared: int
             f = lib.root.jit(SMALL[name][0](lib))
             found.append(calls_of(lambda: f.trace(*args)))          # noqa: B023
         equations = worker.count_equations(f.trace(*args).jaxpr)
-    assert found[2] <= 90 + warm * equations, f"{found} calls for {equations} equations"
-    assert found[4] <= 105 + cleared * equations, f"{found} calls for {equations} equations"
+    assert found[2] <= 103 + warm * equations, f"{found} calls for {equations} equations"
+    assert found[4] <= 134 + cleared * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "warm", "cleared"), [
-    ("one array", 0, 0), ("100 leaves", 32, 32), ("a chain", 16, 16), ("a step", 76, 250),
-    ("a block", 53, 98), ("a loop", 165, 185), ("an optimizer", 21, 21)])
+    ("one array", 0, 0), ("100 leaves", 32, 32), ("a chain", 16, 18), ("a step", 76, 484),
+    ("a block", 53, 180), ("a loop", 165, 334), ("an optimizer", 21, 24)])
 def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int) -> None:
     """Of a program that is partitioned anew: where its types were met before, and without caches.
     """
@@ -124,8 +124,8 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
                 lib.root.clear_caches()
             found.append(calls_of(traced.lower))
         equations = worker.count_equations(traced.jaxpr)
-    assert found[1] <= 440 + warm * equations, f"{found} calls for {equations} equations"
-    assert found[2] <= 560 + cleared * equations, f"{found} calls for {equations} equations"
+    assert found[1] <= 460 + warm * equations, f"{found} calls for {equations} equations"
+    assert found[2] <= 960 + cleared * equations, f"{found} calls for {equations} equations"
 
 
 @pytest.mark.parametrize(("name", "per_equation"), [("a step", 405), ("a block", 84)])

@@ -183,3 +183,113 @@ def test_layouts_are_chosen_in_many_threads_that_begin_at_once():
     for _ in range(5):
         st.clear_caches()
         assert len(set(in_threads(run))) == 1
+
+
+# -- one thread traces -----------------------------------------------------------------------------
+
+def test_threads_that_call_a_function_for_the_first_time_trace_it_once():
+    for _ in range(5):
+        traced = []
+
+        @st.jit
+        def f(x):
+            traced.append(threading.get_ident())                             # noqa: B023
+            for _ in range(20):
+                x = jnp.sin(x) * 2
+            return x
+
+        found = in_threads(lambda i: np.asarray(f(np.float32(i))))
+        assert len(traced) == 1
+        assert all(found[i] == np.asarray(f(np.float32(i))) for i in range(THREADS))
+
+
+def test_threads_trace_other_shapes_beside_each_other():
+    traced = []
+
+    @st.jit
+    def f(x):
+        traced.append(x.shape)
+        return x + 1
+
+    in_threads(lambda i: f(np.zeros(1 + i % 3, np.float32)))
+    assert sorted(traced) == [(1,), (2,), (3,)]
+
+
+def test_threads_trace_functions_that_they_share_in_any_order():
+    for _ in range(10):
+        left, right = st.jit(lambda x: x + 1), st.jit(lambda x: x * 2)
+
+        @st.jit
+        def a(x):
+            return left(right(x))                                            # noqa: B023
+
+        @st.jit
+        def b(x):
+            return right(left(x))                                            # noqa: B023
+
+        found = in_threads(lambda i: float((a, b)[i % 2](np.float32(3))))
+        assert found == [7.0, 8.0] * (THREADS // 2)
+
+
+def test_two_threads_may_each_wait_for_what_the_other_traces():
+    meet = threading.Barrier(2)
+    inside = threading.local()
+
+    @st.jit
+    def left(x):
+        if not getattr(inside, "busy", False):
+            inside.busy = True
+            meet.wait(30)
+            return right(x) + 1
+        return x + 1
+
+    @st.jit
+    def right(x):
+        if not getattr(inside, "busy", False):
+            inside.busy = True
+            meet.wait(30)
+            return left(x) * 2
+        return x * 2
+
+    found = in_threads(lambda i: float((left, right)[i](np.float32(3))), 2)
+    assert found[0] in (7.0, 9.0) and found[1] in (8.0, 14.0)
+
+
+def test_when_a_trace_fails_the_others_try_themselves():
+    tried = []
+
+    @st.jit
+    def f(x):
+        tried.append(threading.get_ident())
+        if len(tried) < 4:
+            raise ValueError("not yet")
+        return x + 1
+
+    def call(i):
+        try:
+            return float(f(np.float32(1)))
+        except ValueError:
+            return None
+
+    found = in_threads(call)
+    assert found.count(None) == 3 and found.count(2.0) == THREADS - 3
+    assert len(tried) == 4
+
+
+def test_an_interrupted_trace_is_left_to_others():
+    calls = []
+
+    @st.jit
+    def f(x):
+        calls.append(x)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return x + 1
+
+    kept = []
+    try:
+        f(np.float32(1))
+    except KeyboardInterrupt as error:
+        kept.append(error)                  # its traceback holds the frames
+    assert in_threads(lambda i: float(f(np.float32(1)))) == [2.0] * THREADS
+    assert len(calls) == 2

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...ir.array import Array
+from ...ir.changed import changed
 from ...ir.context import STATE
 from ...ir.diagnostic import Diagnostic, Fix, Remedy
 from ...ir.errors import ShardingTypeError
@@ -54,20 +55,18 @@ def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
     remedies = any(isinstance(h, Remedy) for h in diagnostic.help)
     if not (sharding or remedies) or getattr(_BUSY, "active", False):
         return diagnostic
-    _BUSY.active = True
     try:
-        place = current_place()
-        if place is None:
+        with changed(_BUSY, active=True):
+            place = current_place()
+            if place is None:
+                return diagnostic
+            if remedies:
+                diagnostic = tried(place, diagnostic)
+            elif is_pure(place.node, place):
+                diagnostic = _advised(place, diagnostic)
             return diagnostic
-        if remedies:
-            diagnostic = tried(place, diagnostic)
-        elif is_pure(place.node, place):
-            diagnostic = _advised(place, diagnostic)
-        return diagnostic
     except Exception:                # of objects of the user's: what he is told of is his mistake
         return diagnostic
-    finally:
-        _BUSY.active = False
 
 
 def _advised(place: Place, diagnostic: Diagnostic) -> Diagnostic:

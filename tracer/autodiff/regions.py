@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import contextmanager
 from typing import Any
 
+from ...ir.changed import changed
 from ...ir.context import STATE
 from ...ir.op import OPS
 from ...ir.ops.derivatives import const, div
@@ -33,13 +33,8 @@ from .transpose import is_linear, transpose_program
 Params = dict[str, Any]
 
 
-@contextmanager
-def _tracking(params: Params):
-    saved, STATE.check_vma = STATE.check_vma, params["check_vma"]
-    try:
-        yield
-    finally:
-        STATE.check_vma = saved
+def _tracking(params: Params) -> changed:
+    return changed(STATE, check_vma=params["check_vma"])
 
 
 def region_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...ir.changed import changed
 from ...ir.context import STATE
 from ...ir.diagnostic import fail
 from ...ir.immutable import replace
@@ -49,12 +50,9 @@ def _batch_shard_map(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
     elif cut and axis.name is not None and axis.name in program_axis_names(jaxpr):
         fail(NotImplementedError, f"a collective over the vmapped axis {axis.name!r} inside a "
              f"shard_map that holds it in parts (spmd_axis_name={axis.spmd})", code="spmd-axis")
-    outer_check, STATE.check_vma = STATE.check_vma, check_vma
-    try:
+    with changed(STATE, check_vma=check_vma):
         body, captured, out = batch_program(inner, jaxpr, local, dims, mesh=inner_mesh,
                                             capture_type=functools.partial(_inside, inner_mesh))
-    finally:
-        STATE.check_vma = outer_check
     _check_specs(axis, cut, out_specs, manual_axes, "out_specs")
     wider = [s if d is None else _with_dim(s, d, t.ndim, cut)
              for s, d, t in zip(out_specs, out, types, strict=True)]

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
+from ...ir.changed import changed
 from ...ir.context import STATE, config
 from ...ir.program import Equation, Var
 from ...ir.types import ArrayType
@@ -72,13 +73,11 @@ def open_axes(aval: ArrayType) -> str:
 def show_types(file: TextIO | None = None) -> Iterator[TypePrinter]:
     """Print the type of every value that is traced within the block, to `file` (stdout)."""
     printer = TypePrinter(file)
-    saved = STATE.on_equation
-    STATE.on_equation = [*saved, printer]
-    try:
-        yield printer
-    finally:
-        printer.flush()
-        STATE.on_equation = saved
+    with changed(STATE, on_equation=[*STATE.on_equation, printer]):
+        try:
+            yield printer
+        finally:
+            printer.flush()
 
 
 def observing() -> Any:

@@ -6,12 +6,17 @@ for a part of a function. All of it is per thread.
 """
 from __future__ import annotations
 
-from contextlib import contextmanager
+import opcode
+import sys
+from types import FrameType
 from typing import Any
 
-from ...ir.context import STATE
+from ...ir.changed import changed
+from ...ir.context import STATE, mesh_context
 from ...ir.diagnostic import fail
 from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
+
+_BEFORE_WITH = opcode.opmap.get("BEFORE_WITH")
 
 
 def _checked(mesh: Any, what: str) -> Mesh:
@@ -26,12 +31,6 @@ def _checked(mesh: Any, what: str) -> Mesh:
              f"mesh {mesh} contains manual axes which is not allowed when using `jax.{what}`. "
              "Please use `jax.shard_map` to enter into `Manual` mode instead.", code="manual-mesh")
     return mesh
-
-
-def _enter(mesh: Mesh) -> tuple[Mesh, AbstractMesh]:
-    saved = (STATE.mesh, STATE.abstract_mesh)
-    STATE.mesh, STATE.abstract_mesh = mesh, mesh.abstract_mesh
-    return saved
 
 
 class set_mesh:
@@ -52,17 +51,32 @@ class set_mesh:
     """
 
     def __init__(self, mesh: Mesh | None) -> None:
-        self._saved = _enter(empty_mesh if mesh is None else _checked(mesh, "set_mesh"))
+        checked = empty_mesh if mesh is None else _checked(mesh, "set_mesh")
+        self._for_block = _enters(sys._getframe(1))
+        self._block = mesh_context(checked)
+        self._block.__enter__()
 
     def __enter__(self) -> None:
-        return None
+        self._for_block = True
 
     def __exit__(self, *exc: Any) -> None:
-        STATE.mesh, STATE.abstract_mesh = self._saved
+        self._block.__exit__()
+
+    def __del__(self) -> None:
+        block = getattr(self, "_block", None)
+        if block is not None and not self._for_block:
+            block.keep()                    # it was called for good
 
 
-@contextmanager
-def use_mesh(mesh: Mesh):
+def _enters(frame: FrameType) -> bool:
+    """Is a frame about to enter a `with` block with what it calls?"""
+    code, at = frame.f_code.co_code, frame.f_lasti + 2
+    while not code[at]:                     # caches of the call
+        at += 2
+    return code[at] == _BEFORE_WITH
+
+
+def use_mesh(mesh: Mesh) -> changed:
     """Make `mesh` current within a `with` block.
 
     Raises ValueError for anything but a Mesh, inside of jit, and on Manual axes.
@@ -71,11 +85,7 @@ def use_mesh(mesh: Mesh):
     ...     st.device_put(np.ones(16), P("x")).sharding.spec
     P('x',)
     """
-    saved = _enter(_checked(mesh, "use_mesh"))
-    try:
-        yield mesh
-    finally:
-        STATE.mesh, STATE.abstract_mesh = saved
+    return mesh_context(_checked(mesh, "use_mesh"), mesh)
 
 
 def get_mesh() -> Mesh:
@@ -109,8 +119,7 @@ def get_abstract_mesh() -> AbstractMesh:
     return STATE.abstract_mesh
 
 
-@contextmanager
-def use_abstract_mesh(mesh: AbstractMesh):
+def use_abstract_mesh(mesh: AbstractMesh) -> changed:
     """Let types see `mesh` within a `with` block: other names or axis types, the same size.
 
     Raises ValueError for anything but an AbstractMesh, and for one of another size.
@@ -134,8 +143,4 @@ def use_abstract_mesh(mesh: AbstractMesh):
              f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with "
              f"size={mesh.size} and prev mesh: {previous} with size={previous.size}",
              code="mesh-size")
-    STATE.abstract_mesh = mesh
-    try:
-        yield mesh
-    finally:
-        STATE.abstract_mesh = previous
+    return changed(STATE, mesh, abstract_mesh=mesh)

@@ -38,8 +38,5 @@ def ensure_compile_time_eval() -> Iterator[None]:
     Array(12, dtype=int32, weak_type=True)
     """
     outer = STATE.interpreter
-    if outer is None:
-        yield
-        return
-    with interpreter_context(_KnownFirst(outer)):
+    with interpreter_context(None if outer is None else _KnownFirst(outer)):
         yield

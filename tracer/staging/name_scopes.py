@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
+from ...ir.changed import changed
 from ...ir.location import SCOPES
 
 
@@ -33,15 +34,17 @@ class named_scope(ContextDecorator):
         if not isinstance(name, str):
             raise TypeError("named_scope name argument must be a string.")
         self.name = name
-        self._saved: list[str] = []
+        self._entered: list[changed] = []
 
     def __enter__(self) -> None:
         outer = SCOPES.path
-        self._saved.append(outer)
-        SCOPES.path = f"{outer}/{self.name}" if outer else self.name
+        scope = changed(SCOPES, path=f"{outer}/{self.name}" if outer else self.name)
+        self._entered.append(scope)
+        scope.__enter__()
 
     def __exit__(self, *exc: Any) -> None:
-        SCOPES.path = self._saved.pop()
+        self._entered[-1].__exit__()
+        self._entered.pop()
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
@@ -64,17 +67,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return wrapped
 
 
-class named_scopes:
+def named_scopes(path: str = "") -> changed:
     """Within the block the scopes are exactly `path`: a program that is called from several places
     knows its own ones only."""
-
-    __slots__ = ("path", "saved")
-
-    def __init__(self, path: str = "") -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        self.saved, SCOPES.path = SCOPES.path, self.path
-
-    def __exit__(self, *exc: Any) -> None:
-        SCOPES.path = self.saved
+    return changed(SCOPES, path=path)

@@ -1,0 +1,183 @@
+"""An interrupt between any two bytecodes leaves everything that is switched as it was before.
+
+Every block runs with a KeyboardInterrupt at its n-th bytecode in the package, for many n; then the
+collector, the settings, the meshes and all that is current in a thread are as before, and what is
+called next gives the right results.
+"""
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.driver.seen import WATCH
+from shardtrace.ir.context import STATE, config
+from shardtrace.ir.location import SCOPES
+from shardtrace.ir.mesh import ENTERED
+from shardtrace.ir.process import THREAD
+from shardtrace.runtime.plans.plan import TIMED
+from shardtrace.runtime.processes import coordinator
+from shardtrace.sharding import PartitionSpec as P
+
+PACKAGE = os.path.dirname(st.__file__) + os.sep
+TESTS = PACKAGE + "tests" + os.sep
+X = np.arange(16, dtype=np.float32).reshape(8, 2)
+MESH = st.make_mesh((4, 2), ("x", "y"))
+
+
+def switches() -> tuple[Any, ...]:
+    """All that a block may change, in this thread."""
+    return (gc.isenabled(), dict(STATE.__dict__), SCOPES.path, ENTERED.meshes, THREAD.identity,
+            WATCH.watcher, TIMED.recorder, coordinator.THREAD.coordinator, np.geterr(),
+            config._key, config._call_key)
+
+
+def interrupted(block: Callable[[], Any], n: int) -> tuple[bool, int]:
+    """Run a block with an interrupt at the n-th bytecode; whether there was one, and how many
+    bytecodes were counted."""
+    seen = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal seen
+        code = frame.f_code
+        ours = code.co_filename.startswith(PACKAGE) and not code.co_filename.startswith(TESTS)
+        # Python drops what a finalizer raises: nothing to interrupt there
+        if code.co_name == "__del__" or not (ours or code is block.__code__
+                                             or code.co_filename.endswith("contextlib.py")):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            seen += 1
+            if seen == n:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        block()
+    except KeyboardInterrupt:
+        return True, seen
+    finally:
+        sys.settrace(before)
+    return False, seen
+
+
+def jit() -> None:
+    st.jit(lambda x: jnp.tanh(x @ x.T).sum(0))(X)
+
+
+def grad() -> None:
+    st.grad(lambda x: jnp.sin(x).sum())(X)
+
+
+def vmap() -> None:
+    st.vmap(lambda x: jnp.sin(x) * 2)(X)
+
+
+def shard_map() -> None:
+    st.jit(st.shard_map(lambda x: st.lax.psum(x, "x"), mesh=MESH, in_specs=P("x"),
+                        out_specs=P()))(X)
+
+
+def eager() -> None:
+    (jnp.ones((3, 4)) * 2).sum()
+
+
+def set_mesh() -> None:
+    with st.set_mesh(MESH):
+        st.jit(lambda x: x * 2, in_shardings=P("x"))(X)
+
+
+def blocks() -> None:
+    with st.sharding.use_mesh(MESH), st.named_scope("a"), st.enable_x64(True), \
+            st.sharding.use_abstract_mesh(MESH.abstract_mesh), \
+            config.override(jax_disable_jit=True):
+        pass
+
+
+def recorded() -> None:
+    with st.profile_phases(), st.runtime.profiling():
+        st.jit(lambda x: x * 3)(X)
+
+
+def explained() -> None:
+    str(st.explain(lambda x: x.sum(0))(st.device_put(X, st.NamedSharding(MESH, P("x")))))
+
+
+def callback() -> None:
+    st.jit(lambda x: (st.debug.callback(lambda v: None, x), x + 1)[1])(X)
+
+
+def shown() -> None:
+    with open(os.devnull, "w") as file, st.debug.show_types(file):
+        st.jit(lambda x: x * 5)(X)
+
+
+BLOCKS = [jit, grad, vmap, shard_map, eager, set_mesh, blocks, recorded, explained, callback, shown]
+
+
+def sweep(block: Callable[[], Any], count: int, seed: int) -> None:
+    known = st.jit(lambda x: (x * 2).sum())
+    want = float(known(X))
+    block()
+    total = interrupted(block, 0)[1]
+    chosen = random.Random(seed)
+    hits = 0
+    for n in sorted(chosen.sample(range(1, total + 1), min(count, total))):
+        if chosen.random() < 0.15:
+            st.clear_caches()
+        before = switches()
+        hits += interrupted(block, n)[0]
+        assert switches() == before, f"{block.__name__}: an interrupt at {n} of {total} is seen"
+        again = known if n % 2 else st.jit(lambda x: (x * 2).sum())
+        assert float(again(X)) == want
+    assert hits > count // 4                # where caches are full there are fewer steps
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda f: f.__name__)
+def test_an_interrupt_leaves_nothing_switched(block: Callable[[], Any]) -> None:
+    sweep(block, 12, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda f: f.__name__)
+def test_interrupts_at_many_places_leave_nothing_switched(block: Callable[[], Any]) -> None:
+    sweep(block, 400, 1)
+
+
+def test_an_exception_that_is_kept_keeps_nothing_switched() -> None:
+    """Tracebacks hold frames, and these what would put things back as it goes."""
+    for n in range(5, 3000, 171):
+        before, kept = switches(), []
+
+        def block(kept: Any = kept) -> None:
+            try:
+                jit()
+            except KeyboardInterrupt as error:
+                kept.append(error)
+                raise
+
+        interrupted(block, n)
+        assert switches() == before, n
+
+
+def test_a_mesh_that_is_set_for_good_stays() -> None:
+    try:
+        st.set_mesh(MESH)
+        assert st.sharding.get_mesh() is MESH
+        held = st.set_mesh(None)
+        st.set_mesh(MESH)
+        del held
+        assert st.sharding.get_mesh() is MESH
+    finally:
+        st.set_mesh(None)
+    assert st.sharding.get_mesh().empty
