@@ -25,7 +25,7 @@ from reference_interpreter import NoReference, interpret
 import shardtrace as st
 from shardtrace.ir.program import Program
 
-RIGHT, REFUSED, UNJUDGED = "right", "refused", "unjudged"
+RIGHT, REFUSED, UNJUDGED, MORE = "right", "refused", "unjudged", "JAX refuses"
 PACKAGE = str(pathlib.Path(st.__file__).parent)
 TESTS = str(pathlib.Path(__file__).parent)
 READINGS = 6
@@ -38,14 +38,16 @@ MET: collections.Counter[str] = collections.Counter()       # ops of traced prog
 
 
 class Outcome(NamedTuple):
-    """kind: RIGHT, REFUSED, UNJUDGED, or what failed. sign: the same for failures of one cause."""
+    """kind: RIGHT, REFUSED, UNJUDGED, MORE than JAX takes, or what failed. sign: the same for
+    failures of one cause.
+    """
     kind: str
     sign: str = ""
     detail: str = ""
 
     @property
     def failed(self) -> bool:
-        return self.kind not in (RIGHT, REFUSED, UNJUDGED)
+        return self.kind not in (RIGHT, REFUSED, UNJUDGED, MORE)
 
 
 class Wrong(Exception):
@@ -280,8 +282,7 @@ def judge_beside(case: Case, jax: types.ModuleType, names: dict[str, Any]) -> Ou
             told = [str(x.aval) for x in theirs]
             values = [np.asarray(x) for x in theirs]
     except Exception as error:
-        return Outcome("JAX refuses", f"JAX refuses: {type(error).__name__}",
-                       f"{type(error).__name__}: {str(error)[:2000]}")
+        return Outcome(MORE, f"{type(error).__name__}: {str(error).splitlines()[0][:60]}")
     try:
         if told != types_of:
             raise Wrong(f"types {types_of}, in JAX {told}")

@@ -338,7 +338,9 @@ def solved(s: Any) -> str | None:
     if x is None:
         return None
     n = s[x].shape[0]
-    a = f"({x} @ {x}.T / 16 + 4 * jnp.eye({n}))"
+    if s.chance(0.8):
+        x = f"jnp.nan_to_num({x}, posinf=1, neginf=-1)"
+    a = f"({x} @ {x}.T / 16 + 4 * jnp.eye({n}))"        # positive, but for what is not finite
     return s.choice([f"jnp.linalg.cholesky({a})", f"jnp.linalg.solve({a}, {x})",
                      f"jnp.linalg.inv({a})", f"jnp.linalg.det({a})", f"jnp.linalg.eigvalsh({a})",
                      f"jax.scipy.linalg.solve_triangular({a}, {x}, lower=True)"])

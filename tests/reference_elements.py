@@ -152,7 +152,7 @@ def converted(x: Array, *, new_dtype: np.dtype, **params: Any) -> Array:
     """Floats to integers: truncated, NaN gives 0, what is too large the nearest integer."""
     dtype = np.dtype(new_dtype)
     if x.dtype.kind == "c" and dtype.kind != "c":
-        x = x.real if dtype.kind != "b" else x != 0
+        x = x.real
     if dtype.kind in "iu" and x.dtype.kind == "f":
         bounds = np.iinfo(dtype)
         numbers = [0 if math.isnan(v) else max(bounds.min, min(bounds.max, v if math.isinf(v)

@@ -114,7 +114,7 @@ class Interpreter:
         types = [v.aval for v in eqn.outvars]
         if name in COLLECTIVES:
             return [[self.result(eqn, x, types[0], operands[0][k:k + 1]) for k, x in enumerate(
-                exchanged(name, params, operands[0], places))]]
+                exchanged(self, name, params, operands[0], places))]]
         outs: list[Values] = [[] for _ in types]
         done: dict[tuple[int, ...], list[Array]] = {}       # places may hold the same arrays
         for k in range(len(places)):
@@ -137,7 +137,7 @@ class Interpreter:
             return out if op.multiple_results else [out]
         if op.name == "reduce":
             return self.reduced(xs, **params)
-        if op.name not in REFERENCES:
+        if op.name not in REFERENCES or op.name == "cholesky" and not np.isfinite(xs[0]).all():
             raise NoReference(op.name)
         if op.name not in BITWISE:
             xs = [x.astype(np.float32) if x.dtype.kind == "V" else x for x in xs]
@@ -311,7 +311,8 @@ CONTROL: dict[str, Callable[..., list[Values]]] = {
 
 # -- exchanges ------------------------------------------------------------------------------
 
-def exchanged(name: str, params: Any, values: Values, places: Sequence[Place]) -> list[Any]:
+def exchanged(self: Interpreter, name: str, params: Any, values: Values, places: Sequence[Place]
+              ) -> list[Any]:
     """What a collective gives at each place, group by group."""
     axes = params.get("axes", params.get("axis_name"))
     groups: dict[tuple, list[int]] = {}
@@ -319,7 +320,7 @@ def exchanged(name: str, params: Any, values: Values, places: Sequence[Place]) -
     for k in order:
         rest = tuple(c for a, c in places[k].items() if a not in axes)
         groups.setdefault(rest, []).append(k)
-    if len({len(g) for g in groups.values()}) > 1:
+    if any(len(g) != math.prod(self.sizes[a] for a in axes) for g in groups.values()):
         raise NoReference("a collective of some of the devices")
     smaller = params.get("axis_index_groups")
     out: list[Any] = [None] * len(places)

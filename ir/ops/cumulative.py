@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostic import fail
-from ..dtypes import iinfo, issubdtype, long_name
+from ..dtypes import finfo, iinfo, issubdtype, long_name
 from ..errors import ShardingTypeError
 from ..op import LocalizeContext, Op, Sample, defop
 from ..types import ArrayType, Entries, Shape, short_list
@@ -170,7 +170,7 @@ def _choice(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
 
 
 def _weights(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
-    finite = max_(out, const(np.finfo(out.dtype).min, out))     # -inf - -inf would be NaN
+    finite = max_(out, const(finfo(out.dtype).min, out))     # -inf - -inf would be NaN
     return exp(sub(previous, finite)), exp(sub(x, finite))
 
 

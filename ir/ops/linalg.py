@@ -28,6 +28,7 @@ from .linalg_kernels import (
     apply_pivots,
     cholesky,
     eig,
+    finite_only,
     geqrf,
     householder_product,
     lu,
@@ -165,6 +166,7 @@ def _eigh_results(types: Any, a: Shape, dtype: np.dtype, *, subset_by_index: Any
     return [((a[0], d), dtype), ((d,), _real(dtype))]
 
 
+@finite_only
 def _eigh(lead: int, a: np.ndarray, *, lower: bool, sort_eigenvalues: bool, subset_by_index: Any,
           algorithm: Any) -> list[np.ndarray]:
     w, v = np.linalg.eigh(a, "L" if lower else "U")

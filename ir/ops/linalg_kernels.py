@@ -6,6 +6,7 @@ not spoil the others of its stack.
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,23 @@ def _common(lead: int, *stacks: np.ndarray) -> Arrays:
     return [np.broadcast_to(x, sizes + x.shape[lead:]) for x in stacks]
 
 
+def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """`function`, whose results are NaN for matrices with NaN or infinities, which LAPACK refuses
+    or does not come to an end with.
+    """
+    @functools.wraps(function)
+    def evaluate(lead: int, a: np.ndarray, **params: Any) -> Arrays:
+        good = np.asarray(np.isfinite(a).all((-1, -2)))
+        if good.all():
+            return function(lead, a, **params)
+        results = function(lead, np.where(good[..., None, None], a, np.zeros((), a.dtype)),
+                           **params)
+        return [r if r.dtype.kind not in "fc" else np.where(
+            good.reshape(good.shape + (1,) * (r.ndim - good.ndim)), r, np.full((), np.nan, r.dtype))
+            for r in results]
+    return evaluate
+
+
 def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
     try:
         return np.linalg.cholesky(a)
@@ -49,6 +67,7 @@ def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
         return _each(one, a, ranks=(2,))[0]
 
 
+@finite_only
 def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any,
         algorithm: Any) -> Arrays:
     kept = slice(None) if subset_by_index is None else slice(*subset_by_index)
@@ -87,6 +106,7 @@ def lu(lead: int, a: np.ndarray) -> Arrays:
     return [packed, pivots, apply_pivots(pivots, a.shape[-2])]
 
 
+@finite_only
 def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Arrays:
     if not pivoting:
         q, r = np.linalg.qr(a, "complete" if full_matrices else "reduced")
@@ -116,6 +136,7 @@ def householder_product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
     return q
 
 
+@finite_only
 def eig(lead: int, a: np.ndarray, *, compute_left_eigenvectors: bool,
         compute_right_eigenvectors: bool, **params: Any) -> Arrays:
     left, right = compute_left_eigenvectors, compute_right_eigenvectors
@@ -128,6 +149,7 @@ def eig(lead: int, a: np.ndarray, *, compute_left_eigenvectors: bool,
     return _each(one, a, ranks=(2,))
 
 
+@finite_only
 def schur(lead: int, a: np.ndarray, *, compute_schur_vectors: bool, sort_eig_vals: bool,
           select_callable: Any) -> Arrays:
     kind = "complex" if a.dtype.kind == "c" else "real"

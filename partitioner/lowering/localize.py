@@ -24,6 +24,7 @@ from ...ir.mesh import AbstractMesh, AxisType
 from ...ir.op import Op
 from ...ir.ops.arithmetic import mul_p
 from ...ir.ops.collective import axis_index_p
+from ...ir.ops.convert import convert_element_type_p
 from ...ir.ops.sharding import reshard_p
 from ...ir.ops.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
@@ -302,6 +303,10 @@ class Lowering:
             results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):
+            if result.aval.weak_type is not var.aval.weak_type:     # what it is made of was not
+                result = self.emit(convert_element_type_p, [result], {
+                    "new_dtype": var.aval.dtype, "weak_type": var.aval.weak_type,
+                    "sharding": None})[0]
             if isinstance(result, Var) and result.name is None:
                 result.name = var.name
             self.env[var] = result

@@ -213,16 +213,17 @@ def _placed(eqn: Equation, made: dict[Var, Equation], largest: int = -1) -> Iter
             pieces.append((x, {"dimension": dimension, "start": start, "limit": limit,
                                "low": low}))
         low += n
-    base = Var(array_type(aval.shape, aval.dtype, aval.weak_type, aval.sharding))
+    last = Var(aval) if pieces else result
+    base = Var(array_type(aval.shape, aval.dtype, aval.weak_type, aval.sharding)
+               ) if aval.varying else last
     if largest >= 0:
-        first = _edged(eqn, made, largest, fill)
-        yield first.replace(outvars=(base if pieces else result,))
+        yield _edged(eqn, made, largest, fill).replace(outvars=(base,))
     else:
         yield eqn.replace(op=broadcast_in_dim_p, invars=(fill,), outvars=(base,), params={
             "shape": aval.shape, "broadcast_dimensions": (),
             "sharding": aval.sharding if any(aval.entries) else None})
     if aval.varying:
-        same, base = base, Var(aval)
+        same, base = base, last
         yield eqn.replace(op=pvary_p, invars=(same,), outvars=(base,), params={
             "axes": tuple(sorted(aval.varying))})
     for k, (x, params) in enumerate(pieces):

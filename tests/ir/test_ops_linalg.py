@@ -199,3 +199,20 @@ def test_transforms_check_their_operand(operand: str, kind: FftType, lengths: An
                                         ) -> None:
     with pytest.raises(ValueError, match=text):
         typed("fft", operand, fft_type=kind, fft_lengths=lengths)
+
+
+@pytest.mark.parametrize("name, params", [
+    ("eigh", {"lower": True, "sort_eigenvalues": True, "subset_by_index": None,
+              "algorithm": None}),
+    ("svd", {"full_matrices": False, "compute_uv": True, "subset_by_index": None,
+             "algorithm": None}),
+    ("eig", {"compute_left_eigenvectors": False, "compute_right_eigenvectors": True,
+             "enable_eigvec_derivs": False, "implementation": None}),
+    ("schur", {"compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None}),
+    ("qr", {"pivoting": True, "full_matrices": False, "use_magma": None})])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_what_is_not_finite_gives_nan_and_does_not_spoil_others(name, params, wrong):
+    a = np.stack([np.diag([1, 2, 3]), np.full((3, 3), wrong)]).astype(np.float32)
+    for x in OPS[name].evaluate(0, a, **params):
+        if x.dtype.kind in "fc":
+            assert np.isfinite(x[0]).all() and np.isnan(x[1]).all()

@@ -456,3 +456,10 @@ def test_logarithms_of_sums_are_not_those_of_integers(dtype):
     with pytest.raises(TypeError, match="Accepted dtypes are subtypes of inexact"):
         infer(OPS["cumlogsumexp"], (array_type((4,), np.dtype(dtype)),),
               {"axis": 0, "reverse": False})
+
+
+def test_logarithms_of_sums_of_narrow_floats_have_derivatives():
+    x = np.zeros(3, ml_dtypes.bfloat16)
+    _, (tangent,) = push_forward(OPS["cumlogsumexp"], [x], [np.ones_like(x)],
+                                 {"axis": 0, "reverse": False})
+    assert tangent.dtype == x.dtype

@@ -56,3 +56,21 @@ def test_nothing_beside_nothing_is_put_together(axis, shape):
     x = st.device_put(np.zeros(shape, np.float32), NamedSharding(split()[0], P()))
     y = st.jit(lambda x, y: jnp.concatenate([x, y], axis))(x, x + 1)
     np.testing.assert_array_equal(y, np.zeros(np.concatenate([x, x], axis).shape, np.float32))
+
+
+def test_one_value_beside_nothing_is_that_value():
+    f = st.jit(st.grad(lambda x: jnp.split(x.reshape(1, 1), [1, 1], axis=1)[0].sum()))
+    assert f(np.float32(3)) == 1
+
+
+def test_rows_taken_of_weak_values_are_weak():
+    mesh = st.make_mesh((2, 3), ("a", "b"), devices=st.devices()[:6])
+    x = st.device_put(np.arange(12).reshape(6, 2).astype(np.int32), NamedSharding(mesh, P("b")))
+
+    @st.jit
+    def f(x):
+        weak = jnp.take(jnp.where(x > 0, x, -1.5), np.array([5]), axis=0, mode="fill")
+        assert weak.weak_type
+        return jnp.reciprocal(weak)
+
+    np.testing.assert_allclose(f(x), [[1 / 10, 1 / 11]], rtol=1e-6)

@@ -134,7 +134,11 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
                  "number of repeats must be static. To fix this, either specify a static value for "
                  "`repeats`, or pass a static value to `total_repeat_length`.",
                  code="traced-value")
-        sizes = np.broadcast_to(np.asarray(repeats), (n,))
+        sizes = np.asarray(repeats)
+        if sizes.ndim > 1 or sizes.size not in (1, n):
+            fail(ValueError, f"repeats of shape {sizes.shape} do not fit {n} elements along axis "
+                 f"{axis}", code="repeats", help="give one count, or one for each element")
+        sizes = np.broadcast_to(sizes, (n,))
         return lax_take(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
     counts = as_array(repeats)
     counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
