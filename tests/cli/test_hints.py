@@ -113,3 +113,28 @@ def test_no_layout_is_proposed_where_none_divides(tmp_path, said):
                     "  b: f32[3,5] = tanh a\n  return b\n}\n")
     status, _, err = said("explain", path)
     assert status == 2 and "such as" not in err
+
+
+def test_code_in_help_is_not_broken_by_a_narrow_terminal(write, said):
+    path = write("""
+explicit = st.make_mesh((2, 4), ("x", "y"), axis_types=(st.sharding.AxisType.Explicit,) * 2)
+first = st.device_put(np.ones((8, 16)), NamedSharding(explicit, P("x", None)))
+second = st.device_put(np.ones((8, 16)), NamedSharding(explicit, P(None, "x")))
+
+@st.jit
+def f(first, second):
+    return jnp.tanh(first) * jnp.sin(first) * jnp.cos(first) + second    # culprit
+
+f(first, second)
+""")
+    status, _, err = said("explain", path, columns="60")
+    code = [line for line in err.split("\n") if "reshard(" in line and "return" in line]
+    assert status == 3 and len(code) == 2
+    for line in code:
+        changed = path.read_text().split("\n")
+        at = next(i for i, text in enumerate(changed) if "# culprit" in text)
+        changed[at] = f"    {line.strip()}"
+        path.write_text("\n".join(changed))
+        assert said("explain", path, "--suggest", 0)[0] == 0
+        changed[at] += "    # culprit"
+        path.write_text("\n".join(changed))
