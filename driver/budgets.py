@@ -80,7 +80,7 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
     """Raise TypeError or ValueError for limits that are none, or that nothing could exceed."""
     if max_bytes is None and kinds is None and max_peak_bytes is None:
         fail(ValueError, "a budget needs a limit: max_bytes, kinds or max_peak_bytes",
-             code="empty-budget", help="to allow no communication, write max_bytes=0")
+             code="empty-budget", help="to allow no communication, give `max_bytes` a 0")
     for name, value in (("max_bytes", max_bytes), ("max_peak_bytes", max_peak_bytes)):
         if value is not None:
             _check_number(name, value)
@@ -100,7 +100,7 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
         return
     if not isinstance(kinds, Mapping):
         fail(TypeError, f"kinds must be a number for each kind of collective, got {kinds!r}",
-             code="budget-type", help='for example kinds={"all-reduce": 1}')
+             code="budget-type", help="give a dict of the kinds' names and numbers")
     known = sorted(set(KINDS.values()))
     for kind, count in kinds.items():
         if kind not in known:

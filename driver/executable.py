@@ -408,7 +408,7 @@ def _check_has_mesh(program: Program) -> None:
             fail(ValueError, "Length of device assignment 1 is not equal to the size of the mesh "
                  f"{aval.mesh.size} of aval {aval.str_short(True)}. Please enter your `jit` into a "
                  "mesh context via `jax.set_mesh`.", code="mesh-without-devices",
-                 help="with set_mesh(mesh): ...")
+                 help="make the call under `set_mesh`, with the mesh of the arguments")
 
 
 @cached(4096)

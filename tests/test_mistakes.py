@@ -215,3 +215,5 @@ def test_help_that_was_not_tried_is_words():
     assert len(texts) > 150
     assert not [(file, code) for file, text in texts for code in re.findall("`([^`]*)`", text)
                 if not PLAIN.fullmatch(code)]
+    assert not [(file, text) for file, text in texts
+                if re.search(r"\w\(|\.\.\.\)", text) and file != "arguments.py"]

@@ -69,7 +69,7 @@ def explicit_sharding(sharding: Any, api_name: str, check_mesh: bool = True
                  f"{kind}. This error occurs at source:  {capture()}",
                  code="axis-not-explicit",
                  help="over Auto axes use `with_sharding_constraint`" if kind is AxisType.Auto
-                 else "inside shard_map move data with collectives (`jax.lax.all_gather`, ...)")
+                 else "inside shard_map move data with collectives such as `jax.lax.all_gather`")
     return sharding
 
 

@@ -21,5 +21,5 @@ class MissingConstant:
         fail(LookupError,
              f"constant {self.name} ({self.aval.str_short(True)}) is not in the program's text, "
              "which holds only its content hash", code="missing-constant",
-             help=f"supply it: parse_program(text, constants={{{self.name!r}: array}}), or write "
+             help=f"give `parse_program` an array for {self.name!r} in `constants`, or write "
                   "the program with `save_program`, which keeps its arrays")

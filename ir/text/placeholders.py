@@ -37,7 +37,7 @@ class NamedCallable:
         fail(NameError,
              f"the program calls the Python function {self.name!r}, of which its text has only the "
              "name", code="unnamed-function",
-             help=f"supply it: parse_program(text, callables={{{self.name!r}: function}})")
+             help=f"give `parse_program` a function for {self.name!r} in `callables`")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, NamedCallable):

@@ -81,7 +81,7 @@ def _batch_pure(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
         fail(NotImplementedError, "vmap is only supported for the pure_callback primitive when "
              "vmap_method is one of 'sequential', 'sequential_unrolled', 'expand_dims', "
              "'broadcast_all', or 'legacy_vectorized'. Got vmap_method=None.", code="vmap-method",
-             help="pure_callback(..., vmap_method='sequential') calls once for each index")
+             help="with the `vmap_method` 'sequential' it is called once for each index")
     moved = [x if d is None else move_first(whole_along(x, d), d)
              for x, d in zip(operands, dims, strict=True)]
     if vmap_method != "legacy_vectorized":

@@ -174,7 +174,7 @@ def _need_size(name: str, x: Any) -> None:
          "Abstract tracer value encountered where concrete value is expected: traced array with "
          f"shape {typeof(x).str_short()}\nThe size argument of jnp.{name} must be statically "
          f"specified to use jnp.{name} within JAX transformations.", code="traced-value",
-         help=f"jnp.{name}(..., size=n)")
+         help=f"give `jnp.{name}` the `size` of its result")
 
 
 @sharding_notes.ordered
