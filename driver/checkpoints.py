@@ -59,7 +59,7 @@ def save(path: str | os.PathLike[str], tree: Any, *, overwrite: bool = True) -> 
     overwrite: False to refuse a folder that holds a checkpoint.
     Raises TypeError for a leaf that cannot be saved, NotImplementedError for a partial sum,
     FileExistsError for a folder with other files in it, ValueError where the processes do not give
-    the same tree.
+    the same tree, OSError where the disk is full or refuses, which says what is whole.
 
     >>> import tempfile
     >>> mesh = st.make_mesh((4, 2), ("x", "y"))
@@ -76,12 +76,19 @@ def save(path: str | os.PathLike[str], tree: Any, *, overwrite: bool = True) -> 
         current = folder.read_index(path)
         folder.check_may_save(path, current, overwrite)
         generation = 1 if current is None else current.generation + 1
-        folder.begin(path, generation)
-    generation = _together("the beginning of checkpoints.save", path, generation)[0]
-    part["sizes"] = folder.write_blocks(path, generation, process_index(), tensors)
-    parts = _together("checkpoints.save", path, json.dumps(part))
-    if process_index() == 0:
-        folder.commit(path, _merged([json.loads(p) for p in parts], generation, path))
+    made = not os.path.isdir(path)
+    try:
+        if process_index() == 0:
+            folder.begin(path, generation)
+        generation = _together("the beginning of checkpoints.save", path, generation)[0]
+        part["sizes"] = folder.write_blocks(path, generation, process_index(), tensors)
+        parts = _together("checkpoints.save", path, json.dumps(part))
+        if process_index() == 0:
+            folder.commit(path, _merged([json.loads(p) for p in parts], generation, path))
+    except OSError as problem:
+        if generation is None:
+            raise
+        raise folder.not_saved(path, generation, made, problem) from problem
     _together("the end of checkpoints.save", path, None)
 
 

@@ -10,6 +10,8 @@ removes it. A folder with blocks but no index.json holds no checkpoint.
 """
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
@@ -17,7 +19,7 @@ import shutil
 
 import numpy as np
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostic import error, fail
 from ...ir.lazy import lazy_import
 from .record import Index, index_from_json
 
@@ -25,6 +27,7 @@ safetensors_numpy = lazy_import("safetensors.numpy")
 
 INDEX = "index.json"
 _NEW_INDEX = "index.json.new"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BLOCKS = re.compile(r"shards-\d{6,}")
 
 
@@ -128,7 +131,13 @@ def write_blocks(path: str, generation: int, process: int, tensors: dict[str, np
         return {}
     folder, name = os.path.join(path, generation_folder(generation)), block_file(process)
     file = os.path.join(folder, name)
-    safetensors_numpy.save_file(tensors, file)
+    try:
+        safetensors_numpy.save_file(tensors, file)
+    except Exception as problem:            # the library's own class, with the number in its text
+        number = re.search(r"os error (\d+)", str(problem))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), file) from problem
     _sync(file)
     _sync_folder(folder)
     return {name: os.path.getsize(file)}
@@ -148,6 +157,35 @@ def commit(path: str, index: Index) -> None:
     os.replace(new, os.path.join(path, INDEX))
     _sync_folder(path)
     _remove_others(path, index.folder)
+
+
+def not_saved(path: str, generation: int, made: bool, problem: OSError) -> Exception:
+    """The error of a save that the system did not let finish; what it wrote is removed.
+
+    made: whether there was no such folder before.
+    """
+    current = None
+    with contextlib.suppress(OSError, ValueError):
+        current = read_index(path)
+    name = generation_folder(generation)
+    if current is not None and current.folder == name:
+        intact = ("the new checkpoint is whole, but may not be on the disk yet, or what it "
+                  "replaces is still there")
+    else:
+        shutil.rmtree(os.path.join(path, name), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.remove(os.path.join(path, _NEW_INDEX))
+        if made:
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+        intact = ("there was no checkpoint here, and there is none now" if current is None else
+                  "the checkpoint that was here before is whole, nothing of the new one is left")
+    help = "make room on the disk" if problem.errno in _FULL else "see that it can be written to"
+    told = error(OSError, f"The checkpoint could not be saved at {path}: {problem}",
+                 code="checkpoint-not-saved", notes=(intact,),
+                 help=f"{help}, or give a path elsewhere, and save again")
+    told.errno = problem.errno  # type: ignore[attr-defined]
+    return told
 
 
 def _is_ours(name: str) -> bool:

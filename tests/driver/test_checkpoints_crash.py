@@ -7,6 +7,7 @@ which is also killed when half of the file is there.
 """
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import textwrap
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -243,3 +245,77 @@ def test_a_failed_write_leaves_the_older_checkpoint(tmp_path, monkeypatch) -> No
     save(tmp_path, {"n": 3, "x": jnp.ones(3)})
     assert restore(tmp_path)["n"] == 3
     assert sorted(p.name for p in tmp_path.iterdir()) == ["index.json", "shards-000002"]
+
+
+# -- a disk that is full ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("older", [False, True])
+def test_a_disk_that_is_full_at_any_step_leaves_a_whole_checkpoint(
+        older: bool, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that writes fails in turn, for good from then on; removing always works."""
+    steps, last = 0, 0
+
+    def failing(real):
+        def step(*args, **kwargs):
+            nonlocal steps
+            steps += 1
+            if last and steps >= last:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **kwargs)
+        return step
+
+    for module, name in ((os, "mkdir"), (os, "fsync"), (os, "replace"), (json, "dump"),
+                         (safetensors.numpy, "save_file")):
+        monkeypatch.setattr(module, name, failing(getattr(module, name)))
+    for n in range(1, 40):
+        path = tmp_path / f"{n}"
+        last = 0
+        if older:
+            save(path, {"n": 1, "w": np.ones(4)})
+        steps, last = 0, n
+        try:
+            save(path, {"n": 2, "w": np.ones(4)})
+        except OSError as error:
+            assert error.errno == errno.ENOSPC and "make room" in str(error)
+            known = "new checkpoint is whole" in str(error)
+        else:
+            break
+        finally:
+            last = 0
+        if known or older:
+            assert restore(path)["n"] == (2 if known else 1)
+            assert len([f for f in path.iterdir() if f.is_dir()]) <= 1 + known
+        else:
+            assert restored(path) == "none now"
+    assert 6 < n < 39
+
+
+def restored(path: pathlib.Path) -> object:
+    try:
+        return restore(path)
+    except FileNotFoundError:
+        return "none now"
+
+
+FULL = """
+import os, resource, signal, sys
+import numpy as np
+from shardtrace.checkpoints import restore, save
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path = sys.argv[1]
+save(path, {"w": np.ones(10, np.float32)})
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+try:
+    save(path, {"w": np.ones(100_000, np.float32)})
+except OSError as error:
+    print(error)
+print(restore(path)["w"].size, sorted(os.listdir(path)))
+"""
+
+
+def test_a_file_that_the_system_does_not_let_grow_is_no_half_checkpoint(
+        tmp_path: pathlib.Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL, str(tmp_path / "c")], text=True,
+                          capture_output=True, check=True)
+    assert "could not be saved" in done.stdout and "before is whole" in done.stdout
+    assert done.stdout.endswith("10 ['index.json', 'shards-000001']\n")
