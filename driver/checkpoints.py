@@ -88,7 +88,8 @@ def save(path: str | os.PathLike[str], tree: Any, *, overwrite: bool = True) -> 
     except OSError as problem:
         if generation is None:
             raise
-        raise folder.not_saved(path, generation, made, problem) from problem
+        alone = current_coordinator() is None
+        raise folder.not_saved(path, generation, alone, made, problem) from problem
     _together("the end of checkpoints.save", path, None)
 
 

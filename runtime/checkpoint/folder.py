@@ -159,10 +159,11 @@ def commit(path: str, index: Index) -> None:
     _remove_others(path, index.folder)
 
 
-def not_saved(path: str, generation: int, made: bool, problem: OSError) -> Exception:
+def not_saved(path: str, generation: int, alone: bool, made: bool, problem: OSError) -> Exception:
     """The error of a save that the system did not let finish; what it wrote is removed.
 
-    made: whether there was no such folder before.
+    alone: whether no other process saves here; those may still be writing, and what they leave goes
+    with the next save. made: whether there was no such folder before.
     """
     current = None
     with contextlib.suppress(OSError, ValueError):
@@ -172,14 +173,15 @@ def not_saved(path: str, generation: int, made: bool, problem: OSError) -> Excep
         intact = ("the new checkpoint is whole, but may not be on the disk yet, or what it "
                   "replaces is still there")
     else:
-        shutil.rmtree(os.path.join(path, name), ignore_errors=True)
-        with contextlib.suppress(OSError):
-            os.remove(os.path.join(path, _NEW_INDEX))
-        if made:
+        if alone:
+            shutil.rmtree(os.path.join(path, name), ignore_errors=True)
             with contextlib.suppress(OSError):
-                os.rmdir(path)
+                os.remove(os.path.join(path, _NEW_INDEX))
+            if made:
+                with contextlib.suppress(OSError):
+                    os.rmdir(path)
         intact = ("there was no checkpoint here, and there is none now" if current is None else
-                  "the checkpoint that was here before is whole, nothing of the new one is left")
+                  "the checkpoint that was here before is whole, and is what `restore` gives")
     help = "make room on the disk" if problem.errno in _FULL else "see that it can be written to"
     told = error(OSError, f"The checkpoint could not be saved at {path}: {problem}",
                  code="checkpoint-not-saved", notes=(intact,),
