@@ -301,7 +301,7 @@ def runs_in(case: Case, jax: types.ModuleType, names: dict[str, Any]) -> bool:
     """Does JAX run this program?"""
     try:
         with placed(case, jax) as xs:
-            jax.jit(function_of(case, names)).trace(*xs)
+            jax.block_until_ready(jax.jit(function_of(case, names))(*xs))
         return True
     except Exception:
         return False

@@ -209,3 +209,9 @@ def test_which_results_of_weak_operands_are_weak():
     assert not jnp.fft.fft(v).real.weak_type
     for name in WEAK:
         assert getattr(jnp, name)(v).weak_type, name
+
+
+@pytest.mark.parametrize("dtype, wanted", [("uint8", "uint32"), ("int8", "int32"),
+                                           ("bool", "int32"), ("float16", "float16")])
+def test_traces_are_sums_of_their_dtype(dtype, wanted):
+    assert jnp.trace(jnp.ones((3, 3), dtype)).dtype == wanted

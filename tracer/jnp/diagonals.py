@@ -6,7 +6,6 @@ import operator
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.dtypes import issubdtype
 from ...ir.ops.arithmetic import add_p
 from ...ir.ops.comparison import eq_p
 from ...ir.ops.creation import iota_p
@@ -14,7 +13,7 @@ from .. import lax, sharding_notes
 from ..indexing import indexing as array_indexing
 from ..operands.broadcasting import select_of, to_type
 from ..operands.dtype_promotion import check_arraylike, convert, shape_of, user_dtype
-from ..operands.scalars import BOOL, int_default
+from ..operands.scalars import int_default
 from ..operands.shape_arguments import canonical_axes
 from ..shardings.eager_mesh import beside
 from ..staging.constants import as_array
@@ -78,7 +77,8 @@ def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     """The sums of the diagonals of the matrices that two dimensions span.
 
     offset: which diagonal, above the main one if positive. axis1, axis2: the dimensions of the
-    matrices, which the result lacks. dtype: of the result; narrow integers give int32.
+    matrices, which the result lacks. dtype: of the result; narrow integers give int32
+    or uint32.
 
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]]))
     Array(5, dtype=int32)
@@ -88,11 +88,7 @@ def trace(a, offset=0, axis1=0, axis2=1, dtype=None, out=None):
     check_arraylike("trace", a)
     x = as_array(a)
     d1, d2 = canonical_axes((axis1, axis2), x.ndim)
-    if dtype is None:
-        dtype = int_default() if issubdtype(x.dtype, np.signedinteger) and (
-            x.dtype.itemsize < int_default().itemsize) else x.dtype
-        dtype = int_default() if dtype == BOOL else dtype
-    else:
+    if dtype is not None:
         dtype = user_dtype(dtype, "trace")
     x = moveaxis(x, (d1, d2), (-2, -1))
     n, m = x.shape[-2:]
