@@ -308,6 +308,26 @@ class VerificationError(ShardtraceError, ValueError):
     """
 
 
+class AxisError(ValueError, IndexError):
+    """A dimension that an array does not have. JAX raises ValueError or IndexError, by function.
+
+    Cause: an axis number that is not below the number of dimensions, often after a reduction or
+    under `vmap`, where a mapped dimension is not counted.
+
+    Fix: take a number from `-x.ndim` to `x.ndim - 1`, or keep dimensions with `keepdims=True`.
+    """
+
+
+class DeletedArrayError(RuntimeError, ValueError):
+    """An array whose memory was given away. JAX raises ValueError where it is passed to a jitted
+    function, RuntimeError elsewhere.
+
+    Cause: `delete()` was called on it, or it was passed to a function with `donate_argnums`.
+
+    Fix: use the result of that call from there on (`state = step(state)`), or do not donate it.
+    """
+
+
 class DumpError(ShardtraceError, OSError):
     """Programs cannot be written into the folder that SHARDTRACE_DUMP names.
 

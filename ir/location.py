@@ -22,7 +22,8 @@ from .caches import cached
 
 PACKAGE = __name__.split(".")[0]
 # Frames of these libraries stand between the user's and ours when they call back into us.
-_BETWEEN = frozenset({PACKAGE, "contextlib", "functools", "optree", "opt_einsum"})
+_BETWEEN = frozenset({
+    PACKAGE, "contextlib", "functools", "numpy", "optree", "opt_einsum", "scipy"})
 
 
 class Scopes(threading.local):

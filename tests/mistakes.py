@@ -321,6 +321,151 @@ PROGRAMS = {
                   "lambda i: np.ones(3))",
 }
 
+# Of those who port training loops.
+PROGRAMS |= {
+    "p-axis": "st.device_put(x, NamedSharding(mesh, P('data')))",
+    "p-axis-jit": "st.jit(lambda a: a, in_shardings=NamedSharding(mesh, P('model')))(x)",
+    "wsc-axis":
+        "st.jit(lambda a: lax.with_sharding_constraint(a, NamedSharding(mesh, "
+        "P('batch'))))(x)",
+    "wsc-no-mesh": "st.jit(lambda a: lax.with_sharding_constraint(a, P('x')))(x)",
+    "pmap-too-many": "st.pmap(lambda a: a)(jnp.ones((99, 2)))",
+    "pmap-axis": "st.pmap(lambda a: lax.pmean(a, 'batch'))(jnp.ones((8, 2)))",
+    "pmean-outside": "lax.pmean(x, 'batch')",
+    "bool-and": "@st.jit\ndef f(a):\n    return a > 0 and a < 1\nf(1.0)",
+    "int-traced": "@st.jit\ndef f(a):\n    return [1, 2, 3][a]\nf(1)",
+    "assert-traced": "@st.jit\ndef f(a):\n    assert jnp.all(a > 0)\n    return a\nf(x)",
+    "np-sum-traced": "@st.jit\ndef f(a):\n    return np.linalg.norm(a)\nf(x)",
+    "tolist-traced": "@st.jit\ndef f(a):\n    return a.tolist()\nf(x)",
+    "leak-global":
+        "state = {}\n@st.jit\ndef f(a):\n    state['h'] = a * 2\n    return a\nf(x)\n"
+        "state['h'].sum()",
+    "scan-carry-type": "lax.scan(lambda c, a: (c.astype(jnp.int32), a), jnp.zeros(()), v)",
+    "scan-carry-shape": "lax.scan(lambda c, a: (c[:2], a), v, x)",
+    "scan-carry-tree": "lax.scan(lambda c, a: ((c, c), a), v, x)",
+    "scan-carry-dict": "lax.scan(lambda c, a: ({'h': c['h']}, None), {'h': v, 'i': 0}, x)",
+    "scan-no-pair": "lax.scan(lambda c, a: c, v, x)",
+    "port-scan-lengths": "lax.scan(lambda c, a: (c, None), v, (x, jnp.ones(3)))",
+    "port-scan-length": "lax.scan(lambda c, a: (c, None), v, x, length=5)",
+    "while-pred": "lax.while_loop(lambda c: c < 3, lambda c: c + 1, v)",
+    "port-fori-carry": "lax.fori_loop(0, 3, lambda i, c: (c, c), v)",
+    "port-cond-trees": "lax.cond(True, lambda a: (a, a), lambda a: a, v)",
+    "cond-types": "lax.cond(True, lambda a: a, lambda a: a.astype(jnp.int32), v)",
+    "cond-shapes": "lax.cond(True, lambda a: a, lambda a: a[:2], v)",
+    "cond-args": "lax.cond(True, lambda a, b: a, lambda a: a, v)",
+    "switch-index": "lax.switch(v, [lambda a: a, lambda a: a], v)",
+    "vmap-axes-tree": "st.vmap(lambda p, a: p['w'] @ a, in_axes=({'b': 0}, None))({'w': x}, v)",
+    "vmap-axes-len": "st.vmap(lambda a, b: a + b, in_axes=(0,))(x, x)",
+    "vmap-axes-range": "st.vmap(lambda a: a, in_axes=3)(x)",
+    "port-vmap-out-axes": "st.vmap(lambda a: a, out_axes=4)(x)",
+    "port-vmap-sizes": "st.vmap(lambda a, b: a * b)(x, jnp.ones(3))",
+    "vmap-axes-none": "st.vmap(lambda a: a, in_axes=None)(x)",
+    "donate-reuse":
+        "y = st.device_put(x, NamedSharding(mesh, P('x')))\n"
+        "f = st.jit(lambda p: p * 2, donate_argnums=(0,))\nf(y)\nprint(y + 1)",
+    "key-int": "st.random.normal(0, (3,))",
+    "key-numpy": "st.random.normal(np.zeros(2), (3,))",
+    "port-key-add": "k + 1",
+    "key-shape-arg": "st.random.normal(k, 3.5)",
+    "in-shardings-tree":
+        "st.jit(lambda p, a: a, in_shardings=({'w': NamedSharding(mesh, P())}, "
+        "None))({'v': x}, x)",
+    "out-shardings-tree":
+        "st.jit(lambda a: {'y': a}, out_shardings={'z': NamedSharding(mesh, P('x'))})(x)",
+    "in-shardings-rank":
+        "st.jit(lambda a: a, in_shardings=NamedSharding(mesh, P('x', 'y', None)))(x)",
+    "in-shardings-mismatch":
+        "a = st.device_put(x, NamedSharding(mesh, P('x')))\n"
+        "st.jit(lambda a: a, in_shardings=NamedSharding(mesh, P('y')))(a)",
+    "mesh-size": "st.make_mesh((3, 4), ('x', 'y'))",
+    "port-mesh-names": "st.make_mesh((2, 4), ('x',))",
+    "mesh-direct": "st.sharding.Mesh(np.array(st.devices()).reshape(2, 4), ('x',))",
+    "mesh-list": "st.sharding.Mesh(st.devices(), ('x', 'y'))",
+    "uneven-put": "st.device_put(jnp.ones((6, 3)), NamedSharding(mesh, P('y')))",
+    "uneven-jit":
+        "st.jit(lambda a: a, out_shardings=NamedSharding(mesh, P('y')))(jnp.ones((6, 3)))",
+    "port-spec-twice": "NamedSharding(mesh, P('x', 'x'))",
+    "sm-out-specs":
+        "st.shard_map(lambda a: a.sum(), mesh=mesh, in_specs=P('x'), out_specs=P('x'))(v)",
+    "sm-in-len":
+        "st.shard_map(lambda a, b: a, mesh=mesh, in_specs=(P('x'),), "
+        "out_specs=P('x'))(v, v)",
+    "sm-uneven":
+        "st.shard_map(lambda a: a, mesh=mesh, in_specs=P('y'), "
+        "out_specs=P('y'))(jnp.ones(6))",
+    "sm-axis": "st.shard_map(lambda a: a, mesh=mesh, in_specs=P('z'), out_specs=P('z'))(v)",
+    "sm-not-psummed":
+        "st.shard_map(lambda a: a.sum(), mesh=mesh, in_specs=P('x'), out_specs=P())(v)",
+    "sm-ppermute":
+        "st.shard_map(lambda a: lax.ppermute(a, 'x', [(0, 1), (1, 1)]), mesh=mesh, "
+        "in_specs=P('x'), out_specs=P('x'))(v)",
+    "sm-scan-carry":
+        "def body(a):\n"
+        "    return lax.scan(lambda c, r: (c + r, None), jnp.zeros(()), a)[0]\n"
+        "st.shard_map(lambda a: body(a)[None], mesh=mesh, in_specs=P('x'), "
+        "out_specs=P('x'))(v)",
+    "static-list": "st.jit(lambda a, s: a, static_argnums=1)(x, [1, 2])",
+    "static-array": "st.jit(lambda a, s: a, static_argnums=1)(x, v)",
+    "static-name": "st.jit(lambda a, n: a, static_argnames='m')(x, n=2)",
+    "port-at-set-shape": "x.at[0].set(jnp.ones(3))",
+    "port-at-str": "x.at['a'].set(1)",
+    "dtype-str": "x.astype('flot32')",
+    "dtype-zeros": "jnp.zeros(3, 'double32')",
+    "neg-axis": "x.mean(axis=-3)",
+    "concat-axis": "jnp.concatenate([x, x], axis=2)",
+    "einsum-letters": "jnp.einsum('bij,bjk->bik', x, x)",
+    "einsum-comma": "jnp.einsum('ij jk->ik', x, x)",
+    "vjp-arity":
+        "@st.custom_vjp\ndef f(a, b):\n    return a * b\n"
+        "f.defvjp(lambda a, b: (a * b, (a, b)), lambda r, g: (g * r[1],))\n"
+        "st.grad(f)(1.0, 2.0)",
+    "vjp-fwd":
+        "@st.custom_vjp\ndef f(a):\n    return a\n"
+        "f.defvjp(lambda a: a, lambda r, g: (g,))\nst.grad(f)(1.0)",
+    "jvp-shape": "st.jvp(jnp.sin, (x,), (v,))",
+    "port-grad-int": "st.grad(lambda a: a * 2)(3)",
+    "port-grad-aux": "st.grad(lambda a: (a, a))(1.0)",
+    "port-grad-argnums": "st.grad(lambda a: a, argnums=1)(1.0)",
+    "value-and-grad-vector": "st.value_and_grad(lambda w: x @ w)(v)",
+    "remat-policy":
+        "st.grad(lambda a: st.checkpoint(lambda b: jnp.sin(b), policy='dots')(a))(1.0)",
+    "tree-map-structure": "st.tree.map(lambda a, b: a - b, {'w': x}, {'v': x})",
+    "tree-map-len": "st.tree.map(lambda a, b: a - b, [x, x], [x])",
+    "tree-map-none": "st.tree.map(lambda a, b: a - b, {'w': x, 'b': None}, {'w': x, 'b': v})",
+    "tree-map-call": "st.tree.map({'w': x}, lambda a: a)",
+    "port-put-rank": "st.device_put(v, NamedSharding(mesh, P('x', 'y')))",
+    "put-spec": "st.device_put(x, P('x'))",
+    "port-put-str": "st.device_put(x, 'cpu:0')",
+    "put-none-arg": "jnp.asarray(None)",
+    "port-add-none": "x + None",
+    "str-arg": "st.jit(lambda a, mode: a)(x, 'train')",
+    "list-arith": "[x, x] * x",
+    "matmul-batch": "jnp.ones((2, 3, 4)) @ jnp.ones((3, 4, 5))",
+    "take-axis": "jnp.take(x, 0, axis=5)",
+    "argmax-kw": "jnp.argmax(x, dim=1)",
+    "sum-dim": "jnp.sum(x, dim=1)",
+    "tensor-view": "x.view(2, 8)",
+    "one-hot": "st.nn.one_hot(v, 3.5)",
+    "port-softmax-axis": "st.nn.softmax(x, axis=3)",
+    "dyn-slice": "lax.dynamic_slice(x, (0,), (2, 2))",
+    "explicit-dot":
+        "with st.set_mesh(explicit):\n    a = st.device_put(x, P('x', 'y'))\n"
+        "    a @ st.device_put(x, P('y', 'x'))",
+    "explicit-out":
+        "with st.set_mesh(explicit):\n    a = st.device_put(x, P('x', None))\n"
+        "    jnp.dot(a, a, out_sharding=P('x', 'x'))",
+    "port-reshard-auto": "st.sharding.reshard(x, NamedSharding(mesh, P('x')))",
+    "two-meshes":
+        "a = st.device_put(x, NamedSharding(mesh, P('x')))\n"
+        "b = st.device_put(x, NamedSharding(st.make_mesh((2,), ('x',), "
+        "devices=st.devices()[:2]), P('x')))\nst.jit(lambda a, b: a + b)(a, b)",
+    "unconstrained-out":
+        "st.jit(lambda a: a, out_shardings=NamedSharding(mesh, P(P.UNCONSTRAINED)))(x)",
+    "cb-shape":
+        "st.pure_callback(lambda a: np.ones(3, np.float32), st.ShapeDtypeStruct((4,), "
+        "np.float32), v)",
+}
+
 
 def sources() -> dict[str, str]:
     """Every mistake by its name: its program, without SETUP."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...ir.api_boundary import bound_methods, crossed
 from ...ir.device import Device, process_index
-from ...ir.errors import JaxRuntimeError
+from ...ir.errors import DeletedArrayError, JaxRuntimeError
 from ...ir.interning import InternTable
 from ...ir.process import ProcessIdentity, process_identity
 from ...ir.pytree import PLAIN_LEAVES
@@ -312,7 +312,7 @@ class ArrayImpl(HostView):
 
     def _check_if_deleted(self) -> None:
         if not hasattr(self, "_whole") and self._other is None:
-            raise RuntimeError(f"Array has been deleted with shape={self.aval.str_short()}.")
+            raise DeletedArrayError(f"Array has been deleted with shape={self.aval.str_short()}.")
 
     def clone(self) -> ArrayImpl:
         """A copy in memory of its own, placed the same way."""

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.errors import AxisError
 from .dtype_promotion import Shape
 
 
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
-    """A dimension counted from the front. Raises ValueError if there is none such."""
+    """A dimension counted from the front. Raises AxisError if there is none such."""
     if type(axis) is not int and not hasattr(axis, "__index__"):
         if isinstance(axis, str):
             raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "
@@ -19,7 +20,7 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
         raise TypeError(f"an {name} is an integer or a sequence of integers, not {axis!r}")
     axis = operator.index(axis)
     if not -ndim <= axis < ndim:
-        raise ValueError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
+        raise AxisError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
 
 
