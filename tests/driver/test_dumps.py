@@ -136,3 +136,29 @@ def test_types_are_printed_for_every_trace_on_request(tmp_path):
     assert "trace layer" in printed
     (line,) = [x for x in printed.splitlines() if " h " in x]
     assert "script.py:12" in line and "float32[8,1000]" in line and "(open: x, y)" in line
+
+
+def test_dumps_do_not_depend_on_the_seed_of_hashes(tmp_path):
+    program = """
+import numpy as np, shardtrace as st, shardtrace.numpy as jnp
+from shardtrace.sharding import PartitionSpec as P
+mesh = st.make_mesh((4, 2), ("data", "model"))
+put = lambda x, *spec: st.device_put(x, st.NamedSharding(mesh, P(*spec)))
+loss = lambda w, x: (jnp.tanh(x @ w["a"]) @ w["b"]).mean()
+w = {"a": put(np.ones((8, 16), np.float32), None, "model"),
+     "b": put(np.ones((16, 8), np.float32), "model")}
+x = put(np.ones((16, 8), np.float32), "data")
+step = st.jit(st.grad(loss))
+step(w, x)
+print(st.explain(step)(w, x))
+"""
+    found = set()
+    for seed in range(3):
+        folder = tmp_path / str(seed)
+        done = subprocess.run([sys.executable, "-c", program], check=True, text=True,
+                              capture_output=True, env={**os.environ, "PYTHONHASHSEED": str(seed),
+                                                        "SHARDTRACE_DUMP": str(folder)})
+        files = sorted(f.relative_to(folder).as_posix() for f in folder.rglob("*") if f.is_file())
+        assert files
+        found.add((done.stdout, *[(f, (folder / f).read_bytes()) for f in files]))
+    assert len(found) == 1
