@@ -9,7 +9,7 @@ cost is said, in the units in which the planner compares (prices.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.named_tuple import NamedTuple
@@ -174,7 +174,7 @@ class Ballot:
 
     def of_operand(self, p: int, asked: bool) -> tuple[str, Row | None]:
         """Why variable p is exchanged. asked: whether the user said how a result is laid out."""
-        if asked and self._only_ends():
+        if asked and self.only_ends:
             return ASKED, None
         stay = [r for r in self.rows if p not in r.moved]
         return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
@@ -189,14 +189,15 @@ class Ballot:
 
     def of_result(self, k: int, asked: bool) -> tuple[str, Row | None]:
         """Why result k is brought to another layout than it was made in."""
-        if asked and self._only_ends():
+        if asked and self.only_ends:
             return ASKED, None
         without = [r for r in self.rows if k not in r.after]
         if without:
             return CHOSEN, _cheapest(without)
         return (ASKED if asked else NEEDED), None
 
-    def _only_ends(self) -> bool:
+    @property
+    def only_ends(self) -> bool:
         """Is all that could be exchanged for nothing but where results are wanted?"""
         free = [r for r in self.rows if r.stays]
         return bool(free) and all([r.after for r in free])
@@ -221,6 +222,9 @@ class Ballot:
         for p in row.moved:
             i = task.places.index(p)
             yield f"bringing operand {i} to {spelled(table[option.needs[i]][0])}"
+        passed = {a for sums in option.sums for a in sums}
+        if passed - {a for sums in self.taken.option.sums for a in sums}:
+            yield f"passing on the sum over {', '.join(spelled.names(passed))}"
         if row.inner:
             yield "exchanging blocks"
         if row.summed:
@@ -229,7 +233,7 @@ class Ballot:
             (k, *_) = row.after
             which = "its result" if len(option.results) == 1 else f"its result {k}"
             yield f"moving {which} from {spelled(table[option.results[k]][0])}"
-        if not (row.moved or row.inner or row.summed or row.after):
+        if not (row.moved or passed or row.inner or row.summed or row.after):
             mine = {a for axes in self.taken.option.way.axes_of.values() for a in axes}
             own = {a for axes in option.way.axes_of.values() for a in axes}
             more = spelled.names(mine - own)
@@ -246,15 +250,18 @@ class _Spelling:
     def __init__(self, layouts: Layouts) -> None:
         self.layouts = layouts
 
-    def names(self, axes: Pending | set[str]) -> list[str]:
-        ordered = tuple(self.layouts.mesh.sort_axes(axes))
-        joint = self.layouts.joint
-        return [str(a) for a in (ordered if joint is None else joint.spelled(ordered))]
+    def names(self, axes: Iterable[str]) -> list[str]:
+        return list(map(str, self._own(self.layouts.mesh.sort_axes(axes))))
 
     def __call__(self, entries: Sequence[Sequence[str]]) -> str:
-        joint = self.layouts.joint
-        return spelled(entries if joint is None else [joint.spelled(tuple(axes))
-                                                      for axes in entries])
+        return spelled([self._own(axes) for axes in entries])
+
+    def _own(self, axes: Iterable[str]) -> Sequence[str]:
+        joint, axes = self.layouts.joint, tuple(axes)
+        try:
+            return axes if joint is None else joint.spelled(axes)
+        except ValueError:              # parts of a row of axes that are not parts of one of them
+            return axes
 
 
 def spelled(entries: Sequence[Sequence[str]]) -> str:

@@ -48,19 +48,21 @@ class Kinds:
         """What kind of reason there is for moving operand `at` of an equation, or result `~at`, and
         what is to be said of that. more: others that take the operand so.
         """
+        k = ~at
         ballot, at = self.ballot(turn, at)
         if at < 0:
-            asked = self.asked_for(turn.eqn.outvars[~at])
+            result = turn.eqn.outvars[k]
             summed = ballot.taken.summed or ballot.taken.inner
-            kind, row = ballot.of_sum() if summed else ballot.of_result(~at, asked is not None)
-            if summed and asked is not None and asked == turn.eqn.location:
-                kind = ASKED                    # by the equation itself, with its out_sharding
+            kind, row = ballot.of_sum() if summed else ballot.of_result(
+                ~at, self.asked_for(result) is not None)
+            if summed and self.demands.places.get(result) == turn.eqn.location:
+                kind, row = ASKED, None          # by the out_sharding of the equation
             return kind, f", {ballot.alternative(row)}" if row is not None else (
                 ", asked for here" if kind == ASKED and summed else "")
         place = ballot.task.places[at]
         if not ballot.price_of(place):
             return CHOSEN, ""                   # a slice: there is nothing to weigh
-        places = map(self.asked_for, turn.eqn.outvars)
+        places = map(self.asked_for, turn.eqn.outvars if ballot.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = ballot.of_operand(place, asked is not None)
         if kind == ASKED:
