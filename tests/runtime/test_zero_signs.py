@@ -1,4 +1,4 @@
-"""Both executors give the same bits of maxima, minima and sums over devices, signs of zero aside."""
+"""Both executors give the same bits of maxima, minima and sums over devices, but for zeros."""
 from __future__ import annotations
 
 import numpy as np
