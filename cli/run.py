@@ -19,7 +19,7 @@ from ..ir.progress import steps
 from ..ir.types import ArrayType
 from ..report.work import bodies, equation_flops
 from ..runtime.profile import Profile, profile
-from ..runtime.rewrites.flatten import every_equation
+from ..runtime.rewrites.inline_calls import every_equation
 from .arguments import amount, count, positive
 from .explain import explained
 from .output import Output

@@ -17,7 +17,7 @@ from ..ir.program import NEXT_PASS, Level, Program, Requests
 from ..ir.spec import PartitionSpec
 from ..ir.verify import verify
 from ..partitioner.pipeline import PIPELINE, Job, carrying, optimizes, partition, run_pass
-from ..runtime.rewrites.flatten import every_equation
+from ..runtime.rewrites.inline_calls import every_equation
 from ..runtime.storage import Stored, settled
 from .executable import EXECUTORS
 

@@ -15,8 +15,9 @@ from ..ir.fingerprint import fingerprint
 from ..ir.kept import Kept
 from ..ir.mesh import AbstractMesh
 from ..ir.program import DONATED, Program
-from ..partitioner.pipeline import Options, Partitioned, partition
+from ..partitioner.pipeline import Dump, Options, Partitioned, partition
 from ..partitioner.propagation.graph import warnings_given
+from ..runtime.rewrites.pipeline import prepared
 
 # An equation is some 2 kB.
 _kept = Kept("driver.recent", "programs that were partitioned lately", most=50_000, smallest=100)
@@ -53,7 +54,7 @@ def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, ou
     if config.read("shardtrace_dump"):
         return make()
     asked = (mesh, in_shardings, out_shardings, options, config.read("shardtrace_check"),
-             program.memo.get(DONATED))
+             config.read("shardtrace_skip"), program.memo.get(DONATED))
     alike = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for
@@ -80,8 +81,11 @@ def _captures(program: Program) -> bool:
 def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, AbstractMesh], Any]
             ) -> Any:
     """`compiler(program, mesh)`, kept with the LOCAL program; what it gives has no state."""
-    key = ("planned", compiler, mesh)
+    key = ("planned", compiler, mesh, config.read("shardtrace_skip"))
     found = program.memo.get(key)
     if found is None:
+        dump: Dump | None = program.memo.get(Dump.KEY)
+        if dump is not None:
+            prepared(program, dump.execution)
         found = program.memo[key] = compiler(program, mesh)
     return found

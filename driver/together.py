@@ -30,7 +30,7 @@ from ..runtime.processes.coordinator import (
     Slot,
     processes_of,
 )
-from ..runtime.rewrites.flatten import every_equation
+from ..runtime.rewrites.inline_calls import every_equation
 from ..runtime.storage import LocalBlocks, Storage, Stored
 
 if TYPE_CHECKING:

@@ -80,6 +80,7 @@ class Config:
     shardtrace_debug: from SHARDTRACE_DEBUG; "trace" prints every value as it is traced.
     shardtrace_dump: from SHARDTRACE_DUMP; a directory for every stage's text.
     shardtrace_check: run the verifier after every pass (default on, SHARDTRACE_CHECK=0: off).
+    shardtrace_skip: from SHARDTRACE_SKIP; names of passes to leave out (ir/passes.py), with commas.
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
     shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
       SHARDTRACE_PROGRESS=0: off).
@@ -117,6 +118,7 @@ class Config:
         "shardtrace_debug": "",
         "shardtrace_dump": "",
         "shardtrace_check": True,
+        "shardtrace_skip": "",
         "shardtrace_executor": "simulated",
         "shardtrace_process_timeout": 30.0,
         "shardtrace_progress": True,
@@ -169,6 +171,7 @@ class Config:
         values["shardtrace_debug"] = environment.read("SHARDTRACE_DEBUG", "")
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)
+        values["shardtrace_skip"] = environment.read("SHARDTRACE_SKIP", "")
         values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_listeners", {})

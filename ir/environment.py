@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .near import close_match
+from .passes import skipped
 
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
@@ -39,6 +40,11 @@ def _debug(text: str) -> str:
     return text
 
 
+def _passes(text: str) -> str:
+    skipped(text)
+    return text
+
+
 VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_CACHE_SIZE": (_entries, "the most entries of any cache, such as 256"),
     "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
@@ -47,6 +53,7 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
     "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
     "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
+    "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),
 }
 
 

@@ -12,7 +12,7 @@ import contextlib
 import pathlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ from ..ir.lazy import lazy_import
 from ..ir.location import is_ours
 from ..ir.mesh import AbstractMesh
 from ..ir.named_tuple import NamedTuple
+from ..ir.passes import Pass, skipped
 from ..ir.phases import in_phase
 from ..ir.program import DONATED, NEXT_PASS, SAID, WITHOUT, Level, Program, Requests
 from ..ir.progress import counted
@@ -53,15 +54,6 @@ class Job(NamedTuple):
     in_shardings: tuple[PartitionSpec | None, ...]
     out_shardings: tuple[PartitionSpec | None, ...]
     optimize: bool = True
-
-
-@immutable
-class Pass:
-    """A step: `run(program, job)`. stage: the name of what it leaves."""
-    name: str
-    stage: str
-    run: Callable[[Program, Job], Program]
-    doc: str = ""
 
 
 def reshard(program: Program, optimize: bool = True) -> Program:
@@ -163,7 +155,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
         out_shardings = out_shardings or _spec_of(known.results)
     job = Job(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"),
-              options.optimize and optimizes(program))
+              options.optimize and optimizes(program)
+              and "optimize" not in skipped(config.read("shardtrace_skip")))
     requests = _requests(program, job)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in SAID}
@@ -175,8 +168,8 @@ def partition(program: Program, *, mesh: AbstractMesh,
     stages = {"traced": program}
     timings: dict[str, float] = {}
     checking = 0.0
-    dump = (_Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
-            else _Dump(None, keeps=False))
+    dump = (Dump.of(config.read("shardtrace_dump"), program, job) if options.dump
+            else Dump(None, keeps=False))
     check, clock = config.read("shardtrace_check"), time.perf_counter
     with collector_paused():
         dump.write("traced", program)
@@ -205,11 +198,12 @@ def partition(program: Program, *, mesh: AbstractMesh,
         timings["verify"] = checking
     resolved = stages["resolved"]
     local = stages["local"]
+    dump.remember(program)
     return Partitioned(resolved.mesh, stages, _whole(local.global_in), _whole(local.global_out),
                        timings)
 
 
-def run_pass(step: Pass, program: Program, job: Job, dump: _Dump | None = None) -> Program:
+def run_pass(step: Pass, program: Program, job: Job, dump: Dump | None = None) -> Program:
     """What a pass makes of a program. One that fails says so: VerificationError, by its name."""
     try:
         return in_phase(step.name, step.run, program, job)
@@ -312,7 +306,7 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     return tuple(given)
 
 
-class _Dump:
+class Dump:
     """Writes the stages of one program into a directory, numbered; does nothing without one.
 
     Files are `layer.00-traced.st`, `layer.01-inlined.st`, ...; when another program of that name
@@ -320,6 +314,7 @@ class _Dump:
     written once.
     """
 
+    KEY: ClassVar = "dump"          # in the memo of the last stage
     _written: ClassVar[dict[tuple[str, str], set[tuple]]] = collections.defaultdict(set)
 
     def __init__(self, folder: pathlib.Path | None, name: str = "", keeps: bool = True) -> None:
@@ -327,7 +322,7 @@ class _Dump:
         self.count = 0
 
     @classmethod
-    def of(cls, directory: str, program: Program, job: Job) -> _Dump:
+    def of(cls, directory: str, program: Program, job: Job) -> Dump:
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)
@@ -348,6 +343,19 @@ class _Dump:
         with _into(self.folder):
             _text.save_program(program, path, comment=provenance(stage, program))
         self.count += 1
+
+    def remember(self, local: Program) -> None:
+        """Let the last stage know where it was dumped, for who goes on with it."""
+        if self.folder is not None:
+            local.memo[Dump.KEY] = self
+
+    def execution(self, number: int, step: Pass, program: Program) -> None:
+        """Write what pass `number` of the executor's left."""
+        assert self.folder is not None
+        path = self.folder / f"{self.name}.{self.count + number:02d}-{step.stage}.st"
+        with _into(self.folder):
+            _text.save_program(program, path, comment=f"after {step.name}, "
+                               f"{len(program.eqns)} equations; {step.doc}")
 
     def repro(self, step: Pass, before: Program) -> str:
         """Write the input of a pass that failed, as a file to run it on, into the folder of

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..ir.diagnostic import Label, error
-from ..ir.program import Equation
+from ..ir.program import Equation, Program
 from ..ir.types import array_type
 from .axes import MeshAtoms, collective_atoms
 from .layout import Atoms, Layout
-from .rewrites.flatten import FlatProgram, every_equation
+from .rewrites.inline_calls import every_equation
 
 Arrays = list[Any]
 Guard = Callable[[Any], None]
@@ -25,13 +25,13 @@ MASK = array_type((), np.dtype(np.bool_))      # the type of a mask on one devic
 _OWN = frozenset({"all_slice"})        # each device has what it takes: nothing is exchanged
 
 
-def guard(flat: FlatProgram, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
+def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
           ) -> Guard | None:
     """A check that no collective of the program has a part of its group at work only."""
     if not mask or predicate is None:
         return None
     found: list[tuple[Equation, np.ndarray]] = []
-    for eqn in flat.eqns:
+    for eqn in program.eqns:
         if eqn.op.collective is not None and eqn.op.name not in _OWN:
             group = collective_atoms(eqn, atoms)
             if not set(group).isdisjoint(mask):

@@ -25,7 +25,7 @@ from ..ir.location import Location
 from ..ir.program import Equation, Program
 from .measure import stored_values
 from .plans.plan import TIMED
-from .rewrites.flatten import every_equation
+from .rewrites.inline_calls import every_equation
 from .simulation.executor import compile_simulated
 
 _html = lazy_import("..ir.html", __package__)

@@ -1,5 +1,4 @@
-"""Programs looked through before the simulated executor plans them: equal results, less to do.
+"""Rewrites of a per-device program for the simulated executor, a pass each, in `pipeline.py`.
 
-`flatten.py` takes called programs in, `lean.py` says which of the others are asked, and in which
-order.
+Each has equal results; `equations.py` and `recompute.py` are what they are written with.
 """

@@ -106,10 +106,10 @@ def plan_scan(p: Any, eqn: Equation) -> None:
 def _passed_on(inner: Inner, nc: int, nk: int) -> list[tuple[int, int, int]]:
     """(c, a, b) where results a and b of each iteration are carry c as it was, and as it is after.
     """
-    flat = inner.planner.flat
-    carries, results = flat.invars[nc:nc + nk], flat.outvars[nk:]
+    program = inner.planner.program
+    carries, results = program.invars[nc:nc + nk], program.outvars[nk:]
     found = []
-    for c, after in enumerate(flat.outvars[:nk]):
+    for c, after in enumerate(program.outvars[:nk]):
         if carries[c] in results and after in results and after is not carries[c]:
             found.append((c, results.index(carries[c]), results.index(after)))
     taken: set[int] = set()

@@ -30,8 +30,8 @@ from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.equations import makers
-from ..rewrites.flatten import FlatProgram, every_equation
-from ..rewrites.lean import lean_program
+from ..rewrites.inline_calls import every_equation, telling
+from ..rewrites.pipeline import prepared
 from ..storage import Stored, new_stored
 from . import collectives, control, inplace, masked_gather, scattered
 from .borders import Given, given, global_types, number, result, usual_lead
@@ -59,22 +59,22 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
     whole values whose types are `local.global_in` and `local.global_out`.
     """
     if len(local.eqns) < FEW and not local.holds_programs:
-        return Simulated(lean_program(local), mesh)
+        return Simulated(prepared(local), mesh)
     with collector_paused():
-        return Simulated(lean_program(local), mesh)
+        return Simulated(prepared(local), mesh)
 
 
 class Simulated:
     """A program that is planned for the leading axes that its arguments usually have, and for
     others when such arguments come."""
 
-    __slots__ = ("_executables", "_flat", "_mesh", "usual")
+    __slots__ = ("_executables", "_mesh", "_program", "usual")
 
-    def __init__(self, flat: FlatProgram, mesh: AbstractMesh) -> None:
+    def __init__(self, program: Program, mesh: AbstractMesh) -> None:
         leads = tuple([usual_lead(t, mesh) if t.sharding.spec.unreduced else () for t in
-                       global_types(flat.program.global_in, flat.invars)])
-        self._flat, self._mesh = flat, mesh
-        self.usual = Executable(flat, mesh, leads)
+                       global_types(program.global_in, program.invars)])
+        self._program, self._mesh = program, mesh
+        self.usual = Executable(program, mesh, leads)
         self._executables = {leads: self.usual}
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
@@ -82,23 +82,22 @@ class Simulated:
         executable = self._executables.get(leads)
         if executable is None:
             with collector_paused():
-                executable = Executable(self._flat, self._mesh, leads)
+                executable = Executable(self._program, self._mesh, leads)
             self._executables[leads] = executable
         return executable([x.data for x in arguments])
 
 
-def used_axes(flat: FlatProgram, leads: Iterable[tuple[str, ...]]) -> set[str]:
+def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     """Names of all axes and sub-axes that a program speaks of."""
-    program = flat.program
     used = {name for lead in leads for name in lead}
     for t in {*program.global_in, *program.global_out}:
         spec = t.sharding.spec
         used.update(spec.axes())
         used.update(spec.unreduced)
-    telling = flat.telling
-    if not telling:
+    ops = telling(program.ops)
+    if not ops:
         return used
-    for eqn in every_equation([eqn for eqn in flat.eqns if eqn.op in telling]):
+    for eqn in every_equation([eqn for eqn in program.eqns if eqn.op in ops]):
         if eqn.op.collective is not None:
             used.update(axis_names(eqn.op.collective.axes(eqn.params)))
         elif eqn.op.name == "axis_index":
@@ -116,9 +115,9 @@ class Executable:
 
     __slots__ = ("expected", "is_whole", "leads", "plan")
 
-    def __init__(self, flat: FlatProgram, mesh: AbstractMesh,
+    def __init__(self, program: Program, mesh: AbstractMesh,
                  leads: Sequence[tuple[str, ...]]) -> None:
-        planner = Planner(flat, mesh_atoms(mesh, used_axes(flat, leads)))
+        planner = Planner(program, mesh_atoms(mesh, used_axes(program, leads)))
         self.plan: Plan
         self.plan, self.leads = planner.make(leads)
         self.expected = planner.expected
@@ -139,9 +138,9 @@ class Planner(Workspace):
     expected: what the arguments are.
     """
 
-    def __init__(self, flat: FlatProgram, atoms: MeshAtoms) -> None:
+    def __init__(self, program: Program, atoms: MeshAtoms) -> None:
         super().__init__(atoms)
-        self.flat = flat
+        self.program = program
         self.expected: list[Given] = []
         self.mask: Value | None = None
         self.predicate: Equation | None = None
@@ -153,10 +152,10 @@ class Planner(Workspace):
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
         """The plan, and the leading axes of each result."""
-        flat, at, known = self.flat, self.at, self.atoms.borders
-        program, expected = flat.program, self.expected
-        for var, t, lead in zip(flat.invars, global_types(program.global_in, flat.invars), leads,
-                                strict=True):
+        program, at, known = self.program, self.at, self.atoms.borders
+        expected = self.expected
+        for var, t, lead in zip(program.invars, global_types(program.global_in, program.invars),
+                                leads, strict=True):
             aval = var.aval
             found = known.get((aval, t, lead)) or given(self, aval, t, lead)
             expected.append(found)
@@ -168,7 +167,7 @@ class Planner(Workspace):
         self.follow()
         slots: list[int] = []
         stacks: list[tuple[str, ...]] = []
-        for atom, t in zip(flat.outvars, global_types(program.global_out, flat.outvars),
+        for atom, t in zip(program.outvars, global_types(program.global_out, program.outvars),
                            strict=True):
             slot, stack = result(self, atom, self.value_of(atom), t)
             slots.append(slot)
@@ -180,15 +179,15 @@ class Planner(Workspace):
 
         sums: of a loop's body, the axes over which the sum of each result is wanted.
         """
-        flat = self.flat
-        for var, value in flat.consts:
+        program = self.program
+        for var, value in program.consts:
             self.at[var] = self.constant(value, var.aval)
-        if any(sums) or may_combine(flat.ops):
+        if any(sums) or may_combine(program.ops):
             known = {v: x.kind.atoms for v, x in self.at.items()}
-            varies = variation(flat, known, self.atoms)
-            self.folds = folds(flat.eqns, flat.outvars, varies, self.atoms, sums,
+            varies = variation(program, known, self.atoms)
+            self.folds = folds(program.eqns, program.outvars, varies, self.atoms, sums,
                                self.mask is None)
-        for eqn in flat.eqns:
+        for eqn in program.eqns:
             self.eqn = eqn
             _way(eqn.op)(self, eqn)
         self.eqn = None
@@ -197,9 +196,9 @@ class Planner(Workspace):
         """Append the calls of one more equation."""
         _way(eqn.op)(self, eqn)
 
-    def nested(self, flat: FlatProgram) -> Planner:
+    def nested(self, program: Program) -> Planner:
         """A planner for the program of a loop or branch."""
-        inside = Planner(flat, self.atoms)
+        inside = Planner(program, self.atoms)
         inside.inners = self.inners
         return inside
 
@@ -244,7 +243,7 @@ class Planner(Workspace):
     def maker(self, atom: Atom) -> Equation | None:
         """What computes a value, if that is an equation."""
         if self.makers is None:
-            self.makers = makers(self.flat.eqns)
+            self.makers = makers(self.program.eqns)
         return self.makers.get(atom)        # type: ignore[arg-type]
 
     def all_unread(self, eqn: Equation, read: Iterable[Atom]) -> None:
@@ -272,9 +271,9 @@ class Planner(Workspace):
     def _reads(self) -> Counter[Var]:
         """How often each value is read."""
         if self.readers is None:
-            self.readers = Counter([a for e in self.flat.eqns for a in e.invars
+            self.readers = Counter([a for e in self.program.eqns for a in e.invars
                                     if type(a) is Var])
-            self.readers.update([a for a in self.flat.outvars if type(a) is Var])
+            self.readers.update([a for a in self.program.outvars if type(a) is Var])
         return self.readers
 
     def local(self, eqn: Equation) -> None:

@@ -23,11 +23,11 @@ import numpy as np
 from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.ops.control import scan_p
-from ...ir.program import Atom, Equation, Var
+from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, group_of
-from ..rewrites.flatten import FlatProgram, every_equation
-from ..rewrites.lean import lean_program
+from ..rewrites.inline_calls import every_equation, telling
+from ..rewrites.pipeline import prepared
 
 SUMS = frozenset({"psum", "psum_invariant", "unreduced_psum"})
 SCATTERS = frozenset({"reduce_scatter", "unreduced_reduce_scatter"})
@@ -44,18 +44,18 @@ Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...
 _NO_FOLDS: Folds = {}
 
 
-def variation(flat: FlatProgram, known: dict[Var, frozenset[str]], atoms: MeshAtoms
+def variation(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
     """Over which atoms each value differs, given those of parameters and constants."""
-    at, telling = known, flat.telling
-    for eqn in flat.eqns:
+    at, apart = known, telling(program.ops)
+    for eqn in program.eqns:
         found = NONE
         for v in eqn.invars:
             if v in at:
                 more = at[v]  # type: ignore[index]
                 if more is not found:
                     found = found | more if found else more
-        if eqn.op not in telling:
+        if eqn.op not in apart:
             for v in eqn.outvars:
                 at[v] = found
             continue
@@ -191,17 +191,16 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
     nc, nk = params["num_consts"], params["num_carry"]
     sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
-        program = params["jaxpr"]
-        flat = lean_program(program)
-        known = {v: NONE for v, _ in flat.consts}
-        for i, (v, x) in enumerate(zip(flat.invars, eqn.invars, strict=True)):
+        program = prepared(params["jaxpr"])
+        known = {v: NONE for v, _ in program.consts}
+        for i, (v, x) in enumerate(zip(program.invars, eqn.invars, strict=True)):
             known[v] = varies[x] if isinstance(x, Var) else NONE
             if nc <= i < nc + nk:
                 known[v] |= varies[eqn.outvars[i - nc]]
-        inside = variation(flat, known, atoms)
-        carried = flat.invars[nc:nc + nk]
+        inside = variation(program, known, atoms)
+        carried = program.invars[nc:nc + nk]
         while True:
-            inner = folds(flat.eqns, flat.outvars, inside, atoms, sums)
+            inner = folds(program.eqns, program.outvars, inside, atoms, sums)
             left = [axes & inner.get(v, {"sum": axes}).get("sum", NONE)
                     for v, axes in zip(carried, sums[:nk], strict=True)]
             if left == sums[:nk]:

@@ -13,8 +13,8 @@ from ..calls.call import Call
 from ..layout import Atoms, Layout
 from ..masks import MASK, guard
 from ..plans.plan import Plan
-from ..rewrites.flatten import every_equation
-from ..rewrites.lean import lean_program
+from ..rewrites.inline_calls import every_equation
+from ..rewrites.pipeline import prepared
 from .scanning import Body
 from .workspace import Value
 
@@ -31,19 +31,19 @@ class Inner:
     def __init__(self, p: Any, program: Program, operands: Sequence[Value],
                  layouts: Sequence[Layout], mask: Atoms, predicate: Equation | None,
                  trial: bool = False, sums: Sequence[frozenset[str]] = ()) -> None:
-        flat = lean_program(program)
-        self.planner = q = p.nested(flat)
+        program = prepared(program)
+        self.planner = q = p.nested(program)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
-        for var, x, layout in zip(flat.invars, operands, layouts, strict=True):
+        for var, x, layout in zip(program.invars, operands, layouts, strict=True):
             same = x.uniform if trial or layout is x.layout else ()
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
         q.follow(sums)
-        self.results: list[Value] = [q.value_of(a) for a in flat.outvars]
+        self.results: list[Value] = [q.value_of(a) for a in program.outvars]
         if sums:
             self.results = [q.folded(x, axes) if axes else x
                             for x, axes in zip(self.results, sums, strict=True)]
-        self.guard = guard(flat, p.atoms, mask, predicate)
+        self.guard = guard(program, p.atoms, mask, predicate)
 
     @staticmethod
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],

@@ -13,7 +13,7 @@ from shardtrace import lax
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.pool import POOL
 from shardtrace.runtime.axes import MeshAtoms
-from shardtrace.runtime.rewrites.flatten import FlatProgram
+from shardtrace.runtime.rewrites.inline_calls import inline_calls
 from shardtrace.runtime.simulation.executor import Planner, used_axes
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -80,7 +80,7 @@ def calls(f, mesh, *args):
     """The calls of the plan of a function."""
     compiled = st.jit(f).lower(*args).compile()
     program = compiled.program
-    flat = FlatProgram(program)
+    flat = inline_calls(program)
     leads = [()] * len(program.invars)
     planner = Planner(flat, MeshAtoms(AbstractMesh((8,), ("x",)), used_axes(flat, leads)))
     return planner.make(leads)[0].calls

@@ -13,24 +13,23 @@ from ...ir.ops.bitwise import and_p
 from ...ir.ops.comparison import lt_p, ne_p
 from ...ir.ops.select import select_n_p
 from ...ir.ops.whole_numbers import floor_div_p, trunc_p
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Atom, Equation, Literal, Program, Var
 from .equations import makers
-from .flatten import FlatProgram, needed
+from .inline_calls import needed
 
 Made = Mapping[Var, Equation]
 
 
-def round_at_once(flat: FlatProgram) -> None:
-    """Let the program find whole numbers in one step where it takes several."""
-    made = makers(flat.eqns)
+def round_integers(program: Program) -> Program:
+    """Find whole numbers in one step where the program takes several."""
+    made = makers(program.eqns)
     eqns = []
     changed = False
-    for eqn in flat.eqns:
+    for eqn in program.eqns:
         one = _quotient(eqn, made) or _integer_part(eqn, made) if _chooses(eqn) else None
         changed = changed or one is not None
         eqns.append(one or eqn)
-    if changed:
-        flat.rewrite(needed(eqns, flat.outvars))
+    return program.replace(eqns=needed(eqns, program.outvars)) if changed else program
 
 
 def _chooses(eqn: Equation) -> bool:

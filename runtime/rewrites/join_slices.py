@@ -14,9 +14,9 @@ from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p
 from ...ir.ops.slicing import slice_p
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Atom, Equation, Literal, Program, Var
 from .equations import makes_zeros, of_shape, repeating
-from .flatten import FlatProgram, needed
+from .inline_calls import needed
 
 MOST = 1024             # pieces of one array
 
@@ -39,14 +39,14 @@ class Pieces(NamedTuple):
     many: bool
 
 
-def join_pieces(flat: FlatProgram) -> None:
-    """Concatenate, in the program, what is put together piece by piece."""
-    reads = Counter([a for e in flat.eqns for a in e.invars if type(a) is Var])
-    reads.update([a for a in flat.outvars if type(a) is Var])
+def join_slices(program: Program) -> Program:
+    """Concatenate at once what the program puts together piece by piece."""
+    reads = Counter([a for e in program.eqns for a in e.invars if type(a) is Var])
+    reads.update([a for a in program.outvars if type(a) is Var])
     known: dict[Atom, Pieces] = {}
     blank: set[Atom] = set()
     merged: set[Atom] = set()           # whose pieces are among those of another one
-    for eqn in flat.eqns:
+    for eqn in program.eqns:
         name = eqn.op.name
         found: Pieces | None = None
         if eqn.op is pad_p:
@@ -69,15 +69,16 @@ def join_pieces(flat: FlatProgram) -> None:
         if found is not None and len(found.rows) <= MOST:
             known[eqn.outvars[0]] = found
     roots = {v for v, x in known.items() if x.many and v not in merged}
-    if roots:
-        eqns: list[Equation] = []
-        for eqn in flat.eqns:
-            out = eqn.outvars[0] if eqn.outvars else None
-            if out in roots:
-                _concatenate(eqns, eqn, known[out])                   # type: ignore[index]
-            else:
-                eqns.append(eqn)
-        flat.rewrite(needed(eqns, flat.outvars))
+    if not roots:
+        return program
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        out = eqn.outvars[0] if eqn.outvars else None
+        if out in roots:
+            _concatenate(eqns, eqn, known[out])                       # type: ignore[index]
+        else:
+            eqns.append(eqn)
+    return program.replace(eqns=needed(eqns, program.outvars))
 
 
 def _padded(eqn: Equation) -> Pieces | None:

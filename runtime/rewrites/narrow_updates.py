@@ -9,19 +9,20 @@ from collections.abc import Mapping
 
 from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.ops.select import select_n_p
-from ...ir.program import Equation, Var
+from ...ir.program import Equation, Program, Var
 from .equations import makers
-from .flatten import FlatProgram, needed
+from .inline_calls import needed
 
 
-def choose_parts(flat: FlatProgram) -> None:
-    """Choose, in the program, between parts of arrays where it chooses between the arrays."""
-    updates = makers([e for e in flat.eqns if e.op is dynamic_update_slice_p])
+def narrow_updates(program: Program) -> Program:
+    """Choose between parts of arrays where the program chooses between the arrays."""
+    updates = makers([e for e in program.eqns if e.op is dynamic_update_slice_p])
     eqns: list[Equation] = []
-    for eqn in flat.eqns:
+    for eqn in program.eqns:
         eqns += _by_parts(eqn, updates) or (eqn,)
-    if len(eqns) != len(flat.eqns):
-        flat.rewrite(needed(eqns, flat.outvars))
+    if len(eqns) == len(program.eqns):
+        return program
+    return program.replace(eqns=needed(eqns, program.outvars))
 
 
 def _by_parts(eqn: Equation, updates: Mapping[Var, Equation]) -> list[Equation]:

@@ -10,7 +10,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.context import config
-from shardtrace.runtime.rewrites import pieces
+from shardtrace.runtime.rewrites import join_slices
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((4,), ("x",), axis_types=(st.sharding.AxisType.Auto,))
@@ -24,9 +24,9 @@ def normal(*shape):
 def run(f, *args):
     """What both executors give, and the ops of programs after their pieces were joined."""
     flats = []
-    join = pieces.join_pieces
+    join = join_slices.join_slices
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "join_pieces", lambda flat: (join(flat), flats.append(flat)))
+        patch.setattr(join_slices, "join_slices", lambda p: flats.append(join(p)) or flats[-1])
         st.clear_caches()
         got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
     before = config.shardtrace_executor

@@ -10,33 +10,31 @@ from typing import Any
 
 from ...ir.ops.control import stacked_type
 from ...ir.program import Equation, Program, Var
-from .flatten import FlatProgram
-from .keeping import LEAST, choose, held_bytes
-from .late import late, without
+from .inline_calls import inline_calls
+from .min_cut import LEAST, choose, held_bytes
+from .recompute import late, without
 
 
-def lean_scans(flat: FlatProgram) -> None:
+def rematerialize_scans(program: Program) -> Program:
     """Let every scan of the program give fewer stacks to a scan that alone reads them."""
-    if not any([op.name == "scan" for op in flat.ops]):
-        return
-    scans = [i for i, e in enumerate(flat.eqns) if e.op.name == "scan"]
+    scans = [i for i, e in enumerate(program.eqns) if e.op.name == "scan"]
     if len(scans) < 2:
-        return
-    flat.eqns = list(flat.eqns)
+        return program
     for i in scans:
-        readers = _readers(flat, i)
+        readers = _readers(program, i)
         for j in sorted({r for r in readers.values() if r is not None}):
-            _between(flat, i, j, readers)
-            readers = _readers(flat, i)
+            program = _between(program, i, j, readers)
+            readers = _readers(program, i)
+    return program
 
 
-def _readers(flat: FlatProgram, i: int) -> dict[Var, int | None]:
+def _readers(program: Program, i: int) -> dict[Var, int | None]:
     """For each stack of the scan at i the one scan that iterates over it, if only one reads it."""
-    eqn = flat.eqns[i]
+    eqn = program.eqns[i]
     found: dict[Var, int | None] = {}
     mine = set(eqn.outvars[eqn.params["num_carry"]:])
-    for j in range(i + 1, len(flat.eqns)):
-        other = flat.eqns[j]
+    for j in range(i + 1, len(program.eqns)):
+        other = program.eqns[j]
         if mine.isdisjoint(other.invars):           # type: ignore[arg-type]
             continue
         first = (other.params["num_consts"] + other.params["num_carry"]
@@ -45,7 +43,7 @@ def _readers(flat: FlatProgram, i: int) -> dict[Var, int | None]:
             if a in mine:
                 alone = place >= first and found.get(a, j) == j     # type: ignore[arg-type]
                 found[a] = j if alone else None                     # type: ignore[index]
-    for a in flat.outvars:
+    for a in program.outvars:
         if a in mine:
             found[a] = None                                         # type: ignore[index]
     return found
@@ -58,27 +56,27 @@ class _Body:
         params = eqn.params
         self.eqn = eqn
         self.nc, self.nk = params["num_consts"], params["num_carry"]
-        self.flat = flat = FlatProgram(params["jaxpr"])
+        self.flat = flat = inline_calls(params["jaxpr"])
         self.first = self.nc + self.nk
         self.consts = dict(zip(flat.invars[:self.nc], eqn.invars[:self.nc], strict=True))
         self.items = dict(zip(flat.invars[self.first:], eqn.invars[self.first:], strict=True))
         self.stacks = dict(zip(eqn.outvars[self.nk:], flat.outvars[self.nk:], strict=True))
 
 
-def _between(flat: FlatProgram, i: int, j: int, readers: dict[Var, int | None]) -> None:
+def _between(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
     """Let the scan at i stack less for the scan at j."""
-    a, b = _Body(flat.eqns[i]), _Body(flat.eqns[j])
+    a, b = _Body(program.eqns[i]), _Body(program.eqns[j])
     length = a.eqn.params["length"]
     if b.eqn.params["length"] != length or not length:
-        return
+        return program
     made = {v: e for e in a.flat.eqns for v in e.outvars}
     carries = set(a.flat.invars[a.nc:a.first])
     mine = {outer: v for outer, v in a.stacks.items()
             if readers.get(outer) == j and (v in made or v in carries)}
     # What the second scan can have without another stack: what the first closes over, what it
     # iterates over if that stays, and what is stacked for others anyway.
-    stays = {x for e in flat.eqns[j:] for x in e.invars} | set(flat.invars) | {
-        v for v, _ in flat.consts} | set(flat.outvars)
+    stays = {x for e in program.eqns[j:] for x in e.invars} | set(program.invars) | {
+        v for v, _ in program.consts} | set(program.outvars)
     free: dict[Any, Any] = {**a.consts, **{v: v for v, _ in a.flat.consts}}
     free.update((v, x) for v, x in a.items.items() if x in stays)
     free.update((v, x) for x, v in a.stacks.items() if x in readers and x not in mine)
@@ -90,12 +88,12 @@ def _between(flat: FlatProgram, i: int, j: int, readers: dict[Var, int | None]) 
     choice = choose(wanted, made, price, max(LEAST // 4 // length, 1))
     if not choice.again and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
-        return
-    _rewrite(flat, i, j, a, b, mine, free, choice.again)
+        return program
+    return _rewrite(program, i, j, a, b, mine, free, choice.again)
 
 
-def _rewrite(flat: FlatProgram, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
-             free: dict[Any, Any], again: set[Var]) -> None:
+def _rewrite(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
+             free: dict[Any, Any], again: set[Var]) -> Program:
     made = {v: e for e in a.flat.eqns for v in e.outvars}
     chain = [e for e in a.flat.eqns if not again.isdisjoint(e.outvars)]
     # The first scan: stacks of what is kept for the second.
@@ -148,18 +146,20 @@ def _rewrite(flat: FlatProgram, i: int, j: int, a: _Body, b: _Body, mine: dict[V
     invars = [*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],
               *(p for _, p in rest), *more_items]
     second = _program(b, invars, body, results, captured)
-    flat.eqns[i] = Equation(
+    eqns = list(program.eqns)
+    eqns[i] = Equation(
         a.eqn.op, a.eqn.invars, [*a.eqn.outvars[:a.nk], *stacks],
         {**a.eqn.params, "jaxpr": first}, a.eqn.location, a.eqn.reason)
-    flat.eqns[j] = Equation(
+    eqns[j] = Equation(
         b.eqn.op, [*b.eqn.invars[:b.nc], *more_consts.values(), *b.eqn.invars[b.nc:b.first],
                    *(x for x, _ in rest), *more_items.values()], b.eqn.outvars,
         {**b.eqn.params, "jaxpr": second, "num_consts": b.nc + len(more_consts)},
         b.eqn.location, b.eqn.reason)
+    return program.replace(eqns=eqns)
 
 
 def _program(body: _Body, invars: Sequence[Var], eqns: Sequence[Equation], outvars: Sequence[Any],
              consts: Sequence[tuple[Var, Any]]) -> Program:
     """The body with other parts."""
-    return body.flat.program.replace(
+    return body.flat.replace(
         invars=invars, eqns=eqns, outvars=outvars, consts=consts, arg_names=(), result_names=())

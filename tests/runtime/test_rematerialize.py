@@ -8,7 +8,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.context import config
 from shardtrace.runtime.blocks import frames as block_frames
-from shardtrace.runtime.rewrites.keeping import choose, held_bytes
+from shardtrace.runtime.rewrites.min_cut import choose, held_bytes
 from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P

@@ -1,0 +1,39 @@
+"""Passes: named steps from program to program, listed in order where a stage of the work is done.
+
+The partitioner's are in partitioner/pipeline.py, those by which the simulated executor prepares a
+per-device program in runtime/rewrites/pipeline.py. Each has one form, is verified, timed and dumped
+under its name, and those that are not needed for right results can be left out by
+`SHARDTRACE_SKIP=name,...`: to find the one that is to blame.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .named_tuple import NamedTuple
+from .near import none_such
+
+SKIPPABLE = ("optimize", "narrow-updates", "join-slices", "round-integers", "rematerialize-scans",
+             "rematerialize")
+"""The passes that may be left out, in their order."""
+
+
+class Pass(NamedTuple):
+    """A step: `run(program, ...)` gives a program with equal results, which the verifier accepts.
+
+    stage: the name of what it leaves, in dumps. doc: what is so afterwards. ops: where there is
+    none of these in a program the step has nothing to do; empty: it always may have.
+    """
+    name: str
+    stage: str
+    run: Callable[..., Any]
+    doc: str = ""
+    ops: frozenset[str] = frozenset()
+
+
+def skipped(names: str) -> frozenset[str]:
+    """The passes of a list of names with commas. Raises ValueError for one that is needed."""
+    found = frozenset(filter(None, map(str.strip, names.split(","))))
+    for name in sorted(found.difference(SKIPPABLE)):
+        raise ValueError(none_such(name, SKIPPABLE, "pass that can be left out called"))
+    return found

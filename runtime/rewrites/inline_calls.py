@@ -1,0 +1,79 @@
+"""A program without calls: equations of called programs stand where the call stood."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ...ir.caches import cached
+from ...ir.op import Op
+from ...ir.program import Atom, Equation, Literal, Program, Var
+
+# Ops that mean "do what this program says", whatever they mean to derivatives and batching.
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat",
+                   "custom_jvp_call", "custom_vjp_call", "custom_linear_solve", "composite"})
+
+
+@cached(1024, "the ops that tell devices apart, by sets of ops")
+def telling(ops: frozenset[Op]) -> frozenset[Op]:
+    """Those whose equations may tell devices apart, or bring together what they have."""
+    return frozenset([op for op in ops if op.collective is not None or op.effect
+                      or op.subprograms or op.name == "axis_index"])
+
+
+def inline_calls(program: Program) -> Program:
+    """The program with the equations of those that it calls, itself where it calls none.
+
+    (Programs of loops and branches are not looked into.)
+    """
+    if CALLS.isdisjoint([op.name for op in program.ops]):
+        return program
+    eqns: list[Equation] = []
+    consts: list[tuple[Var, Any]] = []
+    outvars = _inline(program, program.invars, eqns, consts)
+    return program.replace(eqns=eqns, outvars=outvars, consts=consts)
+
+
+def _inline(program: Program, arguments: Sequence[Atom], eqns: list[Equation],
+            consts: list[tuple[Var, Any]]) -> list[Atom]:
+    """Append what a program does with these arguments; its results."""
+    at: dict[Var, Atom] = dict(zip(program.invars, arguments, strict=True))
+    for var, value in program.consts:
+        at[var] = fresh = Var(var.aval, var.name)
+        consts.append((fresh, value))
+
+    def resolve(atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else at[atom]
+
+    for eqn in program.eqns:
+        operands = [resolve(a) for a in eqn.invars]
+        if eqn.op.name in CALLS:
+            (name,) = eqn.op.subprograms[:1]
+            results = _inline(eqn.params[name], operands, eqns, consts)
+            at.update(zip(eqn.outvars, results, strict=True))
+            continue
+        out = [Var(v.aval, v.name) for v in eqn.outvars]
+        at.update(zip(eqn.outvars, out, strict=True))
+        eqns.append(eqn.on(operands, out))
+    return [resolve(a) for a in program.outvars]
+
+
+def every_equation(eqns: Iterable[Equation]) -> Iterator[Equation]:
+    """The equations, and those of the programs that they hold."""
+    for eqn in eqns:
+        yield eqn
+        for name in eqn.op.subprograms:
+            held = eqn.params[name]
+            for program in held if isinstance(held, tuple) else (held,):
+                yield from every_equation(program.eqns)
+
+
+def needed(eqns: Sequence[Equation], outvars: Iterable[Any]) -> list[Equation]:
+    """The equations without those whose results nobody reads and that nobody hears of."""
+    read = set(outvars)
+    kept = []
+    for eqn in reversed(eqns):
+        if not read.isdisjoint(eqn.outvars) or eqn.effects:
+            kept.append(eqn)
+            read.update(eqn.invars)
+    kept.reverse()
+    return kept

@@ -1,0 +1,75 @@
+"""The passes that a per-device program goes through before the simulated executor plans it.
+
+Each gives a program with equal results that takes less time or memory on numpy; what is planned,
+and dumped (`SHARDTRACE_DUMP`), is the last. `inline-calls` is needed: the executor knows no calls.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.context import config
+from ...ir.lazy import lazy_import
+from ...ir.passes import Pass, skipped
+from ...ir.phases import in_phase
+from ...ir.program import Program
+from ...ir.verify import verify
+from .inline_calls import CALLS, inline_calls
+from .rematerialize import rematerialize
+from .rematerialize_scans import rematerialize_scans
+
+_narrow_updates = lazy_import(".narrow_updates", __package__)
+_join_slices = lazy_import(".join_slices", __package__)
+_round_integers = lazy_import(".round_integers", __package__)
+
+EXECUTION: tuple[Pass, ...] = (
+    Pass("inline-calls", "inlined-calls", inline_calls,
+         "equations of called programs stand where the call stood", CALLS),
+    Pass("narrow-updates", "narrowed-updates", lambda p: _narrow_updates.narrow_updates(p),
+         "what is chosen between an array and the same updated is chosen for the part alone",
+         frozenset({"dynamic_update_slice"})),
+    Pass("join-slices", "joined-slices", lambda p: _join_slices.join_slices(p),
+         "an array put together slice by slice is one concatenation",
+         frozenset({"pad", "place"})),
+    Pass("round-integers", "rounded-integers", lambda p: _round_integers.round_integers(p),
+         "quotients rounded down, and integer parts of floats, are one equation",
+         frozenset({"ceil", "rem"})),
+    Pass("rematerialize-scans", "rematerialized-scans", rematerialize_scans,
+         "what the scan of a derivative can compute cheaply is not stacked for it",
+         frozenset({"scan"})),
+    Pass("rematerialize", "rematerialized", rematerialize,
+         "what is cheap, and read long after it was computed, is computed where it is read"),
+)
+
+Told = Callable[[int, Pass, Program], Any]
+
+
+def prepared(program: Program, tell: Told | None = None) -> Program:
+    """The LOCAL program after all passes, remembered with it.
+
+    tell: is called with the number of each pass that changed the program, the pass and the result.
+    """
+    skip = config.read("shardtrace_skip")
+    key = "prepared", skip
+    found = program.memo.get(key)
+    if found is None or tell is not None:
+        after = _run(program, skipped(skip), tell)
+        # itself would be a circle
+        found = program.memo[key] = after if after is not program else True
+    return program if found is True else found
+
+
+def _run(program: Program, skip: frozenset[str], tell: Told | None) -> Program:
+    check = config.read("shardtrace_check")
+    for i, step in enumerate(EXECUTION):
+        if step.name in skip or (step.ops and step.ops.isdisjoint(
+                [op.name for op in program.ops])):
+            continue
+        after = in_phase(step.name, step.run, program)
+        if after is not program:
+            if check:
+                in_phase("verify", verify, after)
+            if tell is not None:
+                tell(i, step, after)
+            program = after
+    return program

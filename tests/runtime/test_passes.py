@@ -1,0 +1,109 @@
+"""The passes by which the simulated executor prepares a program: named, dumped, left out."""
+import re
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.lax as lax
+import shardtrace.numpy as jnp
+from shardtrace.ir.passes import SKIPPABLE, skipped
+from shardtrace.ir.program import Level
+from shardtrace.partitioner.pipeline import PIPELINE
+from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
+
+MB = 1 << 18            # floats
+
+
+def local(f, *args):
+    return st.jit(f).lower(*args).compile().program
+
+
+def layers(w, xs):
+    def layer(x, w):
+        return jnp.tanh(x @ w) * x, None
+    return lax.scan(layer, xs, w)[0].sum()
+
+
+def gelu(x):
+    return (x * (1 + jnp.tanh(0.8 * (x + 0.04 * x ** 3)))).sum()
+
+
+# Of each pass a program that it changes. (The partitioner has inlined calls already.)
+CASES = {
+    "narrow-updates": (lambda x, i: jnp.where(i > 2, lax.dynamic_update_slice(x, x[:1], (i,)), x),
+                       np.ones(8, np.float32), np.int32(3)),
+    "join-slices": (st.grad(lambda w: sum(jnp.sin(w[i]).sum() for i in range(4))),
+                    np.ones((4, 3), np.float32)),
+    "round-integers": (lambda x: x // 7, np.arange(-8, 8, dtype=np.int32)),
+    "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
+                            np.ones((1024, 256), np.float32)),
+    "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),
+}
+
+
+def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_needed():
+    names = [step.name for step in (*PIPELINE, *EXECUTION)]
+    assert [name for name in names if name in SKIPPABLE] == list(SKIPPABLE)
+    assert {*names} - {*SKIPPABLE} == {"inline", "propagate", "insert-reshards", "localize",
+                                       "inline-calls"}
+    assert list(CASES) == [step.name for step in EXECUTION][1:]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_changes_its_program_and_no_result(name):
+    f, *args = CASES[name]
+    want = jnp.asarray(st.jit(f)(*args))
+    program, changed = local(f, *args), []
+    after = prepared(program, lambda i, step, p: changed.append((i, step.name)))
+    assert (1 + list(CASES).index(name), name) in changed
+    assert after.level is Level.LOCAL and after.in_avals == program.in_avals
+    if name in SKIPPABLE:
+        with st.config.override(shardtrace_skip=name):
+            st.clear_caches()
+            left = []
+            prepared(local(f, *args), lambda i, step, p: left.append(step.name))
+            assert name not in left
+            np.testing.assert_allclose(st.jit(f)(*args), want, rtol=1e-5)
+
+
+def test_calls_are_inlined():
+    program = st.jit(lambda x: st.jit(lambda y: y * 2)(x) + 1).trace(np.ones(4, np.float32)).jaxpr
+    assert [e.op.name for e in program.eqns] == ["jit", "add"]
+    assert [e.op.name for e in prepared(program).eqns] == ["mul", "add"]
+
+
+def test_a_quotient_before_and_after():
+    program = local(lambda x: x // 7, np.arange(8, dtype=np.int32))
+    assert len(program.eqns) > 5
+    assert [re.sub(r"\s*#.*", "", line) for line in str(prepared(program)).splitlines()
+            if line.startswith("  ") and " = " in line] == ["  %a: i32[8] = floor_div x 7:i32[]"]
+
+
+def test_all_stages_are_dumped_in_order_and_run(tmp_path):
+    mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(st.sharding.AxisType.Auto,) * 2)
+    x = st.device_put(np.arange(32, dtype=np.int32), st.NamedSharding(mesh, st.P("y")))
+    with st.config.override(shardtrace_dump=str(tmp_path)):
+        def whole_weeks(x):
+            return st.jit(lambda y: y // 7)(x) * 2
+        got = st.jit(whole_weeks)(x)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert [n for n in names if n.startswith("whole_weeks")] == [
+        "whole_weeks.00-traced.st", "whole_weeks.01-inlined.st", "whole_weeks.02-resolved.st",
+        "whole_weeks.03-resharded.st", "whole_weeks.04-local.st", "whole_weeks.05-optimized.st",
+        "whole_weeks.09-rounded-integers.st"]
+    last = st.parse_program((tmp_path / "whole_weeks.09-rounded-integers.st").read_text())
+    assert [e.op.name for e in last.eqns] == ["floor_div", "mul"]
+    np.testing.assert_array_equal(got, np.arange(32) // 7 * 2)
+
+
+def test_optimize_is_left_out():
+    with st.config.override(shardtrace_skip="optimize"):
+        lowered = st.jit(lambda x: x + 1).lower(np.ones(3, np.float32))
+        assert "without optimize" in lowered.as_text()
+
+
+@pytest.mark.parametrize("names", ["localize", "rematerialise", "x,optimize"])
+def test_names_that_cannot_be_left_out(names):
+    with pytest.raises(ValueError, match="there is no pass that can be left out called"):
+        skipped(names)
