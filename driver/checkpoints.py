@@ -78,7 +78,7 @@ def save(path: str | os.PathLike[str], tree: Any, *, overwrite: bool = True) -> 
         generation = 1 if current is None else current.generation + 1
     made = not os.path.isdir(path)
     try:
-        if process_index() == 0:
+        if generation is not None:
             folder.begin(path, generation)
         generation = _together("the beginning of checkpoints.save", path, generation)[0]
         part["sizes"] = folder.write_blocks(path, generation, process_index(), tensors)
