@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -10,6 +12,7 @@ from typing import Any, NoReturn
 from ..driver.explain import DEFAULT_HARDWARE
 from ..ir.lazy import lazy_import
 from ..ir.near import close_match
+from ..ir.text.prose import wrapped
 from ..report.hardware import hardware_names
 from . import check, completion, diff, explain, fmt, help, programs, reduce, run
 from .arguments import add_arguments, amount, count, positive
@@ -130,7 +133,18 @@ class _Parser(argparse.ArgumentParser):
             words = message.partition(": ")[2].split()
             hint = next(filter(None, (close_match(w.partition("=")[0], known) for w in words
                                       if w.startswith("-"))), "")
-        super().error(f"{message}\n{hint}" if hint else message)
+        self.print_usage(sys.stderr)
+        message = f"{self.prog}: error: {message}" + (f"\n{hint}" if hint else "")
+        self.exit(2, wrapped(message, _columns(sys.argv)) + "\n")
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        return argparse.HelpFormatter(self.prog, width=_columns(sys.argv))
+
+
+def _columns(words: Sequence[str]) -> int:
+    """The columns of what is printed before options are parsed, and because they cannot be."""
+    asked = re.search(r"--width[ =](\d+)", " ".join(words))
+    return int(asked[1]) if asked else shutil.get_terminal_size().columns
 
 
 def common(sub: argparse.ArgumentParser) -> None:

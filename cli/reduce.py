@@ -18,7 +18,7 @@ from ..ir.mesh import AbstractMesh
 from ..ir.near import none_such
 from ..ir.program import Level, Program
 from ..ir.text.names import name_variables
-from ..ir.text.print import print_program
+from ..ir.text.print import WIDTH, print_program
 from ..ir.verify import verify
 from ..partitioner.collectives import collectives
 from ..report.changes import spec_text
@@ -68,17 +68,16 @@ def reduce(options: argparse.Namespace) -> int:
             raise
         Output(options).text(f"{found.label} does not show {what}")
         return FINDING
-    text = as_text(made, what)
+    text, out = as_text(made, what), Output(options)
     if options.output:
         Path(options.output).write_text(text, encoding="utf-8")
-    out = Output(options)
     if out.as_json:
         out.json({"shows": what, "equations_before": count_equations(program),
                   "equations": count_equations(made.after.program),
                   "equations_removed": made.removed, "tried": made.tried,
                   "in": _in_options(made.after), "text": text})
     else:
-        out.program(text)
+        out.program(as_text(made, what, out.width))
     return 0
 
 
@@ -93,7 +92,7 @@ def _given(found: Found) -> tuple[Program, list]:
     return next(iter(stages.values())), []
 
 
-def as_text(made: Reduced, what: str) -> str:
+def as_text(made: Reduced, what: str, width: int = WIDTH) -> str:
     """The program as a file: what it shows, how to look at it, and what was removed, on top."""
     before, after = made.before.program, made.after.program
     lines = [f"# shows {what}",
@@ -101,7 +100,7 @@ def as_text(made: Reduced, what: str) -> str:
              f"{len(before.invars)} parameters -> {len(after.invars)}, "
              f"{len(before.outvars)} results -> {len(after.outvars)}"]
     lines += _with(made.after)
-    return "\n".join(lines) + "\n" + print_program(after)
+    return "\n".join(lines) + "\n" + print_program(after, width=width)
 
 
 def _with(case: Case) -> list[str]:

@@ -11,6 +11,7 @@ from ..ir.types import ArrayType
 from . import render
 from .causes import equations, where
 from .explanation import ExplainedCollective, Explanation
+from .merging import alike, places
 
 SHOWN = 12         # types that are printed
 
@@ -80,7 +81,8 @@ class Difference:
         if len(types) > SHOWN:
             lines.append(f"  and {len(types) - SHOWN} more values are of other types")
         for mark, found in (("-", self.removed), ("+", self.added)):
-            lines += [f"  {mark} {render.heading(c)}, {c.source}" for c in found]
+            lines += [f"  {mark} {render.heading(group[0])}{places(group)}, {group[0].source}"
+                      for group in alike(found)]
         for name, x, y in self.rows:
             show = {"time": render.seconds, "collectives": lambda n: f"{n:.0f}",
                     "flops": lambda n: render.quantity(n, "FLOP")}.get(

@@ -84,8 +84,18 @@ def _clipped(source: str, carets: str, start: int, caret: int, width: int) -> li
     if skip:
         shown, under = "…" + shown[1:], " " + under[1:]
     if len(shown) > room:
-        shown, under = shown[:room - 1] + "…", under[:room]
-    return [source[:start] + shown, carets[:start] + under]
+        shown = shown[:room - 1] + "…"
+    marks, label = re.match(r"( *\^*) ?(.*)", under).groups()      # type: ignore[union-attr]
+    marks = marks[:room]
+    below: list[str] = []
+    if len(marks) + 1 + len(label) <= room:
+        marks = f"{marks} {label}".rstrip()
+    else:                                   # under the carets, as far to the left as it must
+        indent = " " * max(0, min(marks.find("^"), room - len(label)))
+        below = textwrap.wrap(label, room, initial_indent=indent, subsequent_indent=indent,
+                              break_long_words=False, break_on_hyphens=False)
+    return [source[:start] + shown, carets[:start] + marks,
+            *(carets[:start] + line for line in below)]
 
 
 def columns_that_fit(rows: Sequence[Sequence[str]], width: int, drop: Sequence[int],

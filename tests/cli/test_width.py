@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from shardtrace.cli.main import main
 from shardtrace.ir.program import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 from shardtrace.ir.text.prose import plain_table, wrapped
@@ -135,6 +136,31 @@ def test_no_line_is_wider_than_the_terminal(name, command, write, said, monkeypa
         assert not too_wide(out + err, width)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_differences_causes_and_reductions_fit_the_terminal(name, write, said, monkeypatch):
+    path = write(PROGRAMS[name])
+    other = path.with_name("other.py")
+    one = PROGRAMS[name]
+    other.write_text(path.read_text().replace(one, one.replace('"Y"', '"X"', 1)))
+    value = "params.token_embedding" if name == "transformer" else "result"
+    for arguments in (("diff", path, other), ("why", path, value),
+                      ("reduce", path, "--collective", "all-reduce", "--most", 60)):
+        monkeypatch.setenv("COLUMNS", "80")
+        _, out, err = said(*arguments, "--no-progress", columns=None)
+        assert (out + err).strip()
+        assert not too_wide(out + err, 80), arguments
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("arguments", [(), ("explain",), ("check",), ("run",), ("diff",)])
+def test_help_and_wrong_use_fit_the_terminal(arguments, width, monkeypatch, capsys):
+    for words in ((*arguments, "--help"), (*arguments, "--no-such-option", "x", "y", "z")):
+        monkeypatch.setenv("COLUMNS", str(width))
+        main(list(words))
+        printed = "".join(capsys.readouterr())
+        assert not [line for line in too_wide(printed, width) if "{" not in line], words
+
+
 def test_eighty_columns_where_there_is_no_terminal_and_as_many_as_are_asked_for(
         write, said, monkeypatch):
     path = write(EXPERTS)
@@ -168,6 +194,14 @@ def test_a_source_line_that_is_too_long_is_shown_about_its_caret():
     assert max(map(len, shown)) <= 60
     at = shown[1].index("^")
     assert shown[0][at:at + 4] == "here" and shown[0].startswith("   7 | …")
+
+
+def test_what_is_said_of_a_caret_goes_below_it_where_there_is_no_room():
+    code = "y = here(x)"
+    shown = wrapped(f"   7 | {code}\n     |     ^^^^ f32[8,16] is split over 'model' there", 40)
+    assert shown.split("\n") == [
+        "   7 | y = here(x)", "     |     ^^^^", "     | f32[8,16] is split over 'model'",
+        "     | there"]
 
 
 def test_a_table_without_room_drops_what_matters_least():
