@@ -33,7 +33,7 @@ def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., A
         if axis >= x.ndim:
             fail(ValueError, f"axis {axis} is out of bounds for array of shape {x.shape}",
                  code="axis-range")
-        if not issubdtype(x.dtype, accepted):
+        if not issubdtype(x.dtype, accepted) and not x.entries[axis]:    # `_explicit` comes first
             fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes "
                  f"are subtypes of {accepted.__name__}.", code="dtype-not-accepted",
                  help="convert first, with `astype`")

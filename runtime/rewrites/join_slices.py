@@ -15,6 +15,7 @@ from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p
 from ...ir.ops.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.types import array_type, unsharded
 from .equations import makes_zeros, of_shape, repeating
 from .inline_calls import needed
 
@@ -138,14 +139,15 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
     for p in pieces.rows:
         shape = _resized(out.aval.shape, d, p.high - p.low)
         if p.source is None:
-            part = Var(of_shape(out.aval, shape))
-            zero = Literal(out.aval.dtype.type(0), of_shape(out.aval, ()))
+            t = array_type(shape, out.aval.dtype, False, unsharded(len(shape), out.aval.mesh))
+            part = Var(t)
+            zero = Literal(t.dtype.type(0), array_type((), t.dtype, False, unsharded(0, t.mesh)))
             eqns.append(repeating(zero, part, eqn.location))
             parts.append(part)
         elif p.source.aval.shape[d] == p.high - p.low:
             parts.append(p.source)
         else:
-            part = Var(of_shape(out.aval, shape))
+            part = Var(of_shape(p.source.aval, shape))
             begin, end = [0] * len(shape), list(shape)
             begin[d], end[d] = p.start, p.start + p.high - p.low
             eqns.append(Equation(slice_p, (p.source,), (part,), {

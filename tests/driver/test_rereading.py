@@ -149,7 +149,7 @@ def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
     programs = sorted({f.name.rsplit(".", 2)[0] for f in files})
     assert programs
     for program in programs:
-        stages = sorted(tmp_path.glob(f"{program}.0*.st"))
+        stages = sorted(tmp_path.glob(f"{program}.0[0-5]-*.st"))     # the partitioner's
         texts = [str(load_program(f)) for f in stages]
         for i, file in enumerate(stages):
             assert leads_to(load_program(file))[-len(texts) + i:] == texts[i:], file.name

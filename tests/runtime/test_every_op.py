@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 import pytest
 
+import shardtrace as st
 from shardtrace.ir.op import OPS
 from shardtrace.runtime.storage import Stored
 
@@ -69,6 +70,7 @@ def test_executors_agree(name, local, run_both):
             results = builder.emit(name, *args, **sample.params)
             results = results if isinstance(results, list) else [results]
             program = builder.program(*((r, ((),) * r.aval.ndim) for r in results))
-            with warnings.catch_warnings():
+            # types made by hand: what differs over the mesh is not said of all results
+            with warnings.catch_warnings(), st.config.override(shardtrace_check=False):
                 warnings.simplefilter("ignore")
                 run_both(program, builder.mesh, values, 1e-4, 1e-4)
