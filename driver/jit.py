@@ -236,7 +236,9 @@ class Jitted:
             return found
         claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), key)
         is_mine = CLAIMS.setdefault(mark, claim) is claim
-        if not is_mine:
+        if is_mine:
+            found = traces.get(key)         # by a thread that was done since this one looked
+        else:
             found = done_by_another(traces, key, mark, claim)
             is_mine = CLAIMS.get(mark) is claim
         try:
