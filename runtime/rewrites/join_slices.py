@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ...ir.named_tuple import NamedTuple
+from ...ir.ops.collective import pvary_p
 from ...ir.ops.joining import concatenate_p
 from ...ir.ops.padding import pad_p
 from ...ir.ops.placing import place_p
@@ -154,6 +155,12 @@ def _concatenate(eqns: list[Equation], eqn: Equation, pieces: Pieces) -> None:
                 "start_indices": tuple(begin), "limit_indices": tuple(end), "strides": None},
                 eqn.location))
             parts.append(part)
+    missing = out.aval.varying.difference(*[part.aval.varying for part in parts])
+    if missing:                             # of what was written over
+        cast = Var(of_shape(out.aval, parts[0].aval.shape))
+        eqns.append(Equation(pvary_p, (parts[0],), (cast,), {"axes": tuple(sorted(missing))},
+                             eqn.location))
+        parts[0] = cast
     eqns.append(Equation(concatenate_p, parts, (out,), {"dimension": d}, eqn.location))
 
 
