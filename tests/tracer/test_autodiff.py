@@ -244,6 +244,24 @@ def test_equations_keep_the_users_place() -> None:
     assert all(e.location.short_file == "test_autodiff.py" for e in program.eqns)
 
 
+def _all_equations(program):
+    inside = [e for _, _, inner in program.subprograms() for e in _all_equations(inner)]
+    return [*program.eqns, *inside]
+
+
+def test_equations_of_a_rule_of_ours_stand_where_the_function_was_called() -> None:
+    def loss(x):
+        h = nn.relu(x)
+        return jnp.sum(nn.silu(h))
+
+    first = loss.__code__.co_firstlineno
+    for transformed in (st.grad(loss), st.grad(st.jit(loss)), lambda x: st.jvp(loss, (x,), (x,))):
+        eqns = _all_equations(st.make_jaxpr(transformed)(V))
+        lines = {e.op.name: e.location.line for e in eqns}
+        assert lines["max"] == lines["gt"] == lines["select_n"] == first + 1
+        assert lines["logistic"] == lines["sub"] == first + 2
+
+
 def test_only_what_the_result_needs_is_differentiated() -> None:
     def f(x):
         return x.sum(), jnp.exp(x)

@@ -104,29 +104,37 @@ def call_program(f: Callable[..., Any], leaves: Sequence[Any], treedef: Any, nam
     return program, list(captured), trees[-1]
 
 
-def run_rule(f: Callable[..., Sequence[Any]], operands: Sequence[Any], name: str) -> list[Any]:
-    """`f(*operands)`, a function of the user's, within a derivative rule.
+def run_rule(f: Callable[..., Sequence[Any]], operands: Sequence[Any], rule: Any) -> list[Any]:
+    """`f(*operands)`, which runs a rule of custom_jvp, within a derivative rule.
 
     Of the operands some may be tangents that are not known yet: then f is recorded, with the values
     of the others at hand, and its equations are replayed.
     """
     interpreter = STATE.interpreter
     if not isinstance(interpreter, Forward):
-        with user_code():
+        with user_code(rule):
             return list(f(*operands))
-    with interpreter_context(interpreter.outer), user_code():
+    outer = interpreter.outer
+    with interpreter_context(outer), user_code(rule):
+        place = getattr(outer, "location", None)
+
+        def run(*values: Any) -> Sequence[Any]:
+            STATE.interpreter.location = place          # type: ignore[union-attr]
+            return f(*values)
+
         known = [None if interpreter.is_unknown(x) else x for x in operands]
-        program, recording = record(f, [typeof(x) for x in operands], name=name, values=known)
+        program, recording = record(run, [typeof(x) for x in operands], name=rule.__name__,
+                                    values=known)
     env = dict(recording.known())
     env.update(zip(program.invars[len(recording.captured_vars):], operands, strict=True))
     return interpreter.replay(program, env)
 
 
-def run_known(f: Callable[..., Sequence[Any]], operands: Sequence[Any]) -> list[Any]:
-    """`f(*operands)`, a function of the user's on known values, within a derivative rule."""
+def run_known(f: Callable[..., Sequence[Any]], operands: Sequence[Any], rule: Any) -> list[Any]:
+    """`f(*operands)`, which runs a rule of custom_vjp on known values, within a derivative rule."""
     interpreter = STATE.interpreter
     outer = interpreter.outer if isinstance(interpreter, Forward) else interpreter
-    with interpreter_context(outer), user_code():
+    with interpreter_context(outer), user_code(rule):
         return list(f(*operands))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ...ir.api_boundary import bound_class
 from ...ir.caches import module_table
 from ...ir.context import STATE
-from ...ir.location import capture, is_ours
+from ...ir.location import Location, capture, is_ours
 from ...ir.ops.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.types import ArrayType, same_type
@@ -116,30 +116,39 @@ class custom_jvp:
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         leaves, treedef = tree.flatten_tuple(tuple(moving))
 
+        # of a function of ours within a derivative: what it is the derivative of
+        within = None if self._known is None else getattr(STATE.interpreter, "location", None)
+
+        def run(*values: Any) -> Any:
+            if within is not None:
+                STATE.interpreter.location = within         # type: ignore[union-attr]
+            return self.fun(*merge(values))
+
         def traced() -> tuple[Any, ...]:
-            program, captured, out_tree = call_program(
-                lambda *values: self.fun(*merge(values)), leaves, treedef, name)
+            program, captured, out_tree = call_program(run, leaves, treedef, name)
             rule = _FlatRule(jvp, fixed, name, treedef, out_tree, program.out_avals)
             return program, captured, out_tree, rule
 
         program, captured, out_tree, rule = (
-            traced() if self._known is None else self._known_here(leaves, treedef, traced))
+            traced() if self._known is None else
+            self._known_here(within or capture(), leaves, treedef, traced))
         outs = custom_jvp_call_p.bind(
             *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
             num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
         return outs[0] if out_tree is ONE else tree.unflatten(out_tree, outs)
 
-    def _known_here(self, leaves: Sequence[Any], treedef: Any,
+    def _known_here(self, place: Location, leaves: Sequence[Any], treedef: Any,
                     traced: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         """`traced()`, which is asked once for each place that calls this with such types."""
         interpreter, known = STATE.interpreter, self._known
         if known is None or STATE.on_equation or type(interpreter) not in BUILDERS or getattr(
                 interpreter, "concrete", False):
             return traced()
-        place, types = capture(), [typeof(x) for x in leaves]
+        types = [typeof(x) for x in leaves]
         if may_warn(types):
             return traced()
-        key = (place.key, owner_of("custom_jvp"), STATE.abstract_mesh, treedef, self.jvp, *types)
+        key = (place.key, place.transform, owner_of("custom_jvp"), STATE.abstract_mesh, treedef,
+               self.jvp, *types)
         found = known.get(key)
         if found is None:
             found = (*traced(), place)             # the key names what the place keeps alive
@@ -232,7 +241,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
                   for x, t in zip(values, moving, strict=False)]
         return rule(values[:n], filled)
 
-    outs = run_rule(run, [*primals, *given], rule.__name__)
+    outs = run_rule(run, [*primals, *given], rule)
     half = len(outs) // 2
     return outs[:half], outs[half:]
 

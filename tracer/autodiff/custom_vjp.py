@@ -267,7 +267,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
         trees.append((len(outs), res_tree))
         return [*outs, *res]
 
-    values = run_known(run, operands[count:])
+    values = run_known(run, operands[count:], params["fwd_jaxpr_thunk"])
     n, res_tree = trees[-1]
     outs, res = values[:n], values[n:]
     types = tuple(typeof(x) for x in outs)
@@ -289,7 +289,7 @@ def _lin_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
             ct = SymbolicZero(cotangent_type(t)) if params["symbolic_zeros"] else zero_cotangent(t)
         filled.append(ct)
     count = params["num_res"]
-    with user_code():
+    with user_code(params["bwd"]):
         found = params["bwd"](operands[:count], params["res_tree"], filled)
     return [None] * count + [ct for ct, m in zip(found, params["moved"], strict=True) if m]
 

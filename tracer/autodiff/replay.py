@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import STATE, interpreter_context
-from ...ir.location import UNKNOWN, Location
+from ...ir.location import UNKNOWN, Location, is_ours
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -168,13 +168,19 @@ class Replay:
 
 
 class user_code:
-    """While a function of the user's runs within a replay: its expressions have their own place."""
+    """While a rule runs within a replay: the expressions of a user's have their own place.
 
-    __slots__ = ("builder", "location", "watched")
+    Those of a rule of ours are where the equation is that it is the derivative of.
+    """
+
+    __slots__ = ("builder", "is_users", "location", "watched")
+
+    def __init__(self, rule: Any) -> None:
+        self.is_users = not is_ours(getattr(rule, "__module__", None) or "")
 
     def __enter__(self) -> None:
         interpreter = STATE.interpreter
-        self.builder = interpreter if isinstance(interpreter, Builder) else None
+        self.builder = interpreter if self.is_users and isinstance(interpreter, Builder) else None
         if self.builder is not None:
             self.location, self.builder.location = self.builder.location, None
             self.watched = self.builder.watch.state()
