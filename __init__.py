@@ -68,20 +68,20 @@ _NAMES: dict[str, tuple[str, str]] = {
     "config": (".ir.context", "config"),
     "clear_caches": (".driver.caches", "clear_caches"),
     "copy_to_host_async": (".runtime.arrays.transfer", "copy_to_host_async"),
-    "closure_convert": (".tracer.autodiff.closures", "closure_convert"),
-    "custom_gradient": (".tracer.autodiff.closures", "custom_gradient"),
-    "custom_jvp": (".tracer.autodiff.custom_jvp", "custom_jvp"),
-    "custom_vjp": (".tracer.autodiff.custom_vjp", "custom_vjp"),
+    "closure_convert": (".tracer.autodiff.custom.closures", "closure_convert"),
+    "custom_gradient": (".tracer.autodiff.custom.closures", "custom_gradient"),
+    "custom_jvp": (".tracer.autodiff.custom.custom_jvp", "custom_jvp"),
+    "custom_vjp": (".tracer.autodiff.custom.custom_vjp", "custom_vjp"),
     "default_backend": (".runtime.devices", "default_backend"),
     "default_device": (".runtime.devices", "using_default_device"),
     "device_count": (".runtime.devices", "device_count"),
     "device_get": (".runtime.arrays.transfer", "device_get"),
-    "device_put": (".driver.transfer", "device_put"),
+    "device_put": (".driver.execution.transfer", "device_put"),
     "devices": (".runtime.devices", "devices"),
     "effects_barrier": (".tracer.host.callbacks", "effects_barrier"),
     "enable_x64": (".ir.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
-    "explain": (".driver.explain", "explain"),
+    "explain": (".driver.analysis.explain", "explain"),
     "explicit_axes": (".tracer.shardings.sharding_functions", "explicit_axes"),
     "grad": (".tracer.autodiff.grad", "grad"),
     "hessian": (".tracer.jacobian", "hessian"),
@@ -108,7 +108,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "named_call": (".tracer.staging.name_scopes", "named_call"),
     "named_scope": (".tracer.staging.name_scopes", "named_scope"),
     "parse_program": (".ir.text.parse", "parse_program"),
-    "pmap": (".driver.pmap", "pmap"),
+    "pmap": (".driver.jit.pmap", "pmap"),
     "profile_phases": (".ir.phases", "profile_phases"),
     "process_count": (".runtime.devices", "process_count"),
     "process_index": (".runtime.devices", "process_index"),
@@ -122,7 +122,7 @@ _NAMES: dict[str, tuple[str, str]] = {
     "smap": (".tracer.shard_map.shard_map", "smap"),
     "typeof": (".ir.typeof", "typeof"),
     "value_and_grad": (".tracer.autodiff.grad", "value_and_grad"),
-    "whatif": (".driver.whatif", "whatif"),
+    "whatif": (".driver.analysis.whatif", "whatif"),
     "vjp": (".tracer.autodiff.grad", "vjp"),
     "vmap": (".tracer.batching.vmap", "vmap"),
     "debug_nans": (".ir.settings", "debug_nans"),
@@ -180,11 +180,11 @@ if TYPE_CHECKING:
     from . import tree as tree
     from . import tree_util as tree_util
     from .driver import eval_shape as eval_shape
-    from .driver import jit as jit
     from .driver import make_jaxpr as make_jaxpr
-    from .driver.explain import explain as explain
-    from .driver.pmap import pmap as pmap
-    from .driver.whatif import whatif as whatif
+    from .driver.analysis.explain import explain as explain
+    from .driver.analysis.whatif import whatif as whatif
+    from .driver.jit import jit as jit
+    from .driver.jit.pmap import pmap as pmap
     from .ir.array import Array as Array
     from .ir.context import config as config
     from .ir.device import Device as Device
@@ -198,10 +198,10 @@ if TYPE_CHECKING:
     from .runtime.devices import make_mesh as make_mesh
     from .tracer.autodiff.checkpoint import checkpoint as checkpoint
     from .tracer.autodiff.checkpoint import checkpoint_policies as checkpoint_policies
-    from .tracer.autodiff.closures import closure_convert as closure_convert
-    from .tracer.autodiff.closures import custom_gradient as custom_gradient
-    from .tracer.autodiff.custom_jvp import custom_jvp as custom_jvp
-    from .tracer.autodiff.custom_vjp import custom_vjp as custom_vjp
+    from .tracer.autodiff.custom.closures import closure_convert as closure_convert
+    from .tracer.autodiff.custom.closures import custom_gradient as custom_gradient
+    from .tracer.autodiff.custom.custom_jvp import custom_jvp as custom_jvp
+    from .tracer.autodiff.custom.custom_vjp import custom_vjp as custom_vjp
     from .tracer.autodiff.grad import grad as grad
     from .tracer.autodiff.grad import jvp as jvp
     from .tracer.autodiff.grad import linear_transpose as linear_transpose

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import sys
 
-from ..ir.lazy import lazy_import
+from ..ir.support.lazy import lazy_import
 
 _command = lazy_import(".main", __package__)
 

@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import parse_short
-from ..ir.errors import ShardtraceError
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..ir.near import close_match, none_such
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
+from ..ir.support.spelling import close_match, none_such
 from .problems import Problem, failure
 
 _TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")

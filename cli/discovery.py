@@ -25,14 +25,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..driver.executable import leaf_key
-from ..driver.jit import Jitted, jit
-from ..driver.programs import further
-from ..driver.seen import Ran, unwatched, watching
-from ..driver.stages import Compiled, Lowered, Traced
-from ..ir.collective_kinds import each_collective
+from ..driver.execution.call_capture import Ran, unwatched, watching
+from ..driver.execution.executable import leaf_key
+from ..driver.execution.programs import further
+from ..driver.jit.jit import Jitted, jit
+from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.context import STATE
-from ..ir.near import none_such
+from ..ir.ops.communication.collective_kinds import each_collective
+from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation
 from .arguments import given_arguments
 from .guesses import (

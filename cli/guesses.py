@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..driver.jit import Jitted
-from ..driver.seen import unwatched
+from ..driver.execution.call_capture import unwatched
+from ..driver.jit.jit import Jitted
 from ..ir.array import Array
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..tracer.trees import tree

@@ -17,13 +17,13 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..driver.jit import Jitted, jit
-from ..driver.programs import further
-from ..driver.seen import unwatched
+from ..driver.execution.call_capture import unwatched
+from ..driver.execution.programs import further
+from ..driver.jit.jit import Jitted, jit
 from ..ir.array import Array
 from ..ir.program import Program
 from ..ir.spec import PartitionSpec
-from ..report.changes import spec_text
+from ..report.words import spec_text
 from .arguments import add_arguments, given_arguments, module_meshes, specs_of
 from .guesses import needed
 

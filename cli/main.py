@@ -17,8 +17,8 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ..driver import progress_bars
-from ..ir.diagnostic import visible
+from ..driver.execution import progress_bars
+from ..ir.diagnostics.diagnostic import visible
 from ..ir.text.prose import wrapped
 from .output import Output
 from .parser import make_parser

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostic import visible
-from ..ir.lazy import lazy_import
+from ..ir.diagnostics.diagnostic import visible
+from ..ir.support.lazy import lazy_import
 from ..ir.text.prose import wrapped
 
 _console = lazy_import("rich.console")

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..driver.explain import DEFAULT_HARDWARE
-from ..ir.lazy import lazy_import
-from ..ir.near import close_match
+from ..driver.analysis.explain import DEFAULT_HARDWARE
+from ..ir.support.lazy import lazy_import
+from ..ir.support.spelling import close_match
 from ..ir.text.prose import wrapped
-from ..report.hardware import hardware_names
-from . import check, completion, diff, explain, fmt, help, programs, reduce, run
+from ..report.cost.hardware import hardware_names
 from .arguments import add_arguments, amount, count, positive
+from .commands import check, completion, diff, explain, fmt, help, programs, reduce, run
 
 _metadata = lazy_import("importlib.metadata")
 

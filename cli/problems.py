@@ -12,8 +12,8 @@ import sys
 import traceback
 from types import TracebackType
 
-from ..ir.errors import DumpError
-from ..ir.location import PACKAGE
+from ..ir.diagnostics.errors import DumpError
+from ..ir.diagnostics.location import PACKAGE
 
 FINE, FINDING, USAGE, FAILED = 0, 1, 2, 3
 INTERRUPTED = 130

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ..driver.explain import explain_program, explain_stage
-from ..driver.programs import further
-from ..driver.seen import unwatched
-from ..driver.stages import Compiled, Lowered, Traced
+from ..driver.analysis.explain import explain_program, explain_stage
+from ..driver.execution.call_capture import unwatched
+from ..driver.execution.programs import further
+from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.array import Array
-from ..ir.changed import changed
 from ..ir.context import STATE
+from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import short_name
-from ..ir.errors import ShardtraceError
 from ..ir.program import Level, Program, Requests
+from ..ir.support.scopes import changed
 from ..ir.text.names import name_variables
 from ..ir.text.parse import load_program, parse_program
 from ..ir.verify import verify

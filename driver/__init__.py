@@ -1,10 +1,14 @@
 """The driver: the only code that sees tracer, partitioner and runtime together.
 
-`jit` and its stages (jit.py, stages.py), what makes a program run (executable.py), and the default
-interpreter, which runs an op outside of any trace (eager.py). Importing it gives arrays their
-operators and methods.
+    jit/           jit, its arguments and stages, and functions like it
+    execution/     from a traced program to results; the default interpreter, which runs an op
+                   outside of any trace, is eager.py
+    checkpoints/   saving pytrees of arrays, and restoring them onto any mesh
+    analysis/      questions that need no run: explain, whatif, budgets, equivalence, reduction
+
+Importing it gives arrays their operators and methods.
 """
-from ..ir.collector import collector_paused
+from ..ir.support.collector import collector_paused
 
 with collector_paused():             # what modules are made of stays
     from ..ir.api_boundary import bound_class
@@ -14,9 +18,10 @@ with collector_paused():             # what modules are made of stays
     from ..ir.spec import PartitionSpec
     from ..tracer.advice import advisers
     from ..tracer.arrays import array_methods
-    from . import eager, fix_prices, progress_bars
-    from .jit import eval_shape, jit, make_jaxpr
-    from .stages import Compiled, Lowered, Traced
+    from .analysis import fix_prices
+    from .execution import eager, progress_bars
+    from .jit.jit import eval_shape, jit, make_jaxpr
+    from .jit.stages import Compiled, Lowered, Traced
 
 eager.install()
 advisers.install()

@@ -1,10 +1,10 @@
 """Forgetting what was computed once and kept: traces, executables, types, index maps."""
 from __future__ import annotations
 
-from ..ir.caches import forget
 from ..ir.op import OPS
-from ..ir.pool import POOL
-from .jit import JITTED
+from ..ir.support.buffer_pool import POOL
+from ..ir.support.caches import forget
+from .jit.jit import JITTED
 
 
 def clear_caches() -> None:

@@ -1,6 +1,15 @@
 """Ground floor: what a program is. Imports nothing from the other folders.
 
-Here are types, meshes, programs, the rules of typing and the verifier; ops/ has every op,
-shardings/ the forms in which a sharding is given, text/ printing and parsing (by grammar.lark),
-generators/ the bits of random numbers.
+    types, mesh, spec    the type of a value: dtype, shape, and how it is split over mesh axes
+    op, rule             what an op declares; factor rules say which dimensions go together
+    program, verify      equations, the four levels of programs, and the check of their promises
+    context              what is current in a thread: mesh, interpreter, configuration
+    dtypes/              dtypes and promotion
+    shardings/           the forms in which a sharding is given
+    inference/           from types of operands to types of results
+    ops/                 the declaration of every op, by kind
+    kernels/             numeric algorithms on numpy arrays, which evaluators of ops call
+    text/                programs as text and back
+    diagnostics/         errors, and places in the user's source
+    support/             caches, lazy imports, records, buffers
 """

@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 from .array import Array
 from .context import STATE, config, put_back
-from .diagnostic import ADVISERS, Diagnostic, Remedy
-from .immutable import replace
-from .location import PACKAGE, STANDS_BETWEEN, Location
-from .usual_mistakes import advice
+from .diagnostics.diagnostic import ADVISERS, Diagnostic, Remedy
+from .diagnostics.location import PACKAGE, STANDS_BETWEEN, Location
+from .diagnostics.usual_mistakes import advice
+from .support.immutable import replace
 
 # Libraries that the package calls: their frames below ours say nothing of the user's program.
 _CALLED = frozenset({"numpy", "scipy", "lark", "networkx", "rich", "ml_dtypes", "inspect", "copy",

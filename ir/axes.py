@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .caches import cached
+from .support.caches import cached
 
 __all__ = [
     "AxisName", "axes_overlap", "axis_factor", "axis_size", "format_sub_axis", "parse_axis",

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .infer import infer
-from .location import UNKNOWN, Location
+from .diagnostics.location import UNKNOWN, Location
+from .inference.infer import infer
 from .mesh import AbstractMesh
 from .op import Op
 from .program import Atom, Equation, Level, Var

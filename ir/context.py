@@ -12,11 +12,11 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from . import environment
-from .changed import changed
-from .collector import end_pauses
-from .location import warn
+from .diagnostics.location import warn
 from .mesh import AbstractMesh, Mesh, empty_abstract_mesh, empty_mesh
+from .support import environment
+from .support.collector import end_pauses
+from .support.scopes import changed
 
 if TYPE_CHECKING:
     from .op import Interpreter

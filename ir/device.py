@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .immutable import immutable
-from .interning import Immutable, InternTable
 from .process import process_identity, process_index, process_scope, set_default_process_index
+from .support.immutable import immutable
+from .support.interning import Immutable, InternTable
 
 __all__ = [
     "AbstractDevice", "Device", "Memory", "process_index", "process_scope",

@@ -2,57 +2,59 @@
 from __future__ import annotations
 
 from .op import OPS, Op
-from .ops import (
-    arithmetic,
-    bit_generator,
-    bitwise,
+from .ops.communication import (
+    collective,
+    retile,
+    sharding,
+)
+from .ops.communication import (
+    exchange_rows as rows_exchange,
+)
+from .ops.communication import (
+    group_exchange as exchange,
+)
+from .ops.contractions import convolution, fft, precision, ragged
+from .ops.contractions import dot_general as contraction
+from .ops.control import (
     call,
     callback,
-    collective,
+    custom,
+    manual,
+    user_partitioned,
+)
+from .ops.control import (
+    loops_and_branches as control,
+)
+from .ops.elementwise import (
+    arithmetic,
+    bitwise,
     comparison,
     complex_parts,
-    condensed,
-    contraction,
-    control,
     convert,
-    convolution,
-    creation,
-    cumulative,
-    custom,
-    dynamic_slicing,
-    exchange,
-    fft,
-    gather,
     identity,
-    joining,
-    linalg,
-    manual,
-    padding,
-    placing,
-    pooling,
     powers,
-    precision,
-    ragged,
-    random,
-    random_gamma,
-    reduce,
-    reduction,
-    reshape,
-    retile,
-    rows_exchange,
-    scatter,
     select,
-    shape,
-    sharding,
-    slicing,
-    sorting,
     special,
     transcendental,
-    triangular,
-    tridiagonal,
-    user_partitioned,
     whole_numbers,
 )
+from .ops.indexing import gather, scatter
+from .ops.linalg import condensed, triangular, tridiagonal
+from .ops.linalg import decompositions as linalg
+from .ops.movement import (
+    creation,
+    dynamic_slicing,
+    joining,
+    padding,
+    placing,
+    reshape,
+    shape,
+    slicing,
+)
+from .ops.random import bit_generator
+from .ops.random import gamma as random_gamma
+from .ops.random import primitives as random
+from .ops.reductions import cumulative, pooling, reduce, reduction, sorting
 
 __all__ = ["MODULES", "OPS", "Op"]
 

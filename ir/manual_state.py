@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .interning import InternTable
 from .mesh import AbstractMesh
+from .support.interning import InternTable
 
 _EMPTY: frozenset[str] = frozenset()
 _states: InternTable[Any] = InternTable()

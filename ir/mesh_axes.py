@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .axes import AxisName, axis_factor, axis_size, parse_axis
-from .interning import Immutable
+from .support.interning import Immutable
 
 __all__ = ["AxisType", "BaseMesh", "normalize_axis_types"]
 

@@ -30,11 +30,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .caches import tables
 from .context import STATE
-from .immutable import immutable
-from .lazy import lazy_import
 from .rule import FactorRule, Pattern, rule_of_text
+from .support.caches import tables
+from .support.immutable import immutable
+from .support.lazy import lazy_import
 from .types import ArrayType, Shape
 
 _dialect = lazy_import(".dialect", __package__)

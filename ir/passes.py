@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .named_tuple import NamedTuple
-from .near import none_such
-
-SKIPPABLE = ("optimize", "narrow-updates", "join-slices", "round-integers", "rematerialize-scans",
-             "rematerialize")
-"""The passes that may be left out, in their order."""
+from .support.named_tuple import NamedTuple
 
 
 class Pass(NamedTuple):
@@ -29,11 +24,3 @@ class Pass(NamedTuple):
     run: Callable[..., Any]
     doc: str = ""
     ops: frozenset[str] = frozenset()
-
-
-def skipped(names: str) -> frozenset[str]:
-    """The passes of a list of names with commas. Raises ValueError for one that is needed."""
-    found = frozenset(filter(None, map(str.strip, names.split(","))))
-    for name in sorted(found.difference(SKIPPABLE)):
-        raise ValueError(none_such(name, SKIPPABLE, "pass that can be left out called"))
-    return found

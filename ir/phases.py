@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import environment
-from .changed import changed
 from .context import _NEW_PHASES, STATE
-from .lazy import lazy_import
+from .support import environment
+from .support.lazy import lazy_import
+from .support.scopes import changed
 
 _console = lazy_import("rich.console")
 _table = lazy_import("rich.table")

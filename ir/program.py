@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from .lazy import lazy_import
-from .location import UNKNOWN, Location
+from .diagnostics.location import UNKNOWN, Location
 from .mesh import AbstractMesh, empty_abstract_mesh
-from .named_tuple import NamedTuple
 from .op import Op
 from .signature import SIGNATURES, Signature
+from .support.lazy import lazy_import
+from .support.named_tuple import NamedTuple
 from .types import ArrayType
 from .use import Use, use_of
 

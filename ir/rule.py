@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from .caches import cached
+from .support.caches import cached
 
 Dim = tuple[int, ...]            # factors of a dimension, major to minor; () for size one
 Map = tuple[Dim, ...]            # the dimensions of one operand or result

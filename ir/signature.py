@@ -5,7 +5,7 @@ is hashed by identity, where a pair of tuples would be hashed type by type each 
 """
 from __future__ import annotations
 
-from .caches import Bounded, module_table
+from .support.caches import Bounded, module_table
 from .types import ArrayType
 
 Types = tuple[ArrayType, ...]

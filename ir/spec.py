@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .axes import AxisName, axes_overlap, axis_factor, axis_size, format_sub_axis, parse_axis
-from .interning import Immutable, InternTable
-from .lazy import lazy_import
+from .support.interning import Immutable, InternTable
+from .support.lazy import lazy_import
 
-_html = lazy_import(".html", __package__)
-_placement_html = lazy_import(".placement_html", __package__)
+_html = lazy_import(".support.html", __package__)
+_placement_html = lazy_import(".shardings.placement_html", __package__)
 
 __all__ = [
     "UNCONSTRAINED", "AxisName", "Entry", "P", "PartitionSpec", "Unconstrained", "axes_overlap",

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .array import Array
-from .caches import module_table
 from .context import x64_enabled
 from .dtypes import ALL_DTYPES, canonicalize_dtype, dtype_of
+from .support.caches import module_table
 from .types import ArrayType, array_type
 
 

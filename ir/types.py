@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from .diagnostic import fail
+from .diagnostics.diagnostic import fail
+from .diagnostics.errors import IndivisibleError
 from .dtypes import ExtendedDType, long_name, short_name
-from .errors import IndivisibleError
 from .factor_axes import axis_set
-from .interning import InternTable
 from .manual_state import NOT_MANUAL, ManualState, set_text
 from .memory import DEVICE, MemorySpace
 from .mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from .shardings.sharding import NamedSharding, named_sharding_abstract
 from .spec import PartitionSpec, parse_axis, spec_from_entries
+from .support.interning import InternTable
 
 _EMPTY: frozenset[str] = frozenset()
 Shape = tuple[int, ...]

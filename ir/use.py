@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .caches import tables
 from .op import Op
 from .rule import FactorRule
+from .support.caches import tables
 
 _RULES = tables("ir.use.Use.rules", "the factor rules of an op with its params, by types", 4096)
 _OWNERS = tables("ir.use.Use.tables", "who keeps a table in an op with its params", 64)

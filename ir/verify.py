@@ -31,18 +31,18 @@ from typing import Any
 
 import numpy as np
 
-from .caches import cached
-from .diagnostic import clipped, error
-from .errors import VerificationError
+from .diagnostics.diagnostic import clipped, error
+from .diagnostics.errors import VerificationError
+from .diagnostics.location import UNKNOWN
 from .factor_axes import canonical_axes, covered
-from .keys import storage_dtype
-from .lazy import lazy_import
-from .levels import LEVEL_RULES, Violation, check_collective
-from .location import UNKNOWN
+from .inference.levels import LEVEL_RULES, Violation, check_collective
+from .kernels.key_data import storage_dtype
 from .mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .program import SOUND_NAMES, Atom, Equation, Level, Literal, Program, Var
 from .spec import axes_overlap
+from .support.caches import cached
+from .support.lazy import lazy_import
 from .text.missing_constant import MissingConstant
 from .types import ArrayType
 

@@ -1,15 +1,15 @@
 """What a per-device program moves: one record per collective, for reports, costs and tests.
 
-Bytes are those that the busiest device receives under ring algorithms (ir/ops/collective.py says
-them per op); the per-device executor measures the same (runtime/measure.py). A collective in the
-body of a loop counts once per iteration.
+Bytes are those that the busiest device receives under ring algorithms
+(ir/ops/communication/collective.py says them per op); the per-device executor measures the same
+(runtime/measure.py). A collective in the body of a loop counts once per iteration.
 """
 from __future__ import annotations
 
-from ..ir.collective_kinds import each_collective, total_received
-from ..ir.immutable import immutable
-from ..ir.location import Location
+from ..ir.diagnostics.location import Location
+from ..ir.ops.communication.collective_kinds import each_collective, total_received
 from ..ir.program import Equation, Program
+from ..ir.support.immutable import immutable
 from .choice.verdicts import Alternative, kind_of_reason
 
 

@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..ir.caches import cached
 from ..ir.rule import HALO, INDEXED, ORDERED, PASS, REDUCE, Factor, FactorRule
+from ..ir.support.caches import cached
 from ..ir.types import Entries, Shape
 
 Axes = tuple[str, ...]

@@ -16,22 +16,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from ..ir.caches import cached
-from ..ir.collector import collector_paused
 from ..ir.context import config
-from ..ir.diagnostic import clipped
-from ..ir.errors import DumpError, ShardtraceError, VerificationError
-from ..ir.immutable import immutable
-from ..ir.lazy import lazy_import
-from ..ir.location import is_ours
+from ..ir.diagnostics.diagnostic import clipped
+from ..ir.diagnostics.errors import DumpError, ShardtraceError, VerificationError
+from ..ir.diagnostics.location import is_ours
 from ..ir.mesh import AbstractMesh
-from ..ir.named_tuple import NamedTuple
-from ..ir.passes import Pass, skipped
+from ..ir.ops.communication.retiling import joined_axes
+from ..ir.passes import Pass
 from ..ir.phases import in_phase
 from ..ir.program import DONATED, NEXT_PASS, SAID, WITHOUT, Level, Program, Requests
-from ..ir.progress import counted
-from ..ir.retiling import joined_axes
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
+from ..ir.support.caches import cached
+from ..ir.support.collector import collector_paused
+from ..ir.support.environment import skipped
+from ..ir.support.immutable import immutable
+from ..ir.support.lazy import lazy_import
+from ..ir.support.named_tuple import NamedTuple
+from ..ir.support.progress import counted
 from ..ir.types import ArrayType
 from ..ir.verify import verify
 from .lowering.localize import localize

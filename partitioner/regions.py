@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..ir.caches import cached
-from ..ir.named_tuple import NamedTuple
 from ..ir.program import Atom, Equation, Program
+from ..ir.support.caches import cached
+from ..ir.support.named_tuple import NamedTuple
 
 INLINED = {"jit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr",
            "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",

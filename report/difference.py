@@ -5,13 +5,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.html import code, escaped
-from ..ir.ops.sharding import reshard_p
+from ..ir.ops.communication.sharding import reshard_p
+from ..ir.support.html import code, escaped
 from ..ir.types import ArrayType
 from . import render
-from .causes import equations, where
+from .equal_collectives import alike, places
 from .explanation import ExplainedCollective, Explanation
-from .merging import alike, places
+from .reasons.causes import equations, where
 
 SHOWN = 12         # types that are printed
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..ir.location import Location
+from ..ir.diagnostics.location import Location
 from ..partitioner.choice.verdicts import Alternative
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.pipeline import Partitioned
 from . import render
-from .bounds import reshard_bound
-from .candidates import Candidates
-from .causes import Asked, Cause, Path
-from .figures import Figures, figures
-from .gaps import Gap, gaps
-from .memory import Memory
-from .reasons import Reasons
-from .schedule import Times, use_seconds
-from .suggestions import Found, Search, Subject, Suggestion
-from .timeline import Event, timeline
-from .topology import Topology
-from .warnings import Waste, warnings_of
+from .advice.candidates import Candidates
+from .advice.suggestions import Found, Search, Subject, Suggestion
+from .advice.warnings import Waste, warnings_of
+from .cost.bounds import reshard_bound
+from .cost.figures import Figures, figures
+from .cost.gaps import Gap, gaps
+from .cost.memory import Memory
+from .cost.schedule import Times, use_seconds
+from .cost.timeline import Event, timeline
+from .cost.topology import Topology
+from .reasons.causes import Asked, Cause, Path
+from .reasons.explain_collective import Reasons
 
 
 class ExplainedCollective:
@@ -258,7 +258,7 @@ class Explanation:
 
     @property
     def warnings(self) -> tuple[Waste, ...]:
-        """Waste in the program, each kind with its number, line and fix; see report/warnings.py."""
+        """Waste in the program: number, line and fix of each kind (report/advice/warnings.py)."""
         if self._warnings is None:
             self._warnings = warnings_of(self)
         return self._warnings

@@ -4,13 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..ir.diagnostic import shown_part
-from ..ir.html import escaped, grid, listed, page
-from ..ir.lazy import lazy_import
-from ..ir.location import Location
+from ..ir.diagnostics.diagnostic import shown_part
+from ..ir.diagnostics.location import Location
+from ..ir.support.html import escaped, grid, listed, page
+from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..ir.text.prose import wrapped
-from .merging import alike, causes, places
+from .equal_collectives import alike, causes, places
 from .words import quantity, seconds
 
 if TYPE_CHECKING:

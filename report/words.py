@@ -1,5 +1,7 @@
-"""Numbers in words: bytes and operations with a prefix, durations with a unit."""
+"""Numbers and specs in words: bytes and operations with a prefix, durations with a unit."""
 from __future__ import annotations
+
+from ..ir.spec import PartitionSpec
 
 
 def quantity(n: float, unit: str, base: int = 1000) -> str:
@@ -19,3 +21,15 @@ def seconds(t: float) -> str:
         if t >= scale:
             return f"{t / scale:.3g} {unit}"
     return f"{t / 1e-9:.3g} ns" if t else "0 s"
+
+
+def spec_text(spec: PartitionSpec) -> str:
+    """`P('X', None)`, as the user writes it."""
+    entries = []
+    for e in spec:
+        if isinstance(e, tuple) and len(e) == 1:
+            e = e[0]
+        entries.append("None" if e is None or e == () else repr(e))
+    while entries and entries[-1] == "None":
+        entries.pop()
+    return f"P({', '.join(entries)})"

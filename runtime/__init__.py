@@ -10,7 +10,7 @@ counts what a program moves, `profile` and `profiling` say where the time of a r
 """
 from typing import TYPE_CHECKING
 
-from ..ir.lazy import late_names
+from ..ir.support.lazy import late_names
 from .measure import measure
 from .profile import profile, profiling
 

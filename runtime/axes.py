@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import cached, tables
 from ..ir.mesh import BaseMesh
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
+from ..ir.support.caches import cached, tables
 from ..ir.use import Use
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import cached
 from ..ir.context import config
 from ..ir.device import Device
-from ..ir.diagnostic import fail
+from ..ir.diagnostics.diagnostic import fail
 from ..ir.mesh import AxisType, Mesh
 from ..ir.process import process_identity
+from ..ir.support.caches import cached
 
 PLATFORMS = ("cpu",)
 _ACCELERATORS = ("cuda", "gpu", "rocm", "tpu")

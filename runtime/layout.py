@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import cached
-from ..ir.named_tuple import NamedTuple
+from ..ir.support.caches import cached
+from ..ir.support.named_tuple import NamedTuple
 
 Atoms = tuple[str, ...]
 Shape = tuple[int, ...]

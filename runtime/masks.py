@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.diagnostic import Label, error
+from ..ir.diagnostics.diagnostic import Label, error
 from ..ir.program import Equation, Program
 from ..ir.types import array_type
 from .axes import MeshAtoms, collective_atoms

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.immutable import immutable
-from ..ir.keys import storage_dtype
-from ..ir.lazy import lazy_import
-from ..ir.location import Location
+from ..ir.diagnostics.location import Location
+from ..ir.kernels.key_data import storage_dtype
 from ..ir.program import Equation, Program
+from ..ir.support.immutable import immutable
+from ..ir.support.lazy import lazy_import
 from .storage import Stored
 
-_kinds = lazy_import("..ir.collective_kinds", __package__)
+_kinds = lazy_import("..ir.ops.communication.collective_kinds", __package__)
 _perdevice = lazy_import(".per_device.executor", __package__)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import cached
 from ..ir.dtypes import is_narrow_float
 from ..ir.op import Op
+from ..ir.support.caches import cached
 
 F32 = np.dtype(np.float32)
 SIGNS = frozenset({np.negative, np.absolute})       # give the same in any precision

@@ -10,15 +10,15 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..ir.caches import cached
 from ..ir.device import Device
-from ..ir.diagnostic import fail
+from ..ir.diagnostics.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..ir.named_tuple import NamedTuple
 from ..ir.shardings.gspmd import GSPMDSharding, from_named, is_unnamed, named_on
 from ..ir.shardings.restate import spec_for_tiling
 from ..ir.shardings.sharding import NamedSharding, Sharding
 from ..ir.spec import PartitionSpec
+from ..ir.support.caches import cached
+from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType
 
 

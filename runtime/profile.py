@@ -18,18 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.changed import changed
-from ..ir.immutable import immutable
-from ..ir.lazy import lazy_import
-from ..ir.location import Location
+from ..ir.diagnostics.location import Location
 from ..ir.program import Equation, Program
+from ..ir.support.immutable import immutable
+from ..ir.support.lazy import lazy_import
+from ..ir.support.scopes import changed
 from .measure import stored_values
 from .plans.plan import TIMED
 from .rewrites.inline_calls import every_equation
 from .simulation.executor import compile_simulated
 
-_html = lazy_import("..ir.html", __package__)
-_kinds = lazy_import("..ir.collective_kinds", __package__)
+_html = lazy_import("..ir.support.html", __package__)
+_kinds = lazy_import("..ir.ops.communication.collective_kinds", __package__)
 _prose = lazy_import("..ir.text.prose", __package__)
 _perdevice = lazy_import(".per_device.timed", __package__)
 _events = lazy_import(".trace_events", __package__)

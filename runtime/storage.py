@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.caches import cached
 from ..ir.device import Device
-from ..ir.keys import storage_dtype
+from ..ir.kernels.key_data import storage_dtype
 from ..ir.mesh import Mesh
-from ..ir.named_tuple import NamedTuple
 from ..ir.shardings.gspmd import GSPMDSharding
 from ..ir.shardings.sharding import NamedSharding, Sharding, tile_index
+from ..ir.support.caches import cached
+from ..ir.support.named_tuple import NamedTuple
 from .axes import MeshAtoms
 
 Shape = tuple[int, ...]
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
     """Data of all devices: dimensions `lead` (mesh axes, in mesh order), then the global shape.
 
     lead never has an axis that shards a dimension, nor one of size 1; an axis of which only a part
-    is stacked appears as that sub-axis. Random keys are uint64 numbers (ir/keys.py).
+    is stacked appears as that sub-axis. Random keys are uint64 numbers (ir/kernels/key_data.py).
     """
     data: np.ndarray
     lead: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..ir.collective_kinds import equation_kind, received_bytes
+from ..ir.ops.communication.collective_kinds import equation_kind, received_bytes
 from ..ir.program import Equation
 
 Slice = tuple[str, Equation, float, float]      # stream, equation, start and length in seconds

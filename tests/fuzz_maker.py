@@ -20,7 +20,7 @@ from fuzz_statements import ARRAYS, ENOUGH, MANUAL
 from fuzz_text import Arg, Body, Case, Statement, samples_of, spec_text
 
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.types import array_type
 
 KINDS = ("arrays", "ops", "surface", "loops", "derivatives", "batches", "shard_map",

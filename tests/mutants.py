@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 import shardtrace as st
-from shardtrace.driver.explain import explain_program
-from shardtrace.driver.programs import further, run_program
-from shardtrace.ir.keys import storage_dtype
+from shardtrace.driver.analysis.explain import explain_program
+from shardtrace.driver.execution.programs import further, run_program
+from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
 

@@ -18,7 +18,7 @@ from reference_elements import Array
 from references import CHECKS, COLLECTIVES, ELSEWHERE, REFERENCES
 
 from shardtrace.ir.dtypes import compute_dtype
-from shardtrace.ir.keys import storage_dtype
+from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.program import Equation, Literal, Program, Var
 
 Values = list[Array]                    # one for each place

@@ -5,7 +5,7 @@
 
 A folder imports itself and what lies below it; tracer, partitioner and runtime do not know each
 other. Inside a folder there is no cycle, and no import hides in a function: what is heavy is
-loaded through `ir/lazy.py`.
+loaded through `ir/support/lazy.py`.
 """
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ BELOW = {
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 SELDOM = (
     "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.dialect",
-    "shardtrace.ir.shardings.hlo_sharding", "shardtrace.ir.ops.linalg", "shardtrace.ir.ops.random",
+    "shardtrace.ir.shardings.hlo_sharding", "shardtrace.ir.ops.linalg.decompositions",
+    "shardtrace.ir.ops.random.primitives",
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",
     "shardtrace.runtime.per_device.executor", "shardtrace.tracer.advice.advice",
     "shardtrace.tracer.jnp.fft", "shardtrace.tracer.jnp.linalg")
-LAZY_LOADERS = {"ir/lazy.py", "__init__.py"}
+LAZY_LOADERS = {"ir/support/lazy.py", "__init__.py"}
 
 
 def _sources() -> list[pathlib.Path]:
@@ -160,7 +161,8 @@ def _room(module: tuple[str, ...]) -> tuple[str, ...]:
     return module[:2]
 
 
-@pytest.mark.parametrize("floor", ["ir", "partitioner", "runtime", "tracer"])
+@pytest.mark.parametrize(
+    "floor", ["ir", "partitioner", "runtime", "tracer", "report", "driver", "cli"])
 def test_rooms_are_built_on_each_other(floor: str) -> None:
     """The folders of a floor import each other in one direction only: each can be read alone."""
     graph = networkx.DiGraph()
@@ -169,7 +171,7 @@ def test_rooms_are_built_on_each_other(floor: str) -> None:
             graph.add_edges_from((_room(MODULES[path]), _room(target))
                                  for target, _ in _imports(path) if target[:1] == (floor,))
     graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
-    assert len(graph) > 10
+    assert len(graph) >= 3
     assert [part for part in networkx.strongly_connected_components(graph) if len(part) > 1] == []
 
 
@@ -183,7 +185,7 @@ def test_no_import_inside_a_function(path: pathlib.Path) -> None:
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called not in ("__import__", "importlib.import_module", "import_module"), (
-                f"{path}:{node.lineno} loads a module; ir/lazy.py does that"
+                f"{path}:{node.lineno} loads a module; ir/support/lazy.py does that"
             )
 
 

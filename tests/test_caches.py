@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.caches import CACHES, Bounded, tables
-from shardtrace.ir.kept import Kept
+from shardtrace.ir.support.caches import CACHES, Bounded, tables
+from shardtrace.ir.support.program_cache import Kept
 from shardtrace.tracer.staging.composed import Known
 
 ROOT = Path(__file__).parents[1]
@@ -28,16 +28,16 @@ ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "c
 # Module-level containers that functions write to and that are no caches: filled by declarations,
 # one entry for what the user registers, or weak.
 REGISTRIES = {
-    "driver/jit.py": {"JITTED"}, "driver/once.py": {"CLAIMS", "_WAITING"},
+    "driver/jit/jit.py": {"JITTED"}, "driver/jit/single_flight.py": {"CLAIMS", "_WAITING"},
     "ir/api_boundary.py": {"_BOUNDED", "_MADE"},
-    "ir/caches.py": {"CACHES"}, "ir/device.py": {"_TABLE"}, "ir/dtype_table.py": {"_KEYS"},
+    "ir/support/caches.py": {"CACHES"}, "ir/device.py": {"_TABLE"}, "ir/dtypes/table.py": {"_KEYS"},
     "ir/manual_state.py": {"_states"}, "ir/mesh.py": {"_ABSTRACT_MESHES", "_MESHES"},
     "ir/op.py": {"OPS"}, "ir/param_types.py": {"PARAM_TYPES"}, "ir/process.py": {"_IDENTITIES"},
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
     "ir/types.py": {"_types", "_no_sharding"}, "partitioner/propagation/graph.py": {"_given"},
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/buffer_protocol.py": {"_kept"},
     "runtime/arrays/live.py": {"_known"}, "runtime/blocks/cores.py": {"_JOBS"},
-    "tracer/autodiff/rules.py": {"CALLS"},
+    "tracer/autodiff/nested/rules.py": {"CALLS"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 

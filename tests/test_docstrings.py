@@ -29,10 +29,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 # Where the things live of which each must have an example: modules, or folders of modules.
 WITH_EXAMPLES = (
     "shardtrace.driver.caches",
-    "shardtrace.driver.checkpoints",
-    "shardtrace.driver.older_pjit",
-    "shardtrace.driver.pmap",
-    "shardtrace.driver.transfer",
+    "shardtrace.driver.checkpoints.save_restore",
+    "shardtrace.driver.jit.older_pjit",
+    "shardtrace.driver.jit.pmap",
+    "shardtrace.driver.execution.transfer",
     "shardtrace.ir.array",
     "shardtrace.ir.shardings.base_sharding",
     "shardtrace.ir.device",

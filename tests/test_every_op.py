@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.context import abstract_mesh_context, interpreter_context
+from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
-from shardtrace.ir.errors import IndivisibleError, ShardingTypeError
-from shardtrace.ir.infer import infer
-from shardtrace.ir.keys import storage_dtype
+from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample

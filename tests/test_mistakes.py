@@ -19,7 +19,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir import usual_mistakes
+from shardtrace.ir.diagnostics import usual_mistakes
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import mistakes

@@ -15,7 +15,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.types import array_type
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))

@@ -19,15 +19,15 @@ from typing import Any
 
 from ..ir.api_boundary import bound_class
 from ..ir.context import STATE
-from ..ir.diagnostic import fail
+from ..ir.diagnostics.diagnostic import fail
 from ..ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
-from ..ir.named_tuple import NamedTuple
-from ..ir.ops.user_partitioned import custom_partitioning_p
+from ..ir.ops.control.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
 from ..ir.rule import RuleError, make_rule
 from ..ir.shape_struct import ShapeDtypeStruct
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
+from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType, Entries, array_type, unsharded
 from .staging.staging import trace_to_program
 from .staging.tracer import typeof

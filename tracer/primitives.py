@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir.lazy import lazy_import
 from ..ir.op import Op
+from ..ir.support.lazy import lazy_import
 
 _dialect = lazy_import("..ir.dialect", __package__)
 

@@ -15,10 +15,10 @@ import numpy as np
 from ..ir.array import Array
 from ..ir.dtypes import finfo, iinfo, issubdtype
 from ..ir.op import Op
-from ..ir.ops.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p
+from ..ir.ops.indexing.scatter import scatter_add_p, scatter_max_p, scatter_min_p, scatter_mul_p
 from . import lax
-from .jnp import reductions
-from .jnp.indexed_update import scatter_update
+from .jnp.indexing.indexed_update import scatter_update
+from .jnp.reductions import reduce as reductions
 from .lax.creation import filled_as
 from .operands.dtype_promotion import check_arraylike, convert
 from .shardings.auto_mode import in_auto_mode

@@ -2,7 +2,7 @@
 
 Not to be taken for `checkpoint`, which is JAX's name for recomputing in the backward pass.
 """
-from shardtrace.driver.checkpoints import restore, save
+from shardtrace.driver.checkpoints.save_restore import restore, save
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 
 __all__ = ["restore", "save"]

@@ -1,5 +1,5 @@
 """Types and tracers by their names in `jax.core`: `isinstance(typeof(x), ShapedArray)`."""
-from shardtrace.ir.errors import ShardingTypeError
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.typeof import typeof
 from shardtrace.ir.types import ArrayType as AbstractValue
 from shardtrace.ir.types import ArrayType as ShapedArray

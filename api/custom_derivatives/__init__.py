@@ -1,10 +1,10 @@
 """Functions with derivatives of their own, as in `jax.custom_derivatives`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
-from shardtrace.tracer.autodiff.closures import closure_convert, custom_gradient
-from shardtrace.tracer.autodiff.custom import SymbolicZero
-from shardtrace.tracer.autodiff.custom_jvp import custom_jvp
-from shardtrace.tracer.autodiff.custom_vjp import CustomVJPPrimal, custom_vjp
+from shardtrace.tracer.autodiff.custom.closures import closure_convert, custom_gradient
+from shardtrace.tracer.autodiff.custom.common import SymbolicZero
+from shardtrace.tracer.autodiff.custom.custom_jvp import custom_jvp
+from shardtrace.tracer.autodiff.custom.custom_vjp import CustomVJPPrimal, custom_vjp
 
 __all__ = ["CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp",
            "custom_vjp"]

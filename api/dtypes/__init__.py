@@ -1,10 +1,10 @@
 """Asking about dtypes, as in `jax.dtypes`."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
+from shardtrace.ir.diagnostics.errors import TypePromotionError
 from shardtrace.ir.dtypes import extended, float0, itemsize_bits, prng_key, scalar_type_of
-from shardtrace.ir.errors import TypePromotionError
 from shardtrace.tracer.jnp import bfloat16, finfo, iinfo, issubdtype, result_type
-from shardtrace.tracer.jnp.dtypes import canonicalize_dtype
+from shardtrace.tracer.jnp.creation.dtypes import canonicalize_dtype
 
 __all__ = [
     "TypePromotionError",

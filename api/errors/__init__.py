@@ -1,5 +1,5 @@
 """The error classes, with the names of `jax.errors` and those that JAX keeps private."""
-from shardtrace.ir.errors import (
+from shardtrace.ir.diagnostics.errors import (
     ConcretizationTypeError,
     DuplicateSpecError,
     IndivisibleError,

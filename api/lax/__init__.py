@@ -14,11 +14,10 @@ Array(6, dtype=int32, weak_type=True)
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer import lax as _lax
-from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root
+from shardtrace.tracer.autodiff.custom.solves import custom_linear_solve, custom_root
 from shardtrace.tracer.lax import *  # noqa: F403
-from shardtrace.tracer.lax.conversion import converted as _convert_element_type  # noqa: F401
-from shardtrace.tracer.lax.manual_axes import axis_index, axis_size, pcast
-from shardtrace.tracer.lax.parallel import (
+from shardtrace.tracer.lax.communication.manual_axes import axis_index, axis_size, pcast
+from shardtrace.tracer.lax.communication.parallel import (
     all_gather,
     all_to_all,
     pbroadcast,
@@ -31,7 +30,8 @@ from shardtrace.tracer.lax.parallel import (
     psum_scatter,
     pswapaxes,
 )
-from shardtrace.tracer.lax.ragged_exchange import ragged_all_to_all
+from shardtrace.tracer.lax.communication.ragged_exchange import ragged_all_to_all
+from shardtrace.tracer.lax.conversion import converted as _convert_element_type  # noqa: F401
 from shardtrace.tracer.primitives import primitives_of as _primitives_of
 
 from shardtrace.lax import linalg  # isort: skip - in place of the module that it is made of

@@ -19,7 +19,7 @@ import typing as _typing
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.api_boundary import bounded as _bounded
-from shardtrace.ir.lazy import late_names as _late_names
+from shardtrace.ir.support.lazy import late_names as _late_names
 from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as from_dlpack
 from shardtrace.tracer import jnp as _jnp
 from shardtrace.tracer.arrays import array_methods as _array_methods

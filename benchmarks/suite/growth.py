@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import numpy as np
 
-from shardtrace.ir.caches import forget
+from shardtrace.ir.support.caches import forget
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify
@@ -49,7 +49,7 @@ def say(row: str, measured: Measured) -> None:
 
 def lowered(traced: Any) -> Any:
     """The program partitioned, not found among those of earlier rounds."""
-    forget("driver.recent")
+    forget("driver.execution.recent")
     return traced.lower()
 
 
@@ -100,7 +100,7 @@ class OnMesh:
             return lowered(self.traced)
 
     def explain(self) -> Any:
-        forget("driver.recent")
+        forget("driver.execution.recent")
         with self.lib.context():
             return self.lib.root.explain(self.jitted())(*self.args)
 

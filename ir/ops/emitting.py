@@ -15,7 +15,7 @@ import numpy as np
 from ..op import OPS, LocalizeContext
 from ..program import Atom, Literal
 from ..types import Shape, array_type
-from .indexing import GatherDimensionNumbers, GatherScatterMode
+from .indexing.common import GatherDimensionNumbers, GatherScatterMode
 
 INT32 = np.dtype(np.int32)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
-from ..diagnostic import fail
-from ..errors import ShardingTypeError
+from ..diagnostics.diagnostic import fail
+from ..diagnostics.errors import ShardingTypeError
 from ..op import OPS, LinearOperand
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from ..caches import cached
 from ..device import Device, process_index
-from ..diagnostic import error
-from ..errors import IndivisibleError
-from ..interning import Immutable
-from ..lazy import lazy_import
+from ..diagnostics.diagnostic import error
+from ..diagnostics.errors import IndivisibleError
+from ..support.caches import cached
+from ..support.interning import Immutable
+from ..support.lazy import lazy_import
 
 if TYPE_CHECKING:
     from . import hlo_sharding as _hlo

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..device import Device, check_memory_kind
-from ..diagnostic import fail
-from ..lazy import lazy_import
+from ..diagnostics.diagnostic import fail
 from ..mesh import Mesh
 from ..spec import PartitionSpec
+from ..support.lazy import lazy_import
 from .base_sharding import Index, Shape, Sharding, indivisible
 from .restate import hlo_to_spec, spec_for_tiling
 from .sharding import NamedSharding

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..interning import Immutable
+from ..support.interning import Immutable
 from .op_sharding import OpSharding, OpShardingType, read_op_sharding
 from .tile_assignment import TileAssignment
 from .tiling import merge_digits

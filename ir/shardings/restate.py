@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..diagnostic import error
-from ..errors import IndivisibleError
-from ..lazy import lazy_import
+from ..diagnostics.diagnostic import error
+from ..diagnostics.errors import IndivisibleError
 from ..mesh import AbstractMesh, AxisType, Mesh
 from ..spec import AxisName, PartitionSpec
+from ..support.lazy import lazy_import
 
 if TYPE_CHECKING:
     from . import hlo_sharding as _hlo

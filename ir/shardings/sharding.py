@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..caches import tables
 from ..device import MEMORY_KINDS, Device, check_memory_kind
-from ..diagnostic import fail
-from ..interning import InternTable
-from ..lazy import lazy_import
+from ..diagnostics.diagnostic import fail
 from ..mesh import AbstractMesh, Mesh
 from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis
+from ..support.caches import tables
+from ..support.interning import InternTable
+from ..support.lazy import lazy_import
 from .base_sharding import Index, Shape, Sharding, common_devices_indices_map, indivisible
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
 
-_placement_html = lazy_import("..placement_html", __package__)
+_placement_html = lazy_import(".placement_html", __package__)
 
 __all__ = [
     "NamedSharding", "Sharding", "SingleDeviceSharding", "check_spec",

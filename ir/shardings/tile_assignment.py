@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from ..interning import Immutable
+from ..support.interning import Immutable
 
 __all__ = ["Digit", "TileAssignment"]
 

@@ -12,11 +12,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..caches import cached
-from ..diagnostic import error, fail
-from ..errors import DuplicateSpecError
+from ..diagnostics.diagnostic import error, fail
+from ..diagnostics.errors import DuplicateSpecError
 from ..mesh import AbstractMesh, AxisType, Mesh
-from ..near import close_match
 from ..spec import (
     UNCONSTRAINED,
     AxisName,
@@ -27,6 +25,8 @@ from ..spec import (
     axis_size,
     parse_axis,
 )
+from ..support.caches import cached
+from ..support.spelling import close_match
 
 __all__ = ["canonical_tiling", "check_spec", "dim_factors", "merge_digits", "tile_index"]
 

@@ -2,7 +2,7 @@
 
 The program is built while its text is read, with no tree in between. Ops and names are looked up;
 whether the program is right is for the verifier to say. Headings and operands are in
-ir/text/frames.py, types and params in ir/text/values.py.
+ir/text/frames.py, types and params in ir/text/value_parser.py.
 """
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from lark import Token
 
-from ..near import close_match
 from ..op import OPS, Op
 from ..program import Equation, Program
+from ..support.spelling import close_match
 from ..types import ArrayType
 from .constants import (
     from_bytes,
@@ -30,10 +30,10 @@ from .constants import (
 )
 from .folding import unfold_comment
 from .frames import Frames
-from .pieces import hidden_params, unquote
 from .remarks import read_remark
 from .syntax import Mistake, text_location
-from .values import ABSENT, HOLE
+from .value_parser import ABSENT, HOLE
+from .value_printer import hidden_params, unquote
 
 MOST_HEADING = 1 << 16     # bytes of an array in an archive that are not its elements
 

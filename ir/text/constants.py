@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..keys import storage_dtype
-from ..lazy import lazy_import
+from ..kernels.key_data import storage_dtype
+from ..support.lazy import lazy_import
 from ..types import ArrayType, Shape
 from .missing_constant import MissingConstant
 from .placeholders import quote
@@ -58,7 +58,7 @@ def seeded_array(seed: int, shape: Shape, dtype: Any) -> SeededArray:
 
 
 def stored_form(aval: ArrayType) -> tuple[Shape, np.dtype]:
-    """Shape and dtype of the numpy array that holds a constant (ir/keys.py for random keys)."""
+    """Shape and dtype of the numpy array that holds a constant (keys: ir/kernels/key_data.py)."""
     return aval.shape, storage_dtype(aval.dtype)
 
 

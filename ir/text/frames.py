@@ -2,7 +2,7 @@
 
 A frame is open from a program's name to its `}`; its mesh is the one that types are read on. A
 type, a mesh and a param list are one token each here, and are read by rules of their own
-(ir/text/values.py), once per distinct text and mesh.
+(ir/text/value_parser.py), once per distinct text and mesh.
 """
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import Any
 from lark import Token
 from lark.exceptions import UnexpectedInput
 
-from ..errors import ShardtraceError
-from ..keys import storage_dtype
-from ..location import Location
+from ..diagnostics.errors import ShardtraceError
+from ..diagnostics.location import Location
+from ..kernels.key_data import storage_dtype
 from ..mesh import AbstractMesh, Mesh
-from ..near import close_match
 from ..program import (
     DONATED,
     NEXT_PASS,
@@ -31,14 +30,15 @@ from ..program import (
     Requests,
     Var,
 )
+from ..support.spelling import close_match
 from ..types import ArrayType
 from .names import given_name
-from .pieces import unquote
 from .print import frozen
 from .remarks import Remark
 from .scalars import parse_scalar
 from .syntax import Mistake, grammar_mistake
-from .values import Values
+from .value_parser import Values
+from .value_printer import unquote
 
 _LEVELS = {level.value: level for level in Level}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ops.call import jit_p
+from ..ops.control.call import jit_p
 from ..program import Atom, Equation, Literal, Program, Var
 
 WIDTH = 80

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostic import fail
+from ..diagnostics.diagnostic import fail
 from ..types import ArrayType
 
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 
 from ..program import Program, Var
-from .pieces import RESERVED, is_name
+from .value_printer import RESERVED, is_name
 
 
 class Names(dict[Var, str]):

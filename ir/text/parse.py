@@ -17,10 +17,10 @@ from lark import Lark, Token
 from lark.exceptions import UnexpectedInput
 
 from .. import dialect  # noqa: F401 - a text may use any op
-from ..collector import collector_paused
-from ..errors import ShardtraceError
+from ..diagnostics.errors import ShardtraceError
 from ..mesh import AbstractMesh, Mesh, empty_abstract_mesh
 from ..program import Program
+from ..support.collector import collector_paused
 from ..types import ArrayType
 from .actions import Actions
 from .syntax import Mistake, grammar_mistake, syntax_error
@@ -77,7 +77,7 @@ _lock = threading.RLock()
 
 @functools.cache
 def _lark() -> Lark:
-    grammar = (Path(__file__).parent.parent / "grammar.lark").read_text(encoding="utf-8")
+    grammar = (Path(__file__).parent / "grammar.lark").read_text(encoding="utf-8")
     return Lark(grammar, parser="lalr", start=["start", "type", "mesh", "params"],
                 transformer=_actions, maybe_placeholders=False)
 

@@ -10,8 +10,8 @@ import functools
 import re
 from typing import Any
 
-from ..diagnostic import fail, visible
-from ..lazy import lazy_import
+from ..diagnostics.diagnostic import fail, visible
+from ..support.lazy import lazy_import
 
 json = lazy_import("json")
 

@@ -19,11 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from ..collector import collector_paused
 from ..device import Device
-from ..keys import storage_dtype
-from ..lazy import lazy_import
-from ..location import UNKNOWN
+from ..diagnostics.location import UNKNOWN
+from ..kernels.key_data import storage_dtype
 from ..mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ..op import Op, params_key
 from ..program import (
@@ -38,14 +36,16 @@ from ..program import (
     Program,
     Requests,
 )
+from ..support.collector import collector_paused
+from ..support.lazy import lazy_import
 from ..types import ArrayType
 from .constants import Writer, array_of, constant_text, short_constant_text
 from .folding import DEEPER, WIDTH, fold, fold_constant, ways, with_remark
 from .names import Names, given_name, name_variables
-from .pieces import Notation, exact, hidden_params, is_name, mesh_text
 from .placeholders import quote
 from .remarks import Files, brief_place, file_word, place_text, reason_text
 from .scalars import scalar_text
+from .value_printer import Notation, exact, hidden_params, is_name, mesh_text
 
 zipfile = lazy_import("zipfile")
 

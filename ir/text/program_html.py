@@ -5,7 +5,7 @@ import html
 import itertools
 import re
 
-from ..html import FAINT, LOUD, code
+from ..support.html import FAINT, LOUD, code
 
 _REST = r"(.*?)((?:^|\s+)# .*)?$"
 _LINE = re.compile(rf"(?:(\s*[^=#]*? = )([a-z][\w\-]*))?{_REST}")

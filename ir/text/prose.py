@@ -4,7 +4,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..lazy import lazy_import
+from ..support.lazy import lazy_import
 
 textwrap = lazy_import("textwrap")
 

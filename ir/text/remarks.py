@@ -19,12 +19,12 @@ import os
 import re
 from collections.abc import Mapping
 
-from ..collective_kinds import equation_kind
-from ..location import UNKNOWN, Location, ToldLocation
+from ..diagnostics.location import UNKNOWN, Location, ToldLocation
 from ..mesh import AbstractMesh
+from ..ops.communication.collective_kinds import equation_kind
 from ..program import Equation, Var
-from .pieces import axis_text, unquote
 from .placeholders import quote
+from .value_printer import axis_text, unquote
 
 _PLAIN_FILE = re.compile(r'[^\s":,#=]+')
 _PLAIN_WORD = re.compile(r'[^\s",]+')

@@ -11,9 +11,9 @@ from typing import Any
 
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ..diagnostic import Diagnostic
-from ..errors import ProgramSyntaxError
-from ..location import Location
+from ..diagnostics.diagnostic import Diagnostic
+from ..diagnostics.errors import ProgramSyntaxError
+from ..diagnostics.location import Location
 
 
 class Mistake(Exception):

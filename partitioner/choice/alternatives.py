@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from ...ir.caches import cached
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.indexing import GatherScatterMode
-from ...ir.ops.sharding import reshard_p
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rule import PASS
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, AxisSize, RuleInfo, project, rule_info, tensor_entries
 from ..propagation.resolve import typed

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from ...ir.mesh import AbstractMesh
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ..factors import Axes, RuleInfo, tensor_entries
 from ..redistribution.redistribute import least_received, plan

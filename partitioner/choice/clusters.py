@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
+from .decisions import Task
 from .layouts import Expected, Goal, Held, Layouts
 from .options import Option
-from .outcomes import outcomes
-from .tasks import Task
+from .transitions import outcomes
 
 Row = tuple[Held, ...]
 

@@ -11,9 +11,9 @@ import math
 import threading
 from typing import Any, TypeVar
 
-from ...ir.caches import Cache, cached
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program
+from ...ir.support.caches import Cache, cached
 from ...ir.types import ArrayType, Entries, Shape
 from ..redistribution.joint_axes import Joined, Row, joint_axes
 from ..redistribution.redistribute import Share, share_received

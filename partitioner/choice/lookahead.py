@@ -17,11 +17,11 @@ from ...ir.program import Equation, Program, Var
 from .alternatives import sums_through
 from .choose import Choice
 from .clusters import MADE, READ, Content, Effort, Reading, Step, step
-from .goals import goals_before
+from .decisions import Member, Members, Outcome, Task
+from .gains import goals_before
 from .layouts import WAITS, Goal, Held, Layouts, likes
 from .options import Option
-from .outcomes import outcomes
-from .tasks import Member, Members, Outcome, Task
+from .transitions import outcomes
 
 # By the number of equations, up to which; short programs are searched more widely.
 EFFORTS = ((48, Effort((4, 4, 0), 12, 4, 32, True, 0)),

@@ -1,5 +1,6 @@
-"""Options: what is tried of one rule (ways.py) for values of certain sizes: what is legal of it, in
-numbers of layouts, and at what price.
+"""Options: what is tried of one rule (candidates.py) for values of certain sizes.
+
+What is legal of it, in numbers of layouts, and at what price.
 """
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import math
 from collections.abc import Sequence
 
 from ..factors import RuleInfo
+from .candidates import Way, ways_of
 from .choose import Choice, Pending, legal_choice
 from .layouts import UNIT, Held, Layouts
 from .prices import FLOPS_PER_BYTE, WORK
-from .ways import Way, ways_of
 
 _EMPTY: Pending = frozenset()
 _FLOP, _WORK = UNIT // FLOPS_PER_BYTE, round(WORK * UNIT)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.halo import Exchange
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.column_sort import elements_received
-from ...ir.ops.neighbours import plan_of
-from ...ir.row_exchange import joined, lacking
+from ...ir.ops.communication.column_sort import elements_received
+from ...ir.ops.communication.halo import Exchange
+from ...ir.ops.communication.neighbours import plan_of
+from ...ir.ops.communication.row_exchange_plan import joined, lacking
 from ...ir.rule import HALO, ORDERED, REDUCE, SCAN
 from ...ir.types import Entries, Shape
 from ..factors import RuleInfo

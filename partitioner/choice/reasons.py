@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.rule import REDUCE
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo
 from .choose import Choice

@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
 from .choose import Pending
+from .decisions import Task
 from .layouts import UNIT, Held, Layouts
 from .options import Option
 from .reasons import WRITTEN
-from .tasks import Task
 
 _EMPTY: Pending = frozenset()
 ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"

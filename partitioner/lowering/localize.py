@@ -13,22 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
+from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.factor_axes import axes_without
-from ...ir.infer import infer, inferred
-from ...ir.levels import together
-from ...ir.location import UNKNOWN, Location
+from ...ir.inference.infer import infer, inferred
+from ...ir.inference.levels import together
 from ...ir.manual_state import ManualState
 from ...ir.memory import DEVICE
 from ...ir.mesh import AbstractMesh, AxisType
 from ...ir.op import Op
-from ...ir.ops.arithmetic import mul_p
-from ...ir.ops.collective import axis_index_p
-from ...ir.ops.convert import convert_element_type_p
-from ...ir.ops.sharding import reshard_p
-from ...ir.ops.user_partitioned import custom_partitioning_p
+from ...ir.ops.communication.collective import axis_index_p
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.control.user_partitioned import custom_partitioning_p
+from ...ir.ops.elementwise.arithmetic import mul_p
+from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType, array_type, unsharded
 from ..factors import Axes
 from ..propagation.resolve import frozen_mesh, typed

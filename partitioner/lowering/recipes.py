@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.op import Op
-from ...ir.ops.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
+from ...ir.ops.communication.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
 from ...ir.rule import ELEMENTWISE, PASS, FactorRule
 from ...ir.signature import Signature
 from ...ir.types import ArrayType, Entries, Shape

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 from ...ir.factor_axes import axes_without
 from ...ir.manual_state import ManualState
 from ...ir.op import Op
-from ...ir.ops.collective import (
+from ...ir.ops.communication.collective import (
     all_gather_invariant_p,
     psum_invariant_p,
     pvary_p,
     reduce_scatter_p,
 )
-from ...ir.ops.sharding import assume_invarying_p
+from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.infer import infer
-from ...ir.levels import together
+from ...ir.inference.infer import infer
+from ...ir.inference.levels import together
 from ...ir.op import Op, params_key
-from ...ir.ops.collective import pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.reshape import reshape_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.communication.collective import pmax_p, pmin_p, ppermute_p, pprod_p, psum_invariant_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.reshape import reshape_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..resharding.delay import joined_reasons
 

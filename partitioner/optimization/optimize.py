@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...ir.manual_state import ManualState
-from ...ir.ops.collective import (
+from ...ir.ops.communication.collective import (
     all_gather_invariant_p,
     all_slice_p,
     axis_index_p,
@@ -25,7 +25,7 @@ from ...ir.ops.collective import (
     pvary_p,
     reduce_scatter_p,
 )
-from ...ir.ops.rows_exchange import exchange_rows_p
+from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.phases import in_phase
 from ...ir.program import Atom, Equation, Program, Var
 from ..redistribution.moves import group_size

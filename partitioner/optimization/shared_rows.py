@@ -6,11 +6,11 @@ what the busiest device lacks of all, instead of the sum of the busiest of each.
 """
 from __future__ import annotations
 
-from ...ir.infer import infer
-from ...ir.ops.rows_exchange import exchange_rows_p
-from ...ir.ops.slicing import slice_p
+from ...ir.inference.infer import infer
+from ...ir.ops.communication.exchange_rows import exchange_rows_p
+from ...ir.ops.communication.row_exchange_plan import lacking
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.row_exchange import lacking
 from ..resharding.delay import joined_reasons
 
 _ALIKE = ("axis_name", "axis_size", "dimension", "parts")

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...ir.ops.collective import pvary_p
-from ...ir.ops.fft import fft_p
-from ...ir.ops.joining import concatenate_p, split_p
-from ...ir.ops.padding import pad_p
-from ...ir.ops.placing import place_p, roll_p
-from ...ir.ops.scatter import scatter_p
-from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.contractions.fft import fft_p
+from ...ir.ops.indexing.scatter import scatter_p
+from ...ir.ops.movement.joining import concatenate_p, split_p
+from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.placing import place_p, roll_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import array_type, unsharded
 from ..regions import inside

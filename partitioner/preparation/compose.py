@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.infer import infer
+from ...ir.inference.infer import infer
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.padding import pad_p, within_blocks
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.padding import pad_p, within_blocks
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 
 _MOST_PIECES = 3

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.infer import infer
+from ...ir.inference.infer import infer
 from ...ir.mesh import AxisType
-from ...ir.ops.sharding import sharding_constraint_p
+from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED

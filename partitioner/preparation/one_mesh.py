@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.sharding import sharding_constraint_p
+from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Literal, Program, Var
 from ...ir.shardings.restate import spec_for_tiling
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...ir.infer import infer
+from ...ir.inference.infer import infer
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
-from ...ir.ops.fft import FftType, fft_p
-from ...ir.ops.shape import transpose_p
+from ...ir.ops.contractions.fft import FftType, fft_p
+from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Var
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.immutable import immutable
-from ...ir.ops.creation import iota_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.padding import pad_p
-from ...ir.ops.placing import place_p, roll_p
-from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.movement.creation import iota_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.placing import place_p, roll_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, array_type
 from ..unread import without_unread
 from .compose import aligned

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir.caches import cached
-from ...ir.location import UNKNOWN, Location
+from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.sharding import reshard_p, sharding_constraint_p
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES, Signature
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..regions import has_region, region_of, with_programs
 from .graph import boundary_entries

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any, ClassVar
 
-from ...ir.caches import Cache, module_table
 from ...ir.mesh import AbstractMesh
+from ...ir.support.caches import Cache, module_table
 from ...ir.types import Entries
 from ..factors import RuleInfo
 from .graph import Graph, Kind, Node

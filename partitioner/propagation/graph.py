@@ -12,15 +12,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostic import Diagnostic
-from ...ir.location import UNKNOWN, Location, warn
+from ...ir.diagnostics.diagnostic import Diagnostic
+from ...ir.diagnostics.location import UNKNOWN, Location, warn
 from ...ir.mesh import AbstractMesh, AxisType
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.ops.sharding import sharding_constraint_p
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rule import make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..factors import Axes, RuleInfo, rule_info
 from ..regions import has_region, region_of

@@ -11,9 +11,9 @@ import functools
 import math
 from collections.abc import Iterator
 
-from ...ir.immutable import immutable
-from ...ir.location import UNKNOWN, Location
+from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.program import Demands, Program, Var
+from ...ir.support.immutable import immutable
 from ..factors import project
 from .fixed_point import Solution
 from .graph import Graph, Node

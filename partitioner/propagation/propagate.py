@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.caches import cached
-from ...ir.diagnostic import fail
-from ...ir.errors import IndivisibleError
-from ...ir.location import UNKNOWN
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import IndivisibleError
+from ...ir.diagnostics.location import UNKNOWN
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Program, Var
 from ...ir.spec import PartitionSpec
+from ...ir.support.caches import cached
 from .fixed_point import Solution, run
 from .graph import Graph, Root
 from .step import Layout

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.caches import cached
-from ...ir.location import UNKNOWN, Location
+from ...ir.diagnostics.location import UNKNOWN, Location
 from ...ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
-from ...ir.ops.sharding import reshard_p, sharding_constraint_p
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.signature import SIGNATURES
 from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Entries, array_type
 from ...ir.use import Use, use_of
 from ..regions import has_region, region_of, with_programs

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ..factors import Axes, AxisSize, RuleInfo, dim_axes, project
 

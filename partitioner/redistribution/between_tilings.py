@@ -10,11 +10,7 @@ from collections.abc import Sequence
 
 from ...ir.axes import axis_factor
 from ...ir.mesh import AbstractMesh
-from ...ir.retiling import (
-    Tiling,
-    disjoint_axes,
-    joined_axes,
-)
+from ...ir.ops.communication.retiling import Tiling, disjoint_axes, joined_axes
 from ...ir.types import Entries, Shape
 from .effects import Move, local_shape, tile_count
 from .shortest import Path, Step, expanded, shortest

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import math
 
-from ...ir.caches import cached
-from ...ir.immutable import immutable
 from ...ir.mesh import AbstractMesh
-from ...ir.retiling import Tiling, partners, received, retiled_shape
+from ...ir.ops.communication.retiling import Tiling, partners, received, retiled_shape
+from ...ir.support.caches import cached
+from ...ir.support.immutable import immutable
 from ...ir.types import Entries, Shape
 
 

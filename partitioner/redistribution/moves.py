@@ -1,8 +1,8 @@
 """From a planned change of layout to the collectives that do it, on blocks.
 
-Each move of a plan (redistribute.py) is one op of ir/ops/collective.py; placing a whole value into
-a pending sum needs a few equations more. All of them keep the location and the reason of the
-reshard they stand for.
+Each move of a plan (redistribute.py) is one op of ir/ops/communication/collective.py; placing a
+whole value into a pending sum needs a few equations more. All of them keep the location and the
+reason of the reshard they stand for.
 """
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
-from ...ir.ops.collective import (
+from ...ir.ops.communication.collective import (
     all_gather_invariant_p,
     all_slice_p,
     all_to_all_p,
@@ -22,12 +22,12 @@ from ...ir.ops.collective import (
     pvary_p,
     reduce_scatter_p,
 )
-from ...ir.ops.comparison import eq_p
-from ...ir.ops.dynamic_slicing import dynamic_update_slice_p
-from ...ir.ops.reshape import reshape_p
-from ...ir.ops.retile import retile_p
-from ...ir.ops.select import select_n_p
-from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.communication.retile import retile_p
+from ...ir.ops.elementwise.comparison import eq_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_update_slice_p
+from ...ir.ops.movement.reshape import reshape_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Literal
 from ...ir.types import array_type
 from .effects import Move

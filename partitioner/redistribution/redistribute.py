@@ -1,8 +1,8 @@
 """Redistribution: from spec A to spec B of one value by the cheapest sequence of collectives.
 
-What a device must receive at least is known (ir/retiling.py), and reached: by moves with a name
-where there are such (shortest.py), else by one exchange of kind `retile`. Pending sums are finished
-on the way, where that costs least:
+What a device must receive at least is known (ir/ops/communication/retiling.py), and reached: by
+moves with a name where there are such (shortest.py), else by one exchange of kind `retile`. Pending
+sums are finished on the way, where that costs least:
 
     reduce_scatter  a pending sum is finished, onto a dimension                 L (n-1)/n
     psum            a pending sum is finished                                   2 L (n-1)/n
@@ -21,13 +21,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ...ir.caches import cached
-from ...ir.immutable import immutable, replace
 from ...ir.mesh import AbstractMesh
-from ...ir.retiling import (
-    disjoint_axes,
-    received,
-)
+from ...ir.ops.communication.retiling import disjoint_axes, received
+from ...ir.support.caches import cached
+from ...ir.support.immutable import immutable, replace
 from ...ir.types import Entries, Shape
 from .between_tilings import retiled
 from .effects import Move, effect, local_shape, tile_count

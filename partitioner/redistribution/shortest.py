@@ -1,9 +1,10 @@
 """From one tiling to another within the element-counting bound: the shortest sequence of moves.
 
-The bound says what the busiest device must receive (ir/retiling.py), and a direct exchange always
-reaches it. So only sequences that reach it are of interest, and a move is followed only if what it
-costs and what is then still needed add up to the bound: the search meets few tilings. Among the
-sequences found the one with fewest exchanges is taken, of the most usual kinds, in fewest steps:
+The bound says what the busiest device must receive (ir/ops/communication/retiling.py), and a direct
+exchange always reaches it. So only sequences that reach it are of interest, and a move is followed
+only if what it costs and what is then still needed add up to the bound: the search meets few
+tilings. Among the sequences found the one with fewest exchanges is taken, of the most usual kinds,
+in fewest steps:
 
     all_slice    each device keeps its own block of a dimension            free
     all_to_all   axes go from the minor end of one dimension to another's  L (n-1)/n
@@ -22,9 +23,9 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from ...ir.caches import cached
-from ...ir.immutable import immutable
-from ...ir.retiling import Tiling, nested, received, tile_counts
+from ...ir.ops.communication.retiling import Tiling, nested, received, tile_counts
+from ...ir.support.caches import cached
+from ...ir.support.immutable import immutable
 
 # Tilings that a search takes up, and ends of retiles that it tries from each, before the direct
 # exchange is taken.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...ir.ops.sharding import reshard_p
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.types import ArrayType, Entries
 from ..choice.alternatives import bytes_between

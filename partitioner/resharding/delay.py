@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...ir.location import UNKNOWN, Location
-from ...ir.ops.sharding import reshard_p
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..choice.alternatives import Passed, bytes_between, passed

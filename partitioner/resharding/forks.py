@@ -6,7 +6,7 @@ or from a layout that the value was brought to before, whichever is nearest.
 """
 from __future__ import annotations
 
-from ...ir.ops.sharding import reshard_p
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..choice.alternatives import bytes_between
 

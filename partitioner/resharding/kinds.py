@@ -8,15 +8,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...ir.location import Location
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.sharding import reshard_p
+from ...ir.diagnostics.location import Location
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Demands, Equation, Literal, Program, Var
 from ...ir.rule import PASS
+from ...ir.support.named_tuple import NamedTuple
 from ..choice.choose import Choice
+from ..choice.decisions import Members, Task
 from ..choice.layouts import Held
 from ..choice.lookahead import Planner
-from ..choice.tasks import Members, Task
 from ..choice.verdicts import ASKED, CHOSEN, Ballot, kind_of
 from ..factors import RuleInfo
 

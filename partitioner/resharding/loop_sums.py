@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 
-from ...ir.ops.sharding import reshard_p
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..choice.alternatives import bytes_between, exchanges_between

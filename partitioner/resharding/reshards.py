@@ -11,18 +11,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from ...ir.location import UNKNOWN, Location
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.sharding import reshard_p
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.ops.communication.sharding import reshard_p
 from ...ir.phases import phase
 from ...ir.program import Atom, Demands, Equation, Level, Literal, Program, Var
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..choice.choose import Choice
+from ..choice.decisions import Members, Task, Tasks
 from ..choice.layouts import Held, Layouts, layouts_for
 from ..choice.lookahead import Planner, Waits, carried_sums
 from ..choice.options import Option
 from ..choice.reasons import WRITTEN, joined, operand_reason, result_reason
-from ..choice.tasks import Members, Task, Tasks
 from ..choice.verdicts import ASKED, CHOSEN, NEEDED
 from ..factors import RuleInfo, rule_info
 from ..propagation.resolve import name_of_form, reshard_equation, typed

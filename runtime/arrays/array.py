@@ -16,13 +16,13 @@ import numpy as np
 
 from ...ir.api_boundary import bound_methods, crossed
 from ...ir.device import Device, process_index
-from ...ir.errors import DeletedArrayError, JaxRuntimeError
-from ...ir.interning import InternTable
+from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
 from ...ir.process import ProcessIdentity, process_identity
 from ...ir.pytree import PLAIN_LEAVES
 from ...ir.shardings.formats import Format, Layout, default_layout, kept_layout
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec
+from ...ir.support.interning import InternTable
 from ...ir.types import ArrayType
 from ..devices import default_device
 from ..storage import LocalBlocks, Storage, Stored, block_of, frozen

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...ir.dtypes import is_extended, long_name
-from ...ir.keys import key_words
+from ...ir.kernels.key_data import key_words
 from ...ir.shardings.sharding import NamedSharding
 
 if TYPE_CHECKING:

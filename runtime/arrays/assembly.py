@@ -13,8 +13,8 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.device import Device, process_index
+from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.errors import UnexpectedTracerError
 from ...ir.pytree import flatten, unflatten
 from ...ir.shardings.formats import AutoLayout, Format
 from ...ir.shardings.sharding import NamedSharding, Sharding

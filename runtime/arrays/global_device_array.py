@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...ir.device import Device
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.location import capture
+from ...ir.diagnostics.location import capture
 from ...ir.shardings.sharding import Sharding
 from ..processes.coordinator import Call, Coordinator, GlobalValue, Slot, processes_of
 from ..storage import LocalBlocks, Storage, Stored

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.caches import cached
 from ...ir.context import x64_enabled
+from ...ir.diagnostics.errors import InvalidInputException
 from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
-from ...ir.errors import InvalidInputException
 from ...ir.memory import space_of_kind
-from ...ir.pool import empty
 from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.support.buffer_pool import empty
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType, array_type, normalized_sharding
 
 PYTHON_NUMBERS = (bool, int, float, complex)

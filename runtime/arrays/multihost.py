@@ -15,8 +15,8 @@ import numpy as np
 import optree
 
 from ...ir.context import x64_enabled
+from ...ir.diagnostics.location import capture
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.location import capture
 from ...ir.mesh import Mesh
 from ...ir.process import process_identity
 from ...ir.pytree import NAMESPACE, flatten, unflatten

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir import html as looks
-from ...ir.lazy import lazy_import
 from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.support import html as looks
+from ...ir.support.lazy import lazy_import
 
 html = lazy_import("html")
 

@@ -14,7 +14,7 @@ import optree
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.device import Device
-from ...ir.diagnostic import Remedy, fail
+from ...ir.diagnostics.diagnostic import Remedy, fail
 from ...ir.dtypes import is_extended
 from ...ir.memory import MemorySpace, kind_of_space
 from ...ir.mesh import AxisType

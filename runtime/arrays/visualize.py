@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.lazy import lazy_import
 from ...ir.pytree import flatten
 from ...ir.shardings.sharding import Sharding
+from ...ir.support.lazy import lazy_import
 from .pictures import in_notebook, sharding_svg, show
 
 _align = lazy_import("rich.align")

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import module_table
 from ...ir.program import Equation
+from ...ir.support.caches import module_table
 from ..calls.call import Call
 from ..calls.permuted import Moves
 from ..calls.recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE, Kernel

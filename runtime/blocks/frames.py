@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.pool import empty
 from ...ir.program import Equation
+from ...ir.support.buffer_pool import empty
 from ..calls.permuted import Moves, source_of, starts
 from .cores import in_parallel, share_count
 from .steps import Act, Values

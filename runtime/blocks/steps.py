@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.ops.merging import joins_last, merged
-from ...ir.ops.row_sums import row_adder
+from ...ir.kernels.merged_repeats import joins_last, merged
+from ...ir.kernels.row_sums import row_adder
 from ..calls.recording import CAST, REDUCE, REPEAT, RESHAPE, WHERE, constant, reading_once
 from ..calls.short_rows import by_columns, has_short_rows
 from .values import Item, Value

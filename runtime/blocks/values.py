@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.row_sums import has_products
+from ...ir.kernels.row_sums import has_products
+from ...ir.support.named_tuple import NamedTuple
 from ..calls.recording import CALL, REDUCE, REPEAT, RESHAPE, VIEWS, WHERE
 
 Shape = tuple[int, ...]

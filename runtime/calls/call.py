@@ -8,8 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any
 
-from ...ir.named_tuple import NamedTuple
 from ...ir.program import Equation
+from ...ir.support.named_tuple import NamedTuple
 from .recording import Kernel
 
 Function = Callable[..., Any]

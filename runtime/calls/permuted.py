@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
 
 Function = Callable[[Any], Any]
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
+from ...ir.support.named_tuple import NamedTuple
 
 Shape = tuple[int, ...]
 Function = Callable[..., Any]

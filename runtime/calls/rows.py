@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.moving_parts import Place, Window, clamped
-from ...ir.pool import empty
+from ...ir.kernels.dynamic_slices import Place, Window, clamped
+from ...ir.support.buffer_pool import empty
+from ...ir.support.named_tuple import NamedTuple
 from ..layout import Reshaped
 from .call import Call, read_counts
 from .recording import INDEX, REPEAT, RESHAPE, Kernel, Recording

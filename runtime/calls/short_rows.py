@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
-from ...ir.ops.row_sums import adder_of
+from ...ir.kernels.row_sums import adder_of
+from ...ir.support.caches import cached
 
 LONGEST = {"f": 64, "i": 32, "u": 32}     # elements of a row, by the kind of dtype
 FEWEST = 32                               # rows

@@ -1,5 +1,6 @@
 """Arrays in files: every block once, an index of them, and a commit that happens or does not.
 
 `record` is what the index says, `folder` how a folder goes from one checkpoint to the next, and
-`blocks` reads and writes the parts of arrays. Pytrees are flattened above (driver/checkpoints.py).
+`blocks` reads and writes the parts of arrays. Pytrees are flattened above
+(driver/checkpoints/save_restore.py).
 """

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.device import Device, process_index
-from ...ir.dtype_table import float0, parse_long
 from ...ir.dtypes import is_extended
-from ...ir.keys import key_words, pack_keys, storage_dtype
-from ...ir.lazy import lazy_import
+from ...ir.dtypes.table import float0, parse_long
+from ...ir.kernels.key_data import key_words, pack_keys, storage_dtype
 from ...ir.shardings.sharding import Sharding
+from ...ir.support.lazy import lazy_import
 from ..arrays.array import ArrayImpl
 from ..arrays.host import aval_for
 from ..storage import LocalBlocks, Storage, Stored, frozen

@@ -19,8 +19,8 @@ import shutil
 
 import numpy as np
 
-from ...ir.diagnostic import error, fail
-from ...ir.lazy import lazy_import
+from ...ir.diagnostics.diagnostic import error, fail
+from ...ir.support.lazy import lazy_import
 from .record import Index, index_from_json
 
 safetensors_numpy = lazy_import("safetensors.numpy")

@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from ...ir.device import Device
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AxisType, Mesh
 from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.hlo_sharding import HloSharding
@@ -59,9 +59,9 @@ class LeafRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """A checkpoint. tree: nested containers as driver/checkpoints.py describes them. shardings:
-    descriptions that leaves refer to by number. folder: of the blocks. generation: how often this
-    path has been saved to. sizes: bytes of each file."""
+    """A checkpoint. tree: nested containers as driver/checkpoints/save_restore.py describes them.
+    shardings: descriptions that leaves refer to by number. folder: of the blocks. generation: how
+    often this path has been saved to. sizes: bytes of each file."""
     tree: Any
     leaves: tuple[LeafRecord, ...]
     shardings: tuple[Any, ...]

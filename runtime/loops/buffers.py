@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.pool import ALIGNED, at_line, empty
+from ...ir.support.buffer_pool import ALIGNED, at_line, empty
 from ..calls.call import Call
 from ..calls.ownership import FEWEST
 from ..calls.recording import CALL, INDEX, TRANSPOSE

@@ -22,14 +22,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.ops.moving_parts import clamped
+from ...ir.kernels.dynamic_slices import clamped
 from ..calls.rows import Taken, is_written
 from ..layout import Reshaped
 from ..plans import plan as plans
 from ..plans.generated import Lines, Writer, inline, recording_of
 from ..plans.plan import Plan
 from .buffers import Buffers, own_copy, room
-from .foreseen import Foreseen, added, all_counts, counted, with_rank
+from .precomputed import Foreseen, added, all_counts, counted, with_rank
 
 
 class _Counters:

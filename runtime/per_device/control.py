@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.keys import storage_dtype
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
 
 Buffers = list[Any]        # one a device, None where the device is not at work

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.keys import storage_dtype
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import tile_index

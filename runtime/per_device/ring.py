@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.retiling import Tiling, coordinates, pieces, place, retiled_shape
-from ...ir.row_exchange import sources
+from ...ir.ops.communication.retiling import Tiling, coordinates, pieces, place, retiled_shape
+from ...ir.ops.communication.row_exchange_plan import sources
 from .meter import Wire
 
 Blocks = list[np.ndarray]

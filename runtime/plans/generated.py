@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
-from ...ir.ops.merging import may_repeat, merged
+from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.program import Equation
+from ...ir.support.caches import cached
 from ..calls.call import Call
 from ..calls.ownership import folded, in_place, is_new
 from ..calls.recording import (

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
 from ...ir.program import Equation
+from ...ir.support.named_tuple import NamedTuple
 from ..blocks.blocked import Blocked
 from ..blocks.fusion import fused, is_large
 from ..calls.call import Call, Function, kernels, new_call

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.pool import SMALLEST, empty
+from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
 from ..calls.rows import Changed
 from .destinations import is_fresh

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.ops.merging import may_repeat, merged
+from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.program import Equation
 from ..calls.call import Call
 from ..calls.ownership import folded, in_place

@@ -21,15 +21,15 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.changed import changed
-from ...ir.immutable import immutable
-from ...ir.lazy import lazy_import
-from ...ir.location import Location
+from ...ir.diagnostics.location import Location
 from ...ir.mesh import AbstractMesh
-from ...ir.named_tuple import NamedTuple
 from ...ir.process import ProcessIdentity
 from ...ir.program import Program
 from ...ir.shardings.sharding import Sharding
+from ...ir.support.immutable import immutable
+from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.support.scopes import changed
 from ..storage import Shape, Storage, Stored
 
 hashlib = lazy_import("hashlib")

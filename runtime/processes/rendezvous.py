@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.context import config
-from ...ir.diagnostic import error
-from ...ir.errors import ProcessMismatchError
+from ...ir.diagnostics.diagnostic import error
+from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.process import ProcessIdentity
 from ..storage import Storage, Stored
 from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue

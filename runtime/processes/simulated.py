@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...ir.context import STATE, config
-from ...ir.errors import ProcessMismatchError
+from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.process import ProcessIdentity, process_scope
 from .coordinator import coordinator_scope, current_coordinator
 from .rendezvous import ThreadCoordinator, World

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...ir.location import UNKNOWN, Location
-from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.types import ArrayType, array_type, unsharded
 

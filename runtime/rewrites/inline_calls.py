@@ -4,9 +4,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ...ir.caches import cached
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.caches import cached
 
 # Ops that mean "do what this program says", whatever they mean to derivatives and batching.
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "checkpoint", "remat",

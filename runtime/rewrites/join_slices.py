@@ -2,20 +2,20 @@
 
 The gradient of `w[i]` for many i is a sum of arrays that are zero but for one row each, and a
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
-(ir/ops/placing.py). One after the other, n pieces take n times as long as all at once.
+(ir/ops/movement/placing.py). One after the other, n pieces take n times as long as all at once.
 """
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.collective import pvary_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.padding import pad_p
-from ...ir.ops.placing import place_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.placing import place_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import array_type, unsharded
 from .equations import makes_zeros, of_shape, repeating
 from .inline_calls import needed

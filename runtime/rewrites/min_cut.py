@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...ir.caches import cached
-from ...ir.named_tuple import NamedTuple
 from ...ir.program import Equation, Var
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 
 # Ops that take about as long as it takes to read their operands from memory.

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
-from ...ir.ops.select import select_n_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
 from ...ir.program import Equation, Program, Var
 from .equations import makers
 from .inline_calls import needed

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.context import config
-from ...ir.lazy import lazy_import
-from ...ir.passes import Pass, skipped
+from ...ir.passes import Pass
 from ...ir.phases import in_phase
 from ...ir.program import Program
+from ...ir.support.environment import skipped
+from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
 from .inline_calls import CALLS, inline_calls
 from .rematerialize import rematerialize

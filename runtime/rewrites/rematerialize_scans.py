@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.ops.control import stacked_type
+from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Equation, Program, Var
 from .inline_calls import inline_calls
 from .min_cut import LEAST, choose, held_bytes

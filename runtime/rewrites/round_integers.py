@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...ir.op import Op
-from ...ir.ops.arithmetic import ceil_p, div_p, floor_p, rem_p, sign_p, sub_p
-from ...ir.ops.bitwise import and_p
-from ...ir.ops.comparison import lt_p, ne_p
-from ...ir.ops.select import select_n_p
-from ...ir.ops.whole_numbers import floor_div_p, trunc_p
+from ...ir.ops.elementwise.arithmetic import ceil_p, div_p, floor_p, rem_p, sign_p, sub_p
+from ...ir.ops.elementwise.bitwise import and_p
+from ...ir.ops.elementwise.comparison import lt_p, ne_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.elementwise.whole_numbers import floor_div_p, trunc_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from .equations import makers
 from .inline_calls import needed

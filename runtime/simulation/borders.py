@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.keys import storage_dtype
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
-from ...ir.named_tuple import NamedTuple
 from ...ir.program import Atom, Literal
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, mesh_atoms
 from ..layout import Atoms, Layout, Shape, array_shape, whole

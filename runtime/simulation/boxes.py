@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.indexing import ScatterDimensionNumbers, window_dims
-from ...ir.ops.scatter_derivatives import slice_sizes_of
+from ...ir.ops.indexing.common import ScatterDimensionNumbers, window_dims
+from ...ir.ops.indexing.scatter_derivatives import slice_sizes_of
 from ...ir.program import Atom, Equation, Literal
+from ...ir.support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from .executor import Planner

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.keys import storage_dtype
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.rows_exchange import SLAB, slabs
-from ...ir.pool import empty
+from ...ir.kernels.key_data import storage_dtype
+from ...ir.ops.communication.exchange_rows import SLAB, slabs
 from ...ir.program import Equation, Var
+from ...ir.support.buffer_pool import empty
+from ...ir.support.named_tuple import NamedTuple
 from ..axes import collective_atoms, group_of
 from ..layout import Layout, array_shape, rearrangement
 from ..numerics import as_declared, widened

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.keys import storage_dtype
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
 from ..masks import Guard, mask_dims, outer_mask, selected
 from ..plans.plan import Plan
-from .inner import Inner
 from .scanning import Arrays, Body, scan_runner, while_runner
+from .subprograms import Inner
 
 
 def plain(layout: Layout) -> Layout:

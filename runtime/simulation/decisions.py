@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.keys import storage_dtype
-from ...ir.named_tuple import NamedTuple
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
 from ...ir.rule import REDUCE, FactorRule, RuleError
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ...ir.use import Use
 from ..axes import MeshAtoms

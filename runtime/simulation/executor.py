@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
-from ...ir.collector import collector_paused
-from ...ir.keys import storage_dtype
-from ...ir.lazy import lazy_import
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.caches import cached
+from ...ir.support.collector import collector_paused
+from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
 from ..calls.call import new_call
@@ -37,7 +37,7 @@ from . import collectives, control, inplace, masked_gather, scattered
 from .borders import Given, given, global_types, number, result, usual_lead
 from .decisions import decide, decided, local_rule
 from .folding import Folds, folds, linear_set, may_combine, variation
-from .inner import Inner
+from .subprograms import Inner
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)

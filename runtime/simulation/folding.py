@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
 from ...ir.op import Op
-from ...ir.ops.control import scan_p
+from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, group_of
 from ..rewrites.inline_calls import every_equation, telling

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.ops.gather import fill_constant
-from ...ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.indexing.gather import fill_constant
 from ...ir.program import Atom, Equation, Var
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, Shape, array_shape

@@ -8,9 +8,9 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.ops.lead import empty_like
-from ...ir.pool import empty
+from ...ir.kernels.device_dimensions import empty_like
 from ...ir.program import Equation
+from ...ir.support.buffer_pool import empty
 from ..calls.permuted import Moves, Permuted
 from ..layout import Layout, array_shape
 from .workspace import Value, Workspace

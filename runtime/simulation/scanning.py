@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.pool import empty
+from ...ir.support.buffer_pool import empty
+from ...ir.support.named_tuple import NamedTuple
 from ..loops.buffers import SHORTEST, lies_in_order, own_copy
 from ..loops.source import scan_function, while_function
 from ..masks import Guard

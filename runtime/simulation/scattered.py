@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.indexing import GatherScatterMode
+from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.program import Atom, Equation, Literal
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.use import Use
 from ..axes import collective_atoms
 from ..layout import Atoms, Layout

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
 from ...ir.dtypes import is_narrow_float
-from ...ir.keys import storage_dtype
+from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation, Var
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..layout import Atoms, Dims, Layout, Shape, label_sizes, rearrangement

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.caches import forget
+from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -119,7 +119,7 @@ def test_an_equation_takes_few_calls_to_lower(name: str, warm: int, cleared: int
     with lib.context():
         for clear in (False, False, True):
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget("driver.recent")
+            forget("driver.execution.recent")
             if clear:
                 lib.root.clear_caches()
             found.append(calls_of(traced.lower))
@@ -157,7 +157,7 @@ def test_a_first_run_makes_few_calls_an_equation_more(
             if not known:
                 lib.root.clear_caches()
             traced = lib.root.jit(SMALL[name][0](lib)).trace(*args)
-            forget("driver.recent")
+            forget("driver.execution.recent")
             compiled = traced.lower().compile()
             first, second = (calls_of(lambda: compiled(*args)) for _ in range(2))   # noqa: B023
         equations = worker.count_equations(traced.jaxpr)

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from shardtrace.cli.completion import verbs_of
+from shardtrace.cli.commands.completion import verbs_of
 from shardtrace.cli.parser import make_parser
-from shardtrace.report.hardware import hardware_names
+from shardtrace.report.cost.hardware import hardware_names
 
 VERBS = ("explain", "trace", "partition", "show", "collectives", "run", "check", "diff", "why",
          "fmt", "reduce", "completion", "help")

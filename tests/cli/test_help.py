@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from shardtrace.cli.help import FOLDER, TOPICS, error_classes
-from shardtrace.ir.collective_kinds import KINDS as COLLECTIVES
+from shardtrace.cli.commands.help import FOLDER, TOPICS, error_classes
+from shardtrace.ir.ops.communication.collective_kinds import KINDS as COLLECTIVES
 from shardtrace.ir.text.parse import parse_program
-from shardtrace.report.warnings import KINDS
+from shardtrace.report.advice.warnings import KINDS
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 

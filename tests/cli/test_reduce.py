@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace.numpy as jnp
 from shardtrace import make_jaxpr
-from shardtrace.driver.reduce import Case, count_equations, reduce_program
+from shardtrace.driver.analysis.reduce import Case, count_equations, reduce_program
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 

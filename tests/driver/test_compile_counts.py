@@ -17,7 +17,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir import levels, rule, verify
+from shardtrace.ir import rule, verify
+from shardtrace.ir.inference import levels
 from shardtrace.partitioner.lowering import localize
 from shardtrace.partitioner.propagation import fixed_point
 from shardtrace.runtime.simulation import decisions

@@ -18,9 +18,9 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.driver.seen import WATCH
+from shardtrace.driver.execution.call_capture import WATCH
 from shardtrace.ir.context import STATE, config
-from shardtrace.ir.location import SCOPES
+from shardtrace.ir.diagnostics.location import SCOPES
 from shardtrace.ir.mesh import ENTERED
 from shardtrace.ir.process import THREAD
 from shardtrace.runtime.plans.plan import TIMED

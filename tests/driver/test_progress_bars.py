@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import shardtrace as st
-from shardtrace.driver import progress_bars
-from shardtrace.ir import progress
+from shardtrace.driver.execution import progress_bars
+from shardtrace.ir.support import progress
 
 
 class Terminal(io.StringIO):

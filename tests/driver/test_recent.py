@@ -10,9 +10,9 @@ import pytest
 
 import shardtrace as st
 from shardtrace import numpy as jnp
-from shardtrace.driver import recent
-from shardtrace.ir.caches import forget
+from shardtrace.driver.execution import recent
 from shardtrace.ir.fingerprint import fingerprint
+from shardtrace.ir.support.caches import forget
 from shardtrace.sharding import PartitionSpec as P
 
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
@@ -20,9 +20,9 @@ X = np.arange(16, dtype=np.float32).reshape(8, 2)
 
 @pytest.fixture(autouse=True)
 def nothing_kept() -> Iterator[None]:
-    forget("driver.recent")
+    forget("driver.execution.recent")
     yield
-    forget("driver.recent")
+    forget("driver.execution.recent")
 
 
 def partitions(f: Callable[[], Any]) -> int:

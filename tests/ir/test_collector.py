@@ -4,8 +4,8 @@ import weakref
 
 import pytest
 
-from shardtrace.ir import collector
-from shardtrace.ir.collector import collector_paused
+from shardtrace.ir.support import collector
+from shardtrace.ir.support.collector import collector_paused
 
 
 class Node:

@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.ops import conv_products as module
-from shardtrace.ir.ops.windows import windows
+from shardtrace.ir.kernels import conv_products as module
+from shardtrace.ir.kernels.windows import windows
 
 RNG = np.random.default_rng(0)
 

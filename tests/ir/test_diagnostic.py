@@ -1,8 +1,8 @@
 """Locations and diagnostics: the caret stands under the user's expression."""
 import pytest
 
-from shardtrace.ir.diagnostic import Label, error, fail
-from shardtrace.ir.location import Location, capture, is_ours
+from shardtrace.ir.diagnostics.diagnostic import Label, error, fail
+from shardtrace.ir.diagnostics.location import Location, capture, is_ours
 
 
 def here(x):

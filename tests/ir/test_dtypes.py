@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from shardtrace.ir import dtypes
+from shardtrace.ir.diagnostics.errors import TypePromotionError
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0, prng_key
-from shardtrace.ir.errors import TypePromotionError
 
 SHORT_NAMES = [
     (bool, "bool"), (np.float32, "f32"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"),

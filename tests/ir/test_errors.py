@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from shardtrace.ir import errors
+from shardtrace.ir.diagnostics import errors
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 

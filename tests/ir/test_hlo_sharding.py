@@ -9,7 +9,7 @@ import hypothesis.strategies as some
 import numpy as np
 import pytest
 
-from shardtrace.ir.errors import IndivisibleError
+from shardtrace.ir.diagnostics.errors import IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.hlo_sharding import (
     HloSharding,

@@ -10,7 +10,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.cli.main import main
-from shardtrace.ir.diagnostic import visible
+from shardtrace.ir.diagnostics.diagnostic import visible
 from shardtrace.ir.text.parse import load_program
 from shardtrace.ir.verify import verify
 

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from shardtrace.ir.immutable import immutable, replace
+from shardtrace.ir.support.immutable import immutable, replace
 
 
 @immutable

@@ -1,7 +1,7 @@
 """Tables of interned objects: one object per key, as long as somebody has it."""
 from __future__ import annotations
 
-from shardtrace.ir.interning import InternTable
+from shardtrace.ir.support.interning import InternTable
 
 
 class Thing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import pickle
 import typing
 
-from shardtrace.ir.named_tuple import NamedTuple
+from shardtrace.ir.support.named_tuple import NamedTuple
 
 
 class Pair(NamedTuple):

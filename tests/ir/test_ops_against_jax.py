@@ -14,7 +14,7 @@ import pytest
 
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import compute_dtype
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.types import array_type
 
 jax = pytest.importorskip("jax")

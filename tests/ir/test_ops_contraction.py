@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.errors import ShardingTypeError
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.kernels import conv_products, gemm
 from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.ops import conv_products, convolution, gemm
-from shardtrace.ir.ops.contraction import dot
-from shardtrace.ir.ops.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.contractions import convolution
+from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.contractions.dot_general import dot
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.context import interpreter_context
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.errors import ShardingTypeError
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.context import interpreter_context
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
-from shardtrace.ir.errors import ShardingTypeError
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
-from shardtrace.ir.ops.indexing import (
+from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.context import interpreter_context
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
-from shardtrace.ir.errors import ShardingTypeError
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType
+from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward
-from shardtrace.ir.ops.fft import FftType
 from shardtrace.ir.text.parse import parse_type
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardtrace.ir import single
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
-from shardtrace.ir.generators import threefry
-from shardtrace.ir.generators.gamma import gamma_numbers, normal_numbers, uniform_numbers
-from shardtrace.ir.infer import infer
-from shardtrace.ir.keys import KEY_STORAGE, key_words, pack_keys, storage_dtype
+from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.kernels import float32_functions as single
+from shardtrace.ir.kernels.generators import threefry
+from shardtrace.ir.kernels.generators.gamma import gamma_numbers, normal_numbers, uniform_numbers
+from shardtrace.ir.kernels.key_data import KEY_STORAGE, key_words, pack_keys, storage_dtype
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

@@ -9,14 +9,14 @@ import pytest
 
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.context import interpreter_context
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
-from shardtrace.ir.errors import ShardingTypeError
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from shardtrace.ir.op import LinearOperand
-from shardtrace.ir.ops.cumulative import linear_recurrence, product_of_others
 from shardtrace.ir.ops.derivatives import push_forward
+from shardtrace.ir.ops.reductions.cumulative import linear_recurrence, product_of_others
 from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P

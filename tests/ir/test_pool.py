@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir import pool as module
-from shardtrace.ir.pool import POOL, BufferPool, empty
+from shardtrace.ir.support import buffer_pool as module
+from shardtrace.ir.support.buffer_pool import POOL, BufferPool, empty
 
 F32 = np.dtype(np.float32)
 MB = 1 << 20

@@ -16,8 +16,8 @@ from hypothesis import strategies as some
 
 from shardtrace.ir import dialect
 from shardtrace.ir.device import Device
-from shardtrace.ir.infer import infer
-from shardtrace.ir.location import UNKNOWN, Location
+from shardtrace.ir.diagnostics.location import UNKNOWN, Location
+from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS

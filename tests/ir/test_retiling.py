@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from shardtrace.ir.errors import VerificationError
+from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.factor_axes import axes_without, axis_set
 from shardtrace.ir.manual_state import ManualState
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.retile import retile_kind
-from shardtrace.ir.retiling import (
+from shardtrace.ir.ops.communication.retile import retile_kind
+from shardtrace.ir.ops.communication.retiling import (
     coordinates,
     disjoint_axes,
     joined_axes,

@@ -6,10 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as draw
 
-from shardtrace.ir.errors import VerificationError
-from shardtrace.ir.halo import exchange
+from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.op import OPS
-from shardtrace.ir.row_exchange import Piece, Wanted, joined, lacking, sources
+from shardtrace.ir.ops.communication.halo import exchange
+from shardtrace.ir.ops.communication.row_exchange_plan import (
+    Piece,
+    Wanted,
+    joined,
+    lacking,
+    sources,
+)
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
 from shardtrace.ir.verify import verify

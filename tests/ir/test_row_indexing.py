@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.indexing import (
+from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

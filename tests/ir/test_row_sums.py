@@ -4,8 +4,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.ops.reduction import reduce_sum_p
-from shardtrace.ir.ops.row_sums import LONGEST, SHORTEST, adder_of, has_products, row_adder
+from shardtrace.ir.kernels.row_sums import LONGEST, SHORTEST, adder_of, has_products, row_adder
+from shardtrace.ir.ops.reductions.reduction import reduce_sum_p
 
 RNG = np.random.default_rng(0)
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)

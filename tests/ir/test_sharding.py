@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.device import Device, process_scope
-from shardtrace.ir.errors import DuplicateSpecError, IndivisibleError
+from shardtrace.ir.diagnostics.errors import DuplicateSpecError, IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType, Mesh
 from shardtrace.ir.shardings.sharding import (
     NamedSharding,

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.dialect import OPS
-from shardtrace.ir.infer import infer
+from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.kernels.windows import output_size
 from shardtrace.ir.mesh import AbstractMesh, AxisType
-from shardtrace.ir.ops.convolution import ConvDimensionNumbers
-from shardtrace.ir.ops.gather import gather_shape
-from shardtrace.ir.ops.indexing import (
+from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from shardtrace.ir.ops.windows import output_size
+from shardtrace.ir.ops.indexing.gather import gather_shape
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import array_type

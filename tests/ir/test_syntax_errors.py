@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shardtrace.ir.errors import ProgramSyntaxError
+from shardtrace.ir.diagnostics.errors import ProgramSyntaxError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.text.parse import (
     load_program,

@@ -25,10 +25,10 @@ from shardtrace.ir.text.parse import (
     parse_program,
     parse_type,
 )
-from shardtrace.ir.text.pieces import Notation, mesh_text
 from shardtrace.ir.text.placeholders import NamedCallable, OpaqueValue
 from shardtrace.ir.text.print import save_program
 from shardtrace.ir.text.scalars import parse_scalar, scalar_text
+from shardtrace.ir.text.value_printer import Notation, mesh_text
 from shardtrace.ir.types import array_type
 
 E, A, M = AxisType.Explicit, AxisType.Auto, AxisType.Manual

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shardtrace.ir import dialect  # noqa: F401
-from shardtrace.ir.errors import VerificationError
+from shardtrace.ir.diagnostics.errors import VerificationError
+from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.factor_axes import canonical_axes, covered, factor_axes
-from shardtrace.ir.location import Location
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var

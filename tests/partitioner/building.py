@@ -7,7 +7,7 @@ import numpy as np
 
 import shardtrace.ir.dialect  # noqa: F401
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.location import Location
+from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Atom, Level, Literal, Program, Var

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardtrace.ir.keys import storage_dtype
+from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.program import Atom, Equation, Literal, Program, Var
 from shardtrace.ir.shardings.tiling import tile_index

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from building import Build, auto
 
-from shardtrace.ir.caches import forget
 from shardtrace.ir.program import Program
 from shardtrace.ir.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice import lookahead
+from shardtrace.partitioner.choice.decisions import groups_of
 from shardtrace.partitioner.choice.layouts import Layouts, with_layout
-from shardtrace.partitioner.choice.tasks import groups_of
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import partition
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from building import Build, auto
 
-from shardtrace.ir.caches import forget
 from shardtrace.ir.mesh import AbstractMesh
 from shardtrace.ir.spec import PartitionSpec as P
+from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice.layouts import layouts_for
 from shardtrace.partitioner.collectives import bytes_received, collectives
 from shardtrace.partitioner.pipeline import partition

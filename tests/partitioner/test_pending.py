@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from building import Build, explicit
 
-from shardtrace.ir.errors import DuplicateSpecError
-from shardtrace.ir.ops.sharding import explicit_sharding
+from shardtrace.ir.diagnostics.errors import DuplicateSpecError
+from shardtrace.ir.ops.communication.sharding import explicit_sharding
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives

@@ -10,7 +10,7 @@ from building import Build, auto, literal
 
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.context import config
-from shardtrace.ir.errors import VerificationError
+from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.program import Level, Program, programs_equal
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

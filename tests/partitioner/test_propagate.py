@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from building import Build, auto, explicit, literal
 
-from shardtrace.ir.errors import IndivisibleError
+from shardtrace.ir.diagnostics.errors import IndivisibleError
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.pipeline import partition

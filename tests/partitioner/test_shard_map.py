@@ -11,7 +11,7 @@ import shardtrace.numpy as jnp
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.mesh import AxisType
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.manual import entering_type, manual_mesh
+from shardtrace.ir.ops.control.manual import entering_type, manual_mesh
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives

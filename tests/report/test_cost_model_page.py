@@ -7,7 +7,7 @@ from __future__ import annotations
 import pathlib
 import re
 
-from shardtrace.report.hardware import Hardware, hardware, hardware_names
+from shardtrace.report.cost.hardware import Hardware, hardware, hardware_names
 
 PAGE = pathlib.Path(__file__).parent.parent.parent / "docs" / "cost-model.md"
 COLUMNS = (("peak.bf16", 1e12), ("memory", 1e9), ("hbm", 1e9), ("link", 1e9),

@@ -2,8 +2,8 @@
 import networkx
 import pytest
 
-from shardtrace.report.links import collective_seconds
-from shardtrace.report.topology import NETWORK, Topology
+from shardtrace.report.cost.links import collective_seconds
+from shardtrace.report.cost.topology import NETWORK, Topology
 
 MB = 1_000_000
 

@@ -6,7 +6,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.driver.explain import explain_program
+from shardtrace.driver.analysis.explain import explain_program
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

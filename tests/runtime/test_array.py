@@ -11,9 +11,9 @@ import pytest
 
 from shardtrace.ir.context import config
 from shardtrace.ir.device import process_scope
+from shardtrace.ir.diagnostics.errors import JaxRuntimeError
 from shardtrace.ir.dtypes import KEY_FRY
-from shardtrace.ir.errors import JaxRuntimeError
-from shardtrace.ir.keys import pack_keys
+from shardtrace.ir.kernels.key_data import pack_keys
 from shardtrace.ir.mesh import AxisType, Mesh
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P

@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.ops.moving_parts import part_taken, part_updated
+from shardtrace.ir.kernels.dynamic_slices import part_taken, part_updated
 from shardtrace.runtime.plans import generated, plan
 from shardtrace.sharding import PartitionSpec as P
 

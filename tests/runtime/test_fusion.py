@@ -12,8 +12,8 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir import pool
 from shardtrace.ir.context import config
+from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.runtime.blocks import cores, fusion
 from shardtrace.runtime.blocks import frames as block_frames
 from shardtrace.runtime.blocks import steps as block_steps

@@ -7,8 +7,8 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
-from shardtrace.ir.passes import SKIPPABLE, skipped
 from shardtrace.ir.program import Level
+from shardtrace.ir.support.environment import SKIPPABLE, skipped
 from shardtrace.partitioner.pipeline import PIPELINE
 from shardtrace.runtime.rewrites.pipeline import EXECUTION, prepared
 

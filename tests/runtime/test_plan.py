@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir import dialect
-from shardtrace.ir.location import Location
+from shardtrace.ir.diagnostics.location import Location
 from shardtrace.ir.program import Equation
 from shardtrace.runtime.plans.plan import PlanBuilder
 

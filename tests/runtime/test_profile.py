@@ -6,7 +6,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir.collective_kinds import each_collective
+from shardtrace.ir.ops.communication.collective_kinds import each_collective
 from shardtrace.runtime import measure, profile, profiling
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -15,7 +15,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.ops import row_sums
+from shardtrace.ir.kernels import row_sums
 from shardtrace.runtime.blocks import cores, frames, fusion
 from shardtrace.runtime.calls import ownership, short_rows
 from shardtrace.runtime.loops import buffers

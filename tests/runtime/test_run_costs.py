@@ -11,7 +11,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.mesh import AbstractMesh
-from shardtrace.ir.pool import POOL
+from shardtrace.ir.support.buffer_pool import POOL
 from shardtrace.runtime.axes import MeshAtoms
 from shardtrace.runtime.rewrites.inline_calls import inline_calls
 from shardtrace.runtime.simulation.executor import Planner, used_axes

@@ -6,7 +6,7 @@ import pytest
 
 from shardtrace.ir.context import config, mesh_context
 from shardtrace.ir.device import process_scope
-from shardtrace.ir.errors import IndivisibleError
+from shardtrace.ir.diagnostics.errors import IndivisibleError
 from shardtrace.ir.mesh import AbstractMesh, AxisType
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P

@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.driver.eager import _run_flat
+from shardtrace.driver.execution.eager import _run_flat
 from shardtrace.experimental import io_callback
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

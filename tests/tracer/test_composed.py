@@ -10,9 +10,9 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn, random
-from shardtrace.ir.caches import CACHES
-from shardtrace.ir.errors import ShardingTypeError
+from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.program import programs_equal
+from shardtrace.ir.support.caches import CACHES
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.staging import composed

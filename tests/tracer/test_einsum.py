@@ -4,7 +4,7 @@ import random
 import opt_einsum
 import pytest
 
-from shardtrace.tracer.jnp.einsum import _OfShape, _only_contraction
+from shardtrace.tracer.jnp.matrices.einsum import _OfShape, _only_contraction
 
 SIZES = {"a": 2, "b": 3, "c": 4, "A": 5}
 

@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.ir.errors import DuplicateSpecError, ShardingTypeError
+from shardtrace.ir.diagnostics.errors import DuplicateSpecError, ShardingTypeError
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

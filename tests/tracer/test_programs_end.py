@@ -11,8 +11,8 @@ import pytest
 import shardtrace as st
 from shardtrace import lax
 from shardtrace import numpy as jnp
-from shardtrace.ir.caches import forget
 from shardtrace.ir.program import Program
+from shardtrace.ir.support.caches import forget
 
 X = np.ones((4, 3), np.float32)
 

@@ -12,7 +12,7 @@ import surface
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
-from shardtrace.ir.errors import DuplicateSpecError, ShardingTypeError
+from shardtrace.ir.diagnostics.errors import DuplicateSpecError, ShardingTypeError
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

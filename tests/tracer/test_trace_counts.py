@@ -16,7 +16,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
-from shardtrace.ir import infer
+from shardtrace.ir.inference import infer
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ...ir.array import Array
-from ...ir.changed import changed
 from ...ir.context import STATE
-from ...ir.diagnostic import Diagnostic, Fix, Remedy
-from ...ir.errors import ShardingTypeError
-from ...ir.immutable import immutable, replace
+from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
+from ...ir.diagnostics.errors import ShardingTypeError
+from ...ir.support.immutable import immutable, replace
+from ...ir.support.scopes import changed
 from ...ir.types import ArrayType, Entries
 from ..staging.staging import Builder, trace_to_program
 from ..staging.tracer import Tracer

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...ir.diagnostic import ADVISERS, Diagnostic
-from ...ir.lazy import lazy_import
+from ...ir.diagnostics.diagnostic import ADVISERS, Diagnostic
 from ...ir.program import Program
+from ...ir.support.lazy import lazy_import
 
 _advice = lazy_import(".advice", __package__)
 

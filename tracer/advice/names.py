@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir.api_boundary import inner
-from ...ir.explicit import spec_entry
-from ...ir.location import PACKAGE
+from ...ir.diagnostics.location import PACKAGE
+from ...ir.inference.explicit import spec_entry
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.types import Entries
 

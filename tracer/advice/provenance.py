@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.immutable import immutable
-from ...ir.location import Location
+from ...ir.diagnostics.location import Location
 from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.support.immutable import immutable
 from ..staging.staging import Builder
 
 _LONGEST = 4     # expressions named on a path

@@ -1,10 +1,10 @@
 """Remedies that an error names: written into the user's code, tried there, and shown if they work.
 
 A loop whose carry changes its type, branches that differ, a list where an array belongs: what would
-help is known where the error is raised (`Remedy`, ir/diagnostic.py), and here is found what code it
-changes: an argument of the failing call or an item of it, or what a function passed to it returns.
-The change is tried by tracing the user's function, or the call alone where that runs at once.
-Where nothing was found or it did not work, the remedy's words are all that is said.
+help is known where the error is raised (`Remedy`, ir/diagnostics/diagnostic.py), and here is found
+what code it changes: an argument of the failing call or an item of it, or what a function passed to
+it returns. The change is tried by tracing the user's function, or the call alone where that runs at
+once. Where nothing was found or it did not work, the remedy's words are all that is said.
 """
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import Any
 
 from ...ir.api_boundary import inner
 from ...ir.context import STATE
-from ...ir.diagnostic import Diagnostic, Fix, Remedy
-from ...ir.immutable import replace
+from ...ir.diagnostics.diagnostic import Diagnostic, Fix, Remedy
 from ...ir.spec import PartitionSpec
+from ...ir.support.immutable import replace
 from ..trees import tree
 from .rerun import Rerun, traced
 from .rewrites import Changed, Rewrites

@@ -15,11 +15,11 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from ...ir.caches import cached
 from ...ir.context import STATE
-from ...ir.diagnostic import Fix
-from ...ir.immutable import replace
-from ...ir.location import PACKAGE
+from ...ir.diagnostics.diagnostic import Fix
+from ...ir.diagnostics.location import PACKAGE
+from ...ir.support.caches import cached
+from ...ir.support.immutable import replace
 from ..staging.staging import Builder, trace_to_program
 from .user_code import Place
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.api_boundary import inner
-from ...ir.location import PACKAGE
+from ...ir.diagnostics.location import PACKAGE
 from ...ir.mesh import Mesh
 from ...ir.spec import PartitionSpec
 from .names import Names

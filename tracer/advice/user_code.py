@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.array import Array
-from ...ir.caches import cached
 from ...ir.context import STATE
-from ...ir.diagnostic import Fix
-from ...ir.immutable import immutable
-from ...ir.location import PACKAGE, is_between
-from ...ir.named_tuple import NamedTuple
+from ...ir.diagnostics.diagnostic import Fix
+from ...ir.diagnostics.location import PACKAGE, is_between
+from ...ir.support.caches import cached
+from ...ir.support.immutable import immutable
+from ...ir.support.named_tuple import NamedTuple
 from ..staging.staging import Builder
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
@@ -30,7 +30,7 @@ _PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, 
                ast.UnaryOp, ast.Compare, ast.AugAssign, ast.Starred, ast.keyword, ast.operator,
                ast.unaryop, ast.cmpop, ast.expr_context, ast.JoinedStr, ast.FormattedValue)
 _MISSING = object()
-_EAGER = f"{PACKAGE}.driver.eager"       # traces what runs at once
+_EAGER = f"{PACKAGE}.driver.execution.eager"       # traces what runs at once
 _LONG = 12            # lines of a statement that are shown
 
 

@@ -12,26 +12,17 @@ import numpy as np
 from ...ir.api_boundary import bounded
 from ...ir.array import install_methods
 from .. import jnp, lax
-from ..jnp import (
-    arrays,
-    complex_numbers,
-    contraction,
-    cumulative,
-    diagonals,
-    elementwise,
-    joining,
-    moments,
-    rearrange,
-    reductions,
-    rounding,
-    searching,
-    shaping,
-    sorted_search,
-    sorting,
-)
-from ..jnp import indexing as jnp_indexing
-from ..jnp.bits import bitwise_not as _invert
-from ..jnp.indexed_update import IndexUpdateHelper
+from ..jnp.creation import arrays
+from ..jnp.elementwise import arithmetic as elementwise
+from ..jnp.elementwise import complex_numbers, rounding
+from ..jnp.elementwise.bits import bitwise_not as _invert
+from ..jnp.indexing import searching, sorted_search, sorting
+from ..jnp.indexing import take as jnp_indexing
+from ..jnp.indexing.indexed_update import IndexUpdateHelper
+from ..jnp.manipulation import diagonals, joining, rearrange, shaping
+from ..jnp.matrices import contraction
+from ..jnp.reductions import cumulative, moments
+from ..jnp.reductions import reduce as reductions
 from ..operands.dtype_promotion import user_dtype
 from ..staging.constants import put_on_device
 from .array_operators import (

@@ -9,13 +9,17 @@ import numpy as np
 from ...ir.api_boundary import SIGNS, crossed
 from ...ir.array import Array
 from ..indexing.indexing import get_item
-from ..jnp import arrays, contraction, division, elementwise, powers, reductions, rounding
-from ..jnp.bits import bitwise_and_function as _and
-from ..jnp.bits import bitwise_or_function as _or
-from ..jnp.bits import bitwise_xor_function as _xor
-from ..jnp.bits import left_shift as _left_shift
-from ..jnp.bits import right_shift as _right_shift
-from ..jnp.logic import equal, greater, greater_equal, less, less_equal, not_equal
+from ..jnp.creation import arrays
+from ..jnp.elementwise import arithmetic as elementwise
+from ..jnp.elementwise import division, powers, rounding
+from ..jnp.elementwise.bits import bitwise_and_function as _and
+from ..jnp.elementwise.bits import bitwise_or_function as _or
+from ..jnp.elementwise.bits import bitwise_xor_function as _xor
+from ..jnp.elementwise.bits import left_shift as _left_shift
+from ..jnp.elementwise.bits import right_shift as _right_shift
+from ..jnp.elementwise.logic import equal, greater, greater_equal, less, less_equal, not_equal
+from ..jnp.matrices import contraction
+from ..jnp.reductions import reduce as reductions
 from ..staging.constants import as_array
 from ..staging.staging import current_builder
 from ..staging.tracer import Tracer, typeof

@@ -5,8 +5,8 @@
     forward.py     tangents along with values; the part that needs no tangent split off
     split.py       a program cut in two by which operands are known; reach.py tells who needs what
     transpose.py   a linear program backward, from cotangents of results to those of operands
-    rules.py       what ops that hold programs add to these: calls.py, regions.py, *loops.py,
-                   branches.py, custom_*.py
+    nested/        the same for equations that hold programs: calls, loops, branches, regions
+    custom/        functions that come with derivatives of their own: custom_jvp, custom_vjp
     grad.py        what users call: grad, vjp, jvp, linearize; checkpoint.py
 
 Reverse mode is forward mode, split into what is known now and what is linear in the tangents,

@@ -11,21 +11,21 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ...ir.diagnostic import fail
-from ...ir.immutable import immutable
-from ...ir.location import capture
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.location import capture
 from ...ir.op import OPS, Op
-from ...ir.ops.custom import checkpoint_p, name_p
+from ...ir.ops.control.custom import checkpoint_p, name_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.immutable import immutable
 from .. import sharding_notes
 from ..staging.signature import Arguments
 from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
-from .custom import function_name
+from .custom.common import function_name
 from .forward import jvp_program, weak_flags
+from .nested.rules import PartialEvaluation, register
 from .replay import evaluate, live_equations, stage
-from .rules import PartialEvaluation, register
 from .split import Split, compute_again, split_program, without_dead_equations
 from .transpose import is_linear, transpose_program
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import cached
 from ...ir.dtypes import float0, is_extended, issubdtype
 from ...ir.ops.derivatives import cotangent_type, has_tangent
+from ...ir.support.caches import cached
 from ...ir.types import ArrayType, same_type
 from ..staging.tracer import typeof
 

@@ -7,17 +7,18 @@ from typing import Any
 from ...ir.array import Array
 from ...ir.context import STATE
 from ...ir.dtypes import float0
-from ...ir.immutable import immutable
 from ...ir.mesh import Mesh
 from ...ir.op import OPS
 from ...ir.phases import phase
 from ...ir.program import Program, Var
+from ...ir.support.immutable import immutable
 from ..staging.staging import Builder
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
-from . import branches, calls, custom_jvp, custom_vjp, loops, regions, while_loops
-from .custom import function_name
+from .custom import custom_jvp, custom_vjp
+from .custom.common import function_name
 from .forward import Linear, Mask, linearize_program, push_program
+from .nested import branches, calls, loops, regions, while_loops
 from .recording import Recording, record
 from .replay import Scalar, as_operand, operand
 

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from ...ir.context import STATE, interpreter_context
+from ...ir.diagnostics.location import Location
 from ...ir.dtypes import float0
-from ...ir.immutable import immutable
-from ...ir.location import Location
 from ...ir.op import DEFAULT_INTERPRETER, OPS, LinearOperand, Op
 from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ..staging.bound_names import name_alike
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer, typeof
+from .nested.rules import CALLS
 from .remembered import Remembered, remembered
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
-from .rules import CALLS
 
 Mask = tuple[bool, ...]
 

@@ -29,7 +29,7 @@ from .checks import (
     check_scalar,
     check_tangents,
 )
-from .custom import function_name
+from .custom.common import function_name
 from .differentiate import (
     differentiable,
     finished,

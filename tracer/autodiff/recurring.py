@@ -13,10 +13,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
+from ...ir.diagnostics.location import is_ours
 from ...ir.fingerprint import fingerprint
-from ...ir.kept import Kept
-from ...ir.location import is_ours
 from ...ir.program import Equation, Literal, Program, Var
+from ...ir.support.program_cache import Kept
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of
 from ..staging.tracer import Tracer

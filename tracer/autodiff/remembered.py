@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.caches import module_table
 from ...ir.context import STATE
-from ...ir.location import Location
+from ...ir.diagnostics.location import Location
 from ...ir.op import LinearOperand
 from ...ir.program import Equation
+from ...ir.support.caches import module_table
 from ..staging.staging import Builder
 from ..staging.steps import MISS, marks, owner_of, steps_since
 from ..staging.tracer import Tracer

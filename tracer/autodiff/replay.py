@@ -12,7 +12,7 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import STATE, interpreter_context
-from ...ir.location import UNKNOWN, Location, is_ours
+from ...ir.diagnostics.location import UNKNOWN, Location, is_ours
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var

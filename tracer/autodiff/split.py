@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.context import STATE, interpreter_context
-from ...ir.immutable import immutable
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.support.immutable import immutable
 from .forward import Forward, LinearBuilder, Mask, finish_linear
 from .replay import live_equations, stage
 

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .forward import Mask, with_weakness, zero_tangent
+from .nested.rules import CALLS
 from .remembered import remembered
 from .replay import Replay, Scalar, live_equations, operand, process, stage
-from .rules import CALLS
 
 
 def backward(program: Program, operands: Sequence[Any], cts: Sequence[Any]) -> list[Any]:

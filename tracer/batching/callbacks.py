@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, Op
-from ...ir.ops.callback import debug_callback_p, debug_print_p, io_callback_p, pure_callback_p
+from ...ir.ops.control.callback import (
+    debug_callback_p,
+    debug_print_p,
+    io_callback_p,
+    pure_callback_p,
+)
 from ...ir.ops.derivatives import move_first, whole_along
 from ...ir.types import ArrayType, array_type
-from ..lax.loops import scan
+from ..lax.control.loops import scan
 from ..staging.tracer import typeof
 from .rules import Batched, Dims, MappedAxis, rule
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
 from ...ir.ops.derivatives import explicit_sharding, move_first, whole_along
-from ...ir.ops.indexing import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
 from ..staging.tracer import typeof
 from .rules import (

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.context import STATE, config
-from ...ir.location import capture
+from ...ir.diagnostics.location import capture
 from ..staging.composed import BUILDERS, MAPPED, Known, enter, may_warn
 from ..staging.steps import MISS, Steps, marks, owner_of, steps_since
 from ..staging.tracer import Tracer

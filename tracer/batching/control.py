@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
-from ...ir.ops.control import cond_p, item_type, scan_p, while_p
+from ...ir.ops.control.loops_and_branches import cond_p, item_type, scan_p, while_p
 from ...ir.ops.derivatives import explicit_sharding
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType

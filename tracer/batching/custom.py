@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.op import OPS
-from ...ir.ops.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
+from ...ir.ops.control.custom import custom_jvp_call_p, custom_linear_solve_p, custom_vjp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
-from ..autodiff.custom import SymbolicZero
+from ..autodiff.custom.common import SymbolicZero
 from ..autodiff.forward import zero_tangent
 from ..staging.tracer import typeof
 from .mapped import map_flat

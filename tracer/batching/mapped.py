@@ -14,8 +14,8 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import STATE
-from ...ir.infer import infer
-from ...ir.location import UNKNOWN, Location, capture
+from ...ir.diagnostics.location import UNKNOWN, Location, capture
+from ...ir.inference.infer import infer
 from ...ir.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, Interpreter, Op
 from ...ir.program import Atom, Var

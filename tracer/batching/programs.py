@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.location import UNKNOWN
+from ...ir.diagnostics.location import UNKNOWN
 from ...ir.mesh import AbstractMesh
 from ...ir.op import OPS
 from ...ir.program import Atom, Equation, Literal, Program, Var

@@ -11,15 +11,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...ir.changed import changed
 from ...ir.context import STATE
-from ...ir.diagnostic import fail
-from ...ir.immutable import replace
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.manual import entering_type, manual_mesh, shard_map_p
+from ...ir.ops.control.manual import entering_type, manual_mesh, shard_map_p
 from ...ir.program import Program
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.support.immutable import replace
+from ...ir.support.scopes import changed
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .programs import batch_program

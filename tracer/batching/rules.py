@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from ...ir.diagnostic import fail
-from ...ir.immutable import immutable, replace
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import OPS, Op
+from ...ir.ops.communication.sharding import insert_dim
 from ...ir.ops.derivatives import batch_first, move_first
 from ...ir.ops.rules import insert_axes
-from ...ir.ops.sharding import insert_dim
 from ...ir.program import Program
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.support.immutable import immutable, replace
 from ...ir.types import ArrayType
 from ..staging.tracer import typeof
 from .plans import place_of

@@ -15,9 +15,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.diagnostic import fail
-from ...ir.unreduced import is_pending, refuse_pending
-from ..lax.mapping import VMAP
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.inference.unreduced import is_pending, refuse_pending
+from ..lax.control.mapping import VMAP
 from ..staging.tracer import typeof
 from ..trees import tree
 from . import callbacks as batching_callbacks

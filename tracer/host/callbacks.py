@@ -1,9 +1,9 @@
 """Calling functions of the host from traced code: debug.print, debug.callback, pure_callback,
 io_callback.
 
-Each is one equation (ir/ops/callback.py) whose operands are the arrays among the arguments. Inside
-of a shard_map every device calls with its own blocks; elsewhere there is one call, with whole
-values. Signatures, what happens under transformations, and messages are JAX's; calls come in
+Each is one equation (ir/ops/control/callback.py) whose operands are the arrays among the arguments.
+Inside of a shard_map every device calls with its own blocks; elsewhere there is one call, with
+whole values. Signatures, what happens under transformations, and messages are JAX's; calls come in
 program order, whether or not they are `ordered`.
 """
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.context import STATE, x64_enabled
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import canonicalize_dtype, dtype_of
-from ...ir.ops import callback as ops
+from ...ir.ops.control import callback as ops
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.types import ArrayType, array_type
 from ..staging.tracer import typeof

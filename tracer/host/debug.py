@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TextIO
 
-from ...ir.changed import changed
 from ...ir.context import STATE, config
 from ...ir.program import Equation, Var
+from ...ir.support.scopes import changed
 from ...ir.types import ArrayType
 
 

@@ -8,14 +8,14 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
-from ...ir.immutable import immutable
 from ...ir.mesh import AbstractMesh
-from ...ir.ops.arithmetic import add_p, mul_p
-from ...ir.ops.creation import iota_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.shape import broadcast_in_dim_p, rev_p
+from ...ir.ops.elementwise.arithmetic import add_p, mul_p
+from ...ir.ops.movement.creation import iota_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p, rev_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
+from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from .. import lax
 from ..lax.creation import filled_as

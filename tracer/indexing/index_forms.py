@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import NonConcreteBooleanIndexError
 from ...ir.dtypes import issubdtype
-from ...ir.errors import NonConcreteBooleanIndexError
-from ...ir.immutable import immutable
+from ...ir.support.immutable import immutable
 from .. import lax
 from ..operands.dtype_promotion import shape_of
 from ..staging.constants import PYTHON_SCALARS, as_array

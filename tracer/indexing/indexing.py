@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.caches import cached
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import issubdtype
-from ...ir.named_tuple import NamedTuple
-from ...ir.ops.dynamic_slicing import dynamic_slice_p
-from ...ir.ops.shape import rev_p, squeeze_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
+from ...ir.ops.movement.shape import rev_p, squeeze_p
+from ...ir.ops.movement.slicing import slice_p
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from .. import lax
 from ..lax.slicing import wrap_negative
 from ..operands.dtype_promotion import convert

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as _np
 
 from ...ir.array import Array as ndarray
-from ...ir.lazy import late_names
+from ...ir.support.lazy import late_names
 from ..operands.dtype_promotion import ComplexWarning
-from .arrays import (
+from .creation.arrays import (
     array,
     array_repr,
     array_str,
@@ -28,81 +28,7 @@ from .arrays import (
     savez,
     set_printoptions,
 )
-from .bits import (
-    bitwise_count,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_right_shift,
-    copysign,
-    frexp,
-    invert,
-    ldexp,
-    left_shift,
-    modf,
-    packbits,
-    right_shift,
-    signbit,
-    spacing,
-    unpackbits,
-)
-from .complex_numbers import angle, conj, conjugate, imag, iscomplex, isreal, real
-from .contraction import (
-    cross,
-    dot,
-    inner,
-    kron,
-    matmul,
-    matvec,
-    outer,
-    tensordot,
-    vdot,
-    vecdot,
-    vecmat,
-)
-from .creation import (
-    empty,
-    empty_like,
-    eye,
-    full,
-    full_like,
-    identity,
-    ones,
-    ones_like,
-    tri,
-    tril,
-    triu,
-    vander,
-    zeros,
-    zeros_like,
-)
-from .cumulative import (
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    ediff1d,
-    nancumprod,
-    nancumsum,
-    trapezoid,
-)
-from .diagonals import (
-    diag,
-    diag_indices,
-    diag_indices_from,
-    diagflat,
-    diagonal,
-    fill_diagonal,
-    mask_indices,
-    trace,
-    tril_indices,
-    tril_indices_from,
-    triu_indices,
-    triu_indices_from,
-)
-from .division import divmod, floor_divide, fmod, mod, remainder
-from .dtypes import (
+from .creation.dtypes import (
     bfloat16,
     bool_,
     can_cast,
@@ -163,8 +89,24 @@ from .dtypes import (
     uint64,
     unsignedinteger,
 )
-from .einsum import einsum, einsum_path
-from .elementwise import (
+from .creation.filled import (
+    empty,
+    empty_like,
+    eye,
+    full,
+    full_like,
+    identity,
+    ones,
+    ones_like,
+    tri,
+    tril,
+    triu,
+    vander,
+    zeros,
+    zeros_like,
+)
+from .creation.ranges import arange, geomspace, linspace, logspace
+from .elementwise.arithmetic import (
     abs,
     absolute,
     acos,
@@ -211,37 +153,27 @@ from .elementwise import (
     tanh,
     true_divide,
 )
-from .indexing import (
-    fromfunction,
-    indices,
-    ix_,
-    meshgrid,
-    place,
-    put,
-    put_along_axis,
-    ravel_multi_index,
-    take,
-    take_along_axis,
-    unravel_index,
+from .elementwise.bits import (
+    bitwise_count,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_right_shift,
+    copysign,
+    frexp,
+    invert,
+    ldexp,
+    left_shift,
+    modf,
+    packbits,
+    right_shift,
+    signbit,
+    spacing,
+    unpackbits,
 )
-from .joining import (
-    append,
-    array_split,
-    block,
-    column_stack,
-    concat,
-    concatenate,
-    dsplit,
-    dstack,
-    hsplit,
-    hstack,
-    split,
-    stack,
-    unstack,
-    vsplit,
-    vstack,
-)
-from .logic import (
+from .elementwise.complex_numbers import angle, conj, conjugate, imag, iscomplex, isreal, real
+from .elementwise.division import divmod, floor_divide, fmod, mod, remainder
+from .elementwise.logic import (
     allclose,
     array_equal,
     array_equiv,
@@ -263,10 +195,85 @@ from .logic import (
     logical_not,
     not_equal,
 )
-from .moments import average, mean, std, var
-from .powers import float_power, hypot, log2, log10, pow, power, reciprocal
-from .ranges import arange, geomspace, linspace, logspace
-from .rearrange import (
+from .elementwise.powers import float_power, hypot, log2, log10, pow, power, reciprocal
+from .elementwise.rounding import around, ceil, floor, rint, round, trunc
+from .elementwise.ufunc import ufunc
+from .elementwise.ufuncs import (
+    add,
+    bitwise_and,
+    bitwise_or,
+    bitwise_xor,
+    fmax,
+    fmin,
+    logaddexp,
+    logaddexp2,
+    logical_and,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    multiply,
+    negative,
+    subtract,
+)
+from .indexing.searching import (
+    argwhere,
+    choose,
+    compress,
+    extract,
+    flatnonzero,
+    nonzero,
+    piecewise,
+    select,
+    where,
+)
+from .indexing.sorted_search import digitize, searchsorted
+from .indexing.sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
+from .indexing.take import (
+    fromfunction,
+    indices,
+    ix_,
+    meshgrid,
+    place,
+    put,
+    put_along_axis,
+    ravel_multi_index,
+    take,
+    take_along_axis,
+    unravel_index,
+)
+from .manipulation.diagonals import (
+    diag,
+    diag_indices,
+    diag_indices_from,
+    diagflat,
+    diagonal,
+    fill_diagonal,
+    mask_indices,
+    trace,
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+)
+from .manipulation.joining import (
+    append,
+    array_split,
+    block,
+    column_stack,
+    concat,
+    concatenate,
+    dsplit,
+    dstack,
+    hsplit,
+    hstack,
+    split,
+    stack,
+    unstack,
+    vsplit,
+    vstack,
+)
+from .manipulation.rearrange import (
     delete,
     flip,
     fliplr,
@@ -279,33 +286,7 @@ from .rearrange import (
     tile,
     trim_zeros,
 )
-from .reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    count_nonzero,
-    max,
-    min,
-    prod,
-    ptp,
-    sum,
-)
-from .rounding import around, ceil, floor, rint, round, trunc
-from .searching import (
-    argwhere,
-    choose,
-    compress,
-    extract,
-    flatnonzero,
-    nonzero,
-    piecewise,
-    select,
-    where,
-)
-from .shaping import (
+from .manipulation.shaping import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -326,26 +307,45 @@ from .shaping import (
     swapaxes,
     transpose,
 )
-from .sorted_search import digitize, searchsorted
-from .sorting import argpartition, argsort, lexsort, partition, sort, sort_complex
-from .ufunc import ufunc
-from .ufuncs import (
-    add,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    fmax,
-    fmin,
-    logaddexp,
-    logaddexp2,
-    logical_and,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    subtract,
+from .matrices.contraction import (
+    cross,
+    dot,
+    inner,
+    kron,
+    matmul,
+    matvec,
+    outer,
+    tensordot,
+    vdot,
+    vecdot,
+    vecmat,
+)
+from .matrices.einsum import einsum, einsum_path
+from .reductions.cumulative import (
+    cumprod,
+    cumsum,
+    cumulative_prod,
+    cumulative_sum,
+    diff,
+    ediff1d,
+    nancumprod,
+    nancumsum,
+    trapezoid,
+)
+from .reductions.moments import average, mean, std, var
+from .reductions.reduce import (
+    all,
+    amax,
+    amin,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    max,
+    min,
+    prod,
+    ptp,
+    sum,
 )
 from .vectorize import vectorize
 
@@ -353,7 +353,7 @@ e, pi, inf, nan, euler_gamma = _np.e, _np.pi, _np.inf, _np.nan, _np.euler_gamma
 if TYPE_CHECKING:
     from . import fft as fft
     from . import linalg as linalg
-    from .grids import (
+    from .creation.grids import (
         apply_along_axis,
         apply_over_axes,
         c_,
@@ -364,34 +364,8 @@ if TYPE_CHECKING:
         r_,
         s_,
     )
-    from .histograms import bincount, histogram, histogram2d, histogram_bin_edges, histogramdd
-    from .nan_reductions import (
-        nanargmax,
-        nanargmin,
-        nanmax,
-        nanmean,
-        nanmin,
-        nanprod,
-        nanstd,
-        nansum,
-        nanvar,
-    )
-    from .number_theory import gcd, lcm
-    from .padding import pad
-    from .polynomial import (
-        poly,
-        polyadd,
-        polyder,
-        polydiv,
-        polyfit,
-        polyint,
-        polymul,
-        polysub,
-        polyval,
-        roots,
-    )
-    from .quantiles import median, nanmedian, nanpercentile, nanquantile, percentile, quantile
-    from .sets import (
+    from .elementwise.number_theory import gcd, lcm
+    from .indexing.sets import (
         intersect1d,
         isin,
         setdiff1d,
@@ -403,32 +377,73 @@ if TYPE_CHECKING:
         unique_inverse,
         unique_values,
     )
-    from .signal import convolve, correlate, gradient, interp, unwrap
-    from .statistics import corrcoef, cov
-    from .windows import bartlett, blackman, hamming, hanning, kaiser
+    from .manipulation.padding import pad
+    from .reductions.histograms import (
+        bincount,
+        histogram,
+        histogram2d,
+        histogram_bin_edges,
+        histogramdd,
+    )
+    from .reductions.nan_reductions import (
+        nanargmax,
+        nanargmin,
+        nanmax,
+        nanmean,
+        nanmin,
+        nanprod,
+        nanstd,
+        nansum,
+        nanvar,
+    )
+    from .reductions.quantiles import (
+        median,
+        nanmedian,
+        nanpercentile,
+        nanquantile,
+        percentile,
+        quantile,
+    )
+    from .reductions.statistics import corrcoef, cov
+    from .signals.polynomial import (
+        poly,
+        polyadd,
+        polyder,
+        polydiv,
+        polyfit,
+        polyint,
+        polymul,
+        polysub,
+        polyval,
+        roots,
+    )
+    from .signals.signal import convolve, correlate, gradient, interp, unwrap
+    from .signals.windows import bartlett, blackman, hamming, hanning, kaiser
 
 LATE: dict[str, tuple[str, ...]] = {
     "fft": (),
-    "grids": (
+    ".creation.grids": (
         "apply_along_axis", "apply_over_axes", "c_", "frompyfunc", "index_exp", "mgrid", "ogrid",
         "r_", "s_"),
-    "histograms": ("bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"),
+    ".reductions.histograms": (
+        "bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"),
     "linalg": (),
-    "nan_reductions": (
+    ".reductions.nan_reductions": (
         "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
         "nanvar"),
-    "number_theory": ("gcd", "lcm"),
-    "padding": ("pad",),
-    "polynomial": (
+    ".elementwise.number_theory": ("gcd", "lcm"),
+    ".manipulation.padding": ("pad",),
+    ".signals.polynomial": (
         "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub",
         "polyval", "roots"),
-    "quantiles": ("median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
-    "sets": (
+    ".reductions.quantiles": (
+        "median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"),
+    ".indexing.sets": (
         "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
         "unique_counts", "unique_inverse", "unique_values"),
-    "signal": ("convolve", "correlate", "gradient", "interp", "unwrap"),
-    "statistics": ("corrcoef", "cov"),
-    "windows": ("bartlett", "blackman", "hamming", "hanning", "kaiser"),
+    ".signals.signal": ("convolve", "correlate", "gradient", "interp", "unwrap"),
+    ".reductions.statistics": ("corrcoef", "cov"),
+    ".signals.windows": ("bartlett", "blackman", "hamming", "hanning", "kaiser"),
 }
 """Modules that load when one of these names of theirs is asked for."""
 LATE_NAMES = tuple(name for names in LATE.values() for name in names)

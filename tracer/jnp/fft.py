@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.ops.arithmetic import div_p, mul_p
+from ...ir.ops.elementwise.arithmetic import div_p, mul_p
 from .. import lax
 from ..operands.dtype_promotion import (
     check_arraylike,
@@ -23,12 +23,12 @@ from ..operands.dtype_promotion import (
 from ..operands.scalars import float_default
 from ..operands.shape_arguments import canonical_axes
 from ..staging.constants import as_array, put_on_device
-from .complex_numbers import conj
-from .elementwise import real_dtype
-from .joining import concatenate
-from .ranges import arange
-from .rearrange import roll
-from .shaping import moveaxis
+from .creation.ranges import arange
+from .elementwise.arithmetic import real_dtype
+from .elementwise.complex_numbers import conj
+from .manipulation.joining import concatenate
+from .manipulation.rearrange import roll
+from .manipulation.shaping import moveaxis
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",

@@ -1,7 +1,7 @@
 """numpy.linalg over traced and concrete arrays; leading dimensions are batches."""
 from __future__ import annotations
 
-from .decompositions import (
+from .matrices.decompositions import (
     EighResult,
     EigResult,
     QRResult,
@@ -15,7 +15,7 @@ from .decompositions import (
     svd,
     svdvals,
 )
-from .linear_products import (
+from .matrices.linear_products import (
     cross,
     diagonal,
     matmul,
@@ -26,8 +26,8 @@ from .linear_products import (
     trace,
     vecdot,
 )
-from .norms import matrix_norm, norm, vector_norm
-from .solving import (
+from .matrices.norms import matrix_norm, norm, vector_norm
+from .matrices.solving import (
     SlogdetResult,
     cond,
     det,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ir.lazy import late_names
-from ...ir.ops.indexing import ScatterDimensionNumbers
-from .branches import cond, switch
+from ...ir.ops.indexing.common import ScatterDimensionNumbers
+from ...ir.support.lazy import late_names
 from .contraction import (
     DotAlgorithm,
     DotAlgorithmPreset,
@@ -23,6 +22,9 @@ from .contraction import (
     ragged_dot,
     ragged_dot_general,
 )
+from .control.branches import cond, switch
+from .control.loops import fori_loop, scan, while_loop
+from .control.mapping import associative_scan, map
 from .conversion import (
     bitcast_convert_type,
     convert_element_type,
@@ -139,8 +141,6 @@ from .indexed import (
     scatter_mul,
     scatter_sub,
 )
-from .loops import fori_loop, scan, while_loop
-from .mapping import associative_scan, map
 from .reduction import (
     approx_max_k,
     approx_min_k,

@@ -7,10 +7,14 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import x64_enabled
+from ...ir.diagnostics.location import warn
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype, dtype_of, issubdtype
-from ...ir.location import warn
-from ...ir.ops.convert import bitcast_convert_type_p, convert_element_type_p, reduce_precision_p
-from ...ir.ops.identity import optimization_barrier_p, stop_gradient_p
+from ...ir.ops.elementwise.convert import (
+    bitcast_convert_type_p,
+    convert_element_type_p,
+    reduce_precision_p,
+)
+from ...ir.ops.elementwise.identity import optimization_barrier_p, stop_gradient_p
 from .. import sharding_notes
 from ..operands.dtype_promotion import (
     ComplexWarning,

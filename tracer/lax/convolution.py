@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.ops.convolution import ConvDimensionNumbers, conv_general_dilated_p
+from ...ir.ops.contractions.convolution import ConvDimensionNumbers, conv_general_dilated_p
 from ..operands.dtype_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.composed import composed

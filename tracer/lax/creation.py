@@ -9,8 +9,8 @@ from ...ir.array import Array
 from ...ir.context import STATE, x64_enabled
 from ...ir.dtypes import ExtendedDType, canonicalize_dtype
 from ...ir.op import OPS
-from ...ir.ops.creation import empty_p, iota_p
-from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.movement.creation import empty_p, iota_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.types import normalized_sharding
 from .. import sharding_notes

@@ -10,9 +10,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.immutable import immutable
 from ...ir.op import Op
-from ...ir.ops.arithmetic import (
+from ...ir.ops.elementwise.arithmetic import (
     RoundingMethod,
     abs_p,
     add_p,
@@ -30,7 +29,7 @@ from ...ir.ops.arithmetic import (
     sign_p,
     sub_p,
 )
-from ...ir.ops.bitwise import (
+from ...ir.ops.elementwise.bitwise import (
     and_p,
     clz_p,
     not_p,
@@ -41,11 +40,11 @@ from ...ir.ops.bitwise import (
     shift_right_logical_p,
     xor_p,
 )
-from ...ir.ops.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
-from ...ir.ops.complex_parts import complex_p, conj_p, imag_p, real_p
-from ...ir.ops.powers import cbrt_p, integer_pow_p, pow_p, rsqrt_p, sqrt_p, square_p
-from ...ir.ops.select import clamp_p, select_n_p
-from ...ir.ops.special import (
+from ...ir.ops.elementwise.comparison import eq_p, ge_p, gt_p, is_finite_p, le_p, lt_p, ne_p
+from ...ir.ops.elementwise.complex_parts import complex_p, conj_p, imag_p, real_p
+from ...ir.ops.elementwise.powers import cbrt_p, integer_pow_p, pow_p, rsqrt_p, sqrt_p, square_p
+from ...ir.ops.elementwise.select import clamp_p, select_n_p
+from ...ir.ops.elementwise.special import (
     bessel_i0e_p,
     bessel_i1e_p,
     digamma_p,
@@ -54,7 +53,7 @@ from ...ir.ops.special import (
     erfc_p,
     lgamma_p,
 )
-from ...ir.ops.transcendental import (
+from ...ir.ops.elementwise.transcendental import (
     acos_p,
     acosh_p,
     asin_p,
@@ -76,6 +75,7 @@ from ...ir.ops.transcendental import (
     tanh_p,
 )
 from ...ir.param_types import register_param_type
+from ...ir.support.immutable import immutable
 from .. import sharding_notes
 from ..operands.dtype_promotion import dtype_name, user_dtype
 

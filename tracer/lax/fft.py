@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.ops.fft import FftType, fft_p
+from ...ir.ops.contractions.fft import FftType, fft_p
 from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_complex, to_inexact
 
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostics.errors import UnexpectedTracerError
 from ...ir.dtypes import parse_long
-from ...ir.errors import UnexpectedTracerError
-from ...ir.ops.call import composite_p
-from ...ir.ops.identity import stage_p
+from ...ir.ops.control.call import composite_p
+from ...ir.ops.elementwise.identity import stage_p
 from ..operands.dtype_promotion import shape_of, user_dtype
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.constants import as_array
 from ..staging.tracer import Tracer, typeof
 from ..trees import tree
-from .bodies import trace_body
-from .carry import check_branches
 from .contraction import dot_general
+from .control.bodies import trace_body
+from .control.carry import check_branches
 from .conversion import convert_element_type
 from .creation import full
 from .elementwise import mul

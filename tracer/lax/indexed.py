@@ -11,12 +11,11 @@ import numpy as np
 
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
-from ...ir.ops.comparison import gt_p, lt_p
-from ...ir.ops.elementwise import NUMBER, check_accepted
-from ...ir.ops.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
-from ...ir.ops.joining import concatenate_p
-from ...ir.ops.reduction import reduce_max_p
-from ...ir.ops.scatter import (
+from ...ir.ops.elementwise.comparison import gt_p, lt_p
+from ...ir.ops.elementwise.declaration import NUMBER, check_accepted
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.indexing.gather import GatherDimensionNumbers, GatherScatterMode, gather_p
+from ...ir.ops.indexing.scatter import (
     scatter_add_p,
     scatter_max_p,
     scatter_min_p,
@@ -24,13 +23,14 @@ from ...ir.ops.scatter import (
     scatter_p,
     scatter_sub_p,
 )
-from ...ir.ops.select import select_n_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.reductions.reduction import reduce_max_p
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of
 from ..staging.constants import as_array
 from ..staging.tracer import typeof
+from .control.loops import fori_loop
 from .creation import full_like
-from .loops import fori_loop
 from .shape import broadcast, expand_dims
 
 _INT32 = np.dtype("int32")

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.ops.arithmetic import add_p, div_p, mul_p
-from ...ir.ops.comparison import ge_p
-from ...ir.ops.condensed import hessenberg_p, tridiagonal_p
-from ...ir.ops.creation import iota_p
-from ...ir.ops.linalg import (
+from ...ir.ops.elementwise.arithmetic import add_p, div_p, mul_p
+from ...ir.ops.elementwise.comparison import ge_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.linalg.condensed import hessenberg_p, tridiagonal_p
+from ...ir.ops.linalg.decompositions import (
     cholesky_p,
     eig_p,
     eigh_p,
@@ -22,11 +22,11 @@ from ...ir.ops.linalg import (
     schur_p,
     svd_p,
 )
-from ...ir.ops.padding import pad_p
-from ...ir.ops.select import select_n_p
-from ...ir.ops.shape import broadcast_in_dim_p, squeeze_p
-from ...ir.ops.triangular import triangular_solve_p
-from ...ir.ops.tridiagonal import tridiagonal_solve_p
+from ...ir.ops.linalg.triangular import triangular_solve_p
+from ...ir.ops.linalg.tridiagonal import tridiagonal_solve_p
+from ...ir.ops.movement.creation import iota_p
+from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
 from ..operands.broadcasting import to_type
 from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_inexact, shape_of
 from ..shardings.eager_mesh import beside

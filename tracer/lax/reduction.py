@@ -9,13 +9,13 @@ import numpy as np
 
 from ...ir.api_boundary import inner
 from ...ir.array import Array
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import iinfo, issubdtype
 from ...ir.op import Op
-from ...ir.ops.arithmetic import neg_p
-from ...ir.ops.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
-from ...ir.ops.reduce import reduce_p
-from ...ir.ops.reduction import (
+from ...ir.ops.elementwise.arithmetic import neg_p
+from ...ir.ops.reductions.cumulative import cumlogsumexp_p, cummax_p, cummin_p, cumprod_p, cumsum_p
+from ...ir.ops.reductions.reduce import reduce_p
+from ...ir.ops.reductions.reduction import (
     argmax_p,
     argmin_p,
     reduce_and_p,
@@ -26,7 +26,7 @@ from ...ir.ops.reduction import (
     reduce_sum_p,
     reduce_xor_p,
 )
-from ...ir.ops.sorting import sort_p, top_k_p
+from ...ir.ops.reductions.sorting import sort_p, top_k_p
 from ...ir.types import array_type
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype

@@ -4,10 +4,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.context import STATE
-from ...ir.diagnostic import Remedy, fail
-from ...ir.location import warn
+from ...ir.diagnostics.diagnostic import Remedy, fail
+from ...ir.diagnostics.location import warn
 from ...ir.mesh import AbstractMesh, empty_abstract_mesh, entered_mesh
-from ...ir.ops.sharding import check_constraint, sharding_constraint_p
+from ...ir.ops.communication.sharding import check_constraint, sharding_constraint_p
 from ...ir.shardings.gspmd import GSPMDSharding, named_on
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec

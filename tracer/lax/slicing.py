@@ -13,11 +13,11 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import canonicalize_dtype, iinfo, issubdtype
-from ...ir.ops.arithmetic import add_p
-from ...ir.ops.comparison import lt_p
-from ...ir.ops.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
-from ...ir.ops.select import select_n_p
-from ...ir.ops.slicing import slice_p
+from ...ir.ops.elementwise.arithmetic import add_p
+from ...ir.ops.elementwise.comparison import lt_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p, dynamic_update_slice_p
+from ...ir.ops.movement.slicing import slice_p
 from .. import sharding_notes
 from ..operands.dtype_promotion import available, convert, dtype_name, shape_of
 from ..operands.scalars import scalar_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.ops.random_gamma import random_gamma_grad_p
-from ...ir.ops.special import (
+from ...ir.ops.elementwise.special import (
     igamma_grad_a_p,
     igamma_p,
     igammac_p,
@@ -13,6 +12,7 @@ from ...ir.ops.special import (
     regularized_incomplete_beta_p,
     zeta_p,
 )
+from ...ir.ops.random.gamma import random_gamma_grad_p
 from ..operands.dtype_promotion import dtype_name, promote_dtypes
 
 

@@ -9,9 +9,13 @@ import numpy as np
 
 from ...ir.api_boundary import inner
 from ...ir.op import Op
-from ...ir.ops.pooling import reduce_window_max_p, reduce_window_min_p, reduce_window_sum_p
-from ...ir.ops.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
-from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.reductions.pooling import (
+    reduce_window_max_p,
+    reduce_window_min_p,
+    reduce_window_sum_p,
+)
+from ...ir.ops.reductions.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
 from ..operands.dtype_promotion import convert, dtype_name, shape_of
 from ..trees import tree
 from . import elementwise

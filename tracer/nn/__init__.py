@@ -1,8 +1,8 @@
 """Neural network functions, with the names and signatures of `jax.nn`."""
 from __future__ import annotations
 
-from ..jnp.elementwise import tanh
-from ..jnp.log_sums import logmeanexp, logsumexp
+from ..jnp.elementwise.arithmetic import tanh
+from ..jnp.elementwise.log_sums import logmeanexp, logsumexp
 from .activations import (
     celu,
     elu,

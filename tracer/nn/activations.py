@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from .. import lax, sharding_notes
-from ..autodiff.custom_jvp import custom_jvp
-from ..jnp.elementwise import (
+from ..autodiff.custom.custom_jvp import custom_jvp
+from ..jnp.elementwise.arithmetic import (
     absolute,
     add_function,
     clip,
@@ -24,10 +24,10 @@ from ..jnp.elementwise import (
     square,
     tanh,
 )
-from ..jnp.joining import split
-from ..jnp.logic import greater, greater_equal, less, less_equal
-from ..jnp.powers import logaddexp_function, power
-from ..jnp.searching import choose_where
+from ..jnp.elementwise.logic import greater, greater_equal, less, less_equal
+from ..jnp.elementwise.powers import logaddexp_function, power
+from ..jnp.indexing.searching import choose_where
+from ..jnp.manipulation.joining import split
 from ..operands.dtype_promotion import check_arraylike, dtype_name, promote_args_inexact, shape_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.composed import composed

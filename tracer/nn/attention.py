@@ -13,12 +13,12 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, promote_types
 from .. import lax
-from ..jnp.creation import tril
-from ..jnp.einsum import einsum
-from ..jnp.elementwise import add_function, multiply_function
-from ..jnp.log_sums import logsumexp
-from ..jnp.searching import choose_where
-from ..jnp.shaping import expand_dims, reshape
+from ..jnp.creation.filled import tril
+from ..jnp.elementwise.arithmetic import add_function, multiply_function
+from ..jnp.elementwise.log_sums import logsumexp
+from ..jnp.indexing.searching import choose_where
+from ..jnp.manipulation.shaping import expand_dims, reshape
+from ..jnp.matrices.einsum import einsum
 from ..operands.dtype_promotion import convert
 from ..staging.composed import composed
 from ..staging.constants import as_array

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from .. import lax, sharding_notes
-from ..jnp import moments, reductions
-from ..jnp.arrays import astype
-from ..jnp.elementwise import (
+from ..jnp.creation.arrays import astype
+from ..jnp.elementwise.arithmetic import (
     clip,
     divide,
     exp,
@@ -21,9 +20,11 @@ from ..jnp.elementwise import (
     square,
     subtract_function,
 )
-from ..jnp.logic import equal
-from ..jnp.searching import choose_where
-from ..lax.manual_axes import axis_index, axis_size
+from ..jnp.elementwise.logic import equal
+from ..jnp.indexing.searching import choose_where
+from ..jnp.reductions import moments
+from ..jnp.reductions import reduce as reductions
+from ..lax.communication.manual_axes import axis_index, axis_size
 from ..lax.reduction import extreme
 from ..operands.dtype_promotion import (
     check_arraylike,

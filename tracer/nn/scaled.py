@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
+from ...ir.diagnostics.location import warn
 from ...ir.dtypes import finfo, parse_long
-from ...ir.location import warn
 from .. import lax
-from ..autodiff.custom_vjp import custom_vjp
-from ..jnp.creation import ones
-from ..jnp.elementwise import abs, clip, divide
-from ..jnp.logic import less_equal
-from ..jnp.reductions import max as maximum_of
-from ..jnp.searching import choose_where
+from ..autodiff.custom.custom_vjp import custom_vjp
+from ..jnp.creation.filled import ones
+from ..jnp.elementwise.arithmetic import abs, clip, divide
+from ..jnp.elementwise.logic import less_equal
+from ..jnp.indexing.searching import choose_where
+from ..jnp.reductions.reduce import max as maximum_of
 from ..operands.dtype_promotion import dtype_name, shape_of, user_dtype
 from ..staging.constants import as_array
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.array import Array
-from ...ir.diagnostic import fail
-from ...ir.errors import ShardingTypeError
-from ...ir.ops.select import select_n_p
-from ...ir.ops.shape import broadcast_in_dim_p
-from ...ir.ops.sharding import reshard_p
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import ShardingTypeError
+from ...ir.inference.unreduced import is_pending, refuse_pending
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
-from ...ir.unreduced import is_pending, refuse_pending
 from ..shardings.eager_mesh import beside
 from ..staging.constants import as_array
 from .dtype_promotion import broadcast_shapes, shape_of

@@ -2,7 +2,7 @@
 
 Every jnp function brings its operands to one dtype and one rank before it binds an op, so that the
 program shows each conversion. Python scalars become literals of the other operand's dtype: no
-equation, no loss of speed. The lattice itself is in ir/dtypes.py; here it meets values.
+equation, no loss of speed. The lattice itself is in ir/dtypes/__init__.py; here it meets values.
 """
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.caches import cached
 from ...ir.context import config, x64_enabled
+from ...ir.diagnostics.errors import TypePromotionError
+from ...ir.diagnostics.location import warn
 from ...ir.dtypes import (
     ALL_DTYPES,
     ExtendedDType,
@@ -25,10 +26,9 @@ from ...ir.dtypes import (
     to_complex_dtype,
     to_inexact_dtype,
 )
-from ...ir.errors import TypePromotionError
-from ...ir.location import warn
-from ...ir.ops.convert import convert_element_type_p
-from ...ir.ops.shape import broadcast_in_dim_p
+from ...ir.ops.elementwise.convert import convert_element_type_p
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.support.caches import cached
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
 from .scalars import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.errors import AxisError
+from ...ir.diagnostics.errors import AxisError
 from .dtype_promotion import Shape
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, issubdtype
 from .. import jnp, lax, sharding_notes
-from ..jnp.searching import choose_where
+from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import broadcast_shapes, convert, shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding

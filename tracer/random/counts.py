@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import finfo, iinfo
 from .. import jnp, lax
-from ..jnp.searching import choose_where
+from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import (
     broadcast_shapes,
     check_arraylike,

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.dtypes import issubdtype
 from .. import jnp, lax, sharding_notes
-from ..jnp.searching import choose_where
+from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import (
     check_arraylike,
     convert,

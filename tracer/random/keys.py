@@ -13,10 +13,10 @@ import numpy as np
 
 from ...ir.array import Array
 from ...ir.context import config
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.location import warn
 from ...ir.dtypes import KEY_FRY, KEY_RBG, KEY_URBG, KeyDType, is_extended
-from ...ir.location import warn
-from ...ir.ops.random import (
+from ...ir.ops.random.primitives import (
     random_clone_p,
     random_fold_in_p,
     random_seed_p,

@@ -12,9 +12,9 @@ import numpy as np
 from ...ir.array import Array
 from ...ir.context import x64_enabled
 from ...ir.dtypes import default_dtype, finfo, iinfo, issubdtype
-from ...ir.ops.random import random_bits_p
+from ...ir.ops.random.primitives import random_bits_p
 from .. import jnp, lax, sharding_notes
-from ..jnp.searching import choose_where
+from ..jnp.indexing.searching import choose_where
 from ..operands.dtype_promotion import convert, dtype_name, shape_of, user_dtype
 from ..operands.scalars import float_default, int_default
 from ..operands.shape_arguments import static_shape

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
-from ..autodiff.custom_jvp import custom_jvp
+from ..autodiff.custom.custom_jvp import custom_jvp
 from ..operands.dtype_promotion import dtype_name, promote_args_inexact
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec

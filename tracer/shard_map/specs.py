@@ -7,15 +7,15 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.caches import cached
-from ...ir.diagnostic import fail
-from ...ir.explicit import spec_entry
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.inference.explicit import spec_entry
 from ...ir.mesh import AbstractMesh, AxisType
-from ...ir.named_tuple import NamedTuple
 from ...ir.op import OPS
-from ...ir.ops.manual import entering_type
+from ...ir.ops.control.manual import entering_type
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..staging.signature import paths_of, plain_function
 from ..staging.tracer import typeof

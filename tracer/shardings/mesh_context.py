@@ -11,10 +11,10 @@ import sys
 from types import FrameType
 from typing import Any
 
-from ...ir.changed import changed
 from ...ir.context import STATE, mesh_context
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.mesh import AbstractMesh, Mesh, empty_mesh
+from ...ir.support.scopes import changed
 
 _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH")
 

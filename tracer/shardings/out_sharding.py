@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.context import STATE
 from ...ir.mesh import empty_abstract_mesh
-from ...ir.ops.sharding import explicit_sharding
+from ...ir.ops.communication.sharding import explicit_sharding
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec, spec_from_entries
 

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
-from ...ir.caches import cached, module_table
-from ...ir.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
+from ...ir.diagnostics.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
 from ...ir.program import Name, Program, Var
+from ...ir.support.caches import cached, module_table
 from .tracer import Tracer
 
 _MOST_STEPS = 64         # instructions looked at behind one
@@ -229,7 +229,7 @@ class Watch:
         self.containers: dict[int, Any] = {}     # whose values were named, by id
 
     def place(self) -> Location:
-        """Where in the user's code we are, as `ir.location.capture`; names are read by the way."""
+        """Where in the user's code we are, as `location.capture`; names are read by the way."""
         frame: Any = sys._getframe(2)
         between = STANDS_BETWEEN
         while frame is not None:

@@ -1,13 +1,13 @@
-"""Equations whose place is the call of the helper that asks for them (ir/call_location.py)."""
+"""Equations whose place is the call of the helper that asks for them (call_location.py)."""
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.call_location import capture_call
 from ...ir.context import STATE
-from ...ir.location import Location, capture
+from ...ir.diagnostics.call_location import capture_call
+from ...ir.diagnostics.location import Location, capture
 from ...ir.op import Op
 
 

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ...ir.caches import Bounded, cached, module_table
 from ...ir.context import STATE, config
+from ...ir.diagnostics.location import Location
 from ...ir.dtypes import issubdtype
-from ...ir.location import Location
 from ...ir.op import Op
 from ...ir.spec import PartitionSpec
+from ...ir.support.caches import Bounded, cached, module_table
 from ...ir.types import ArrayType
 from .staging import Builder
 from .steps import MISS, marks, steps_since

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
-from ...ir.changed import changed
-from ...ir.location import SCOPES
+from ...ir.diagnostics.location import SCOPES
+from ...ir.support.scopes import changed
 
 
 class named_scope(ContextDecorator):

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 
 DEEP = 16               # levels from which on Python's limit is raised, and at fault if it is met
 FRAMES = 10_000         # what the stack of a main thread holds for sure

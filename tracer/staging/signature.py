@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.shape_struct import ShapeDtypeStruct
 from ...ir.types import ArrayType
 from ..trees import tree

@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from ...ir.array import Array
-from ...ir.caches import cached
-from ...ir.collector import collector_paused
 from ...ir.context import STATE, config, x64_enabled
-from ...ir.diagnostic import fail
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import UnexpectedTracerError
+from ...ir.diagnostics.location import Location
 from ...ir.dtypes import canonicalize_dtype
-from ...ir.errors import UnexpectedTracerError
-from ...ir.infer import infer, infer_anew
-from ...ir.location import Location
+from ...ir.inference.infer import infer, infer_anew
 from ...ir.manual_state import NOT_MANUAL
 from ...ir.mesh import AbstractMesh, Mesh
 from ...ir.op import OPS, Op
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.signature import SIGNATURES
+from ...ir.support.caches import cached
+from ...ir.support.collector import collector_paused
 from ...ir.typeof import NUMPY_SCALARS
 from ...ir.types import ArrayType
 from . import leaks

@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from ...ir.caches import cached
 from ...ir.context import STATE, trace_settings
-from ...ir.location import Location
+from ...ir.diagnostics.location import Location
 from ...ir.op import Op
 from ...ir.program import Equation, Literal, Var
 from ...ir.signature import Signature
+from ...ir.support.caches import cached
 from ...ir.use import Use
 from .staging import Builder
 from .tracer import Tracer

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ...ir.api_boundary import bound_methods
 from ...ir.array import Array
 from ...ir.conversions import check_bool, check_index, check_scalar
-from ...ir.diagnostic import Remedy, fail
-from ...ir.errors import (
+from ...ir.diagnostics.diagnostic import Remedy, fail
+from ...ir.diagnostics.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
     TracerBoolConversionError,

@@ -13,12 +13,12 @@ from typing import Any, Self
 import optree
 
 from ...ir.array import Array
-from ...ir.immutable import immutable
 from ...ir.pytree import NAMESPACE, PLAIN_LEAVES, ChildKey, flatten, unflatten
 from ...ir.pytree import flatten_call as flatten_call
 from ...ir.pytree import flatten_tuple as flatten_tuple
 from ...ir.pytree import rebuilder as rebuilder
 from ...ir.pytree import structure_of_arrays as structure_of_arrays
+from ...ir.support.immutable import immutable
 from ...ir.tree_prefix import PrefixError as PrefixError
 from ...ir.tree_prefix import broadcast_prefix as broadcast_prefix
 from ...ir.tree_prefix import map_str as map_str

@@ -1,0 +1,1 @@
+"""One module per command: what it is asked, and what it prints."""

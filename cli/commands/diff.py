@@ -1,0 +1,158 @@
+"""`diff`: two programs, two directories of dumps, or two revisions of a file, side by side."""
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...report.advice.type_changes import TypeChange, type_changes
+from ...report.difference import Difference
+from ..output import Output
+from ..problems import FINDING, Problem
+from ..select import several
+from ..targets import Found, is_python, parts_of
+from .explain import explained
+
+_DUMP = re.compile(r"(.+?)\.(\d\d)-(\w+)\.st")
+
+
+def diff(options: argparse.Namespace) -> int:
+    """What differs; exit status 1 if anything does."""
+    with tempfile.TemporaryDirectory() as folder:      # revisions lie there until all is said
+        return _compared(options, Path(folder))
+
+
+def _compared(options: argparse.Namespace, folder: Path) -> int:
+    if options.revised is not None:
+        pairs = _revisions(options, folder)
+    elif Path(options.target).is_dir() and Path(options.other).is_dir():
+        pairs = _directories(options)
+    else:
+        pairs = _matched(_by_name(options.target, options), _by_name(options.other, options),
+                         whole=not (_is_file(options.target) and _is_file(options.other)))
+    rows: list[dict[str, Any]] = []
+    texts: list[str] = []
+    for name, before, after in pairs:
+        if before is None or after is None:
+            rows.append({"function": name, "differs": True,
+                         "only": "after" if before is None else "before"})
+            texts.append(f"{'+' if before is None else '-'} {name}: only in "
+                         f"{options.other if before is None else options.target}")
+            continue
+        text = f"{options.target} -> {options.other}" + (f": {name}" if len(pairs) > 1 else "")
+        a, b = explained(before, options), explained(after, options)
+        found = Difference(a, b, text)
+        types = type_changes(a.partitioned.resolved, b.partitioned.resolved)
+        rows.append({"function": name, "differs": bool(found or types), **found.to_dict(),
+                     "inner_types": [t.to_dict() for t in types]})
+        texts.append(_text(found, types))
+    differs = any(r["differs"] for r in rows)
+    out = Output(options)
+    if out.as_json:
+        out.json(rows[0] if len(rows) == 1 else {"differs": differs, "functions": rows})
+    else:
+        out.text("\n".join(texts))
+    return FINDING if differs else 0
+
+
+def _text(found: Difference, types: list[TypeChange]) -> str:
+    """The difference, with the values that are laid out otherwise."""
+    if not found and types:
+        return "\n".join([found.text, *(f"  {t}" for t in types)])
+    lines = str(found).split("\n")
+    where = next((i for i, line in enumerate(lines) if line.startswith(("  - ", "  + ",
+                                                                        "  collectives:"))),
+                 len(lines))
+    return "\n".join([*lines[:where], *(f"  {t}" for t in types), *lines[where:]])
+
+
+# -- pairs -----------------------------------------------------------------------------------------
+
+Pairs = list[tuple[str, Found | None, Found | None]]
+
+
+def _is_file(target: str) -> bool:
+    return not is_python(target) or bool(parts_of(target)[1])
+
+
+def _by_name(target: str, options: argparse.Namespace) -> dict[str, Found]:
+    return {f.name: f for f in several(target, options)[0]}
+
+
+def _matched(before: dict[str, Found], after: dict[str, Found], whole: bool) -> Pairs:
+    """By name; two single programs are a pair whatever they are called."""
+    if not whole or len(before) == len(after) == 1:
+        (a, x), (b, y) = next(iter(before.items())), next(iter(after.items()))
+        return [(a if a == b else f"{a} and {b}", x, y)]
+    return [(n, before.get(n), after.get(n)) for n in sorted({*before, *after})]
+
+
+def _directories(options: argparse.Namespace) -> Pairs:
+    """Two directories of dumps: the last stage of each program by which both can be told."""
+    found = []
+    for folder in (Path(options.target), Path(options.other)):
+        programs: dict[str, dict[str, Path]] = {}
+        for path in sorted(folder.glob("*.st")):
+            match = _DUMP.fullmatch(path.name)
+            name, stage = (match[1], match[3]) if match else (path.stem, "")
+            programs.setdefault(name, {})[stage] = path
+        if not programs:
+            raise Problem(f"{folder} has no programs (*.st)")
+        # resharded: global types, every change of layout written down
+        found.append({name: next(stages[s] for s in ("resharded", "resolved", "traced",
+                                                     *stages) if s in stages)
+                      for name, stages in programs.items()})
+    made = [{name: several(str(path), options)[0][0] for name, path in side.items()}
+            for side in found]
+    return [(n, made[0].get(n), made[1].get(n)) for n in sorted({*made[0], *made[1]})]
+
+
+def _revisions(options: argparse.Namespace, folder: Path) -> Pairs:
+    """Two revisions of a file: each is checked out whole, so that what it imports fits."""
+    path, name = parts_of(options.revised)
+    if path.suffix != ".py":
+        raise Problem(f"{options.revised}: between revisions a target is FILE.py:FUNCTION or "
+                      "FILE.py")
+    top = Path(_git(path.resolve().parent, "rev-parse", "--show-toplevel"))
+    inside = path.resolve().relative_to(top)
+    sides = []
+    for i, revision in enumerate((options.target, options.other)):
+        commit = _git(top, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        where = folder / str(i)
+        where.mkdir()
+        archive = subprocess.run(["git", "archive", commit], cwd=top, capture_output=True,
+                                 check=True)
+        subprocess.run(["tar", "-x"], cwd=where, input=archive.stdout, check=True)
+        target = where / inside
+        found = {}
+        if target.exists():
+            found = _by_name(f"{target}:{name}" if name else str(target), options)
+            for f in found.values():
+                f.stages()
+        _forget_modules(where)
+        sides.append(found)
+    if not sides[0] and not sides[1]:
+        raise Problem(f"{inside} is in neither {options.target} nor {options.other}")
+    return [(n, sides[0].get(n), sides[1].get(n)) for n in sorted({*sides[0], *sides[1]})]
+
+
+def _forget_modules(folder: Path) -> None:
+    """What one revision imported is not to be what the other one imports."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if file and Path(file).resolve().is_relative_to(folder.resolve()):
+            del sys.modules[name]
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        said = done.stderr.strip() or f"git {' '.join(arguments)} found nothing"
+        raise Problem(said.removeprefix("fatal: "))
+    return done.stdout.strip()
+

@@ -1,0 +1,71 @@
+"""`help`: how to read what the command prints, and what its words mean."""
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+from pathlib import Path
+
+from ...ir.diagnostics import errors
+from ...ir.support.environment import VARIABLES
+from ...ir.support.spelling import none_such
+from ..output import Output
+from ..problems import Problem
+
+FOLDER = Path(__file__).parent / "topics"
+TOPICS = {
+    "ir": "how to read a program: types, lines, collectives",
+    "budgets": "the file of `check --budget`",
+    "warnings": "the kinds of waste that `explain` and `check --warnings` tell",
+    "errors": "the classes of errors; `help NAME` is the page of one",
+    "environment": "the environment variables",
+}
+
+
+def help_(options: argparse.Namespace) -> None:
+    """Print a topic, the help of a command, or the page of an error class."""
+    out = Output(options)
+    text = page(options, out.width)
+    if out.as_json:
+        out.json({"topic": options.topic, "text": text})
+    else:
+        (out.markdown if text.startswith("# ") else out.text)(text)
+
+
+def page(options: argparse.Namespace, columns: int) -> str:
+    """The text of a topic; columns: of the help of a command. Raises Problem for one that there is
+    not."""
+    topic, commands = options.topic, options.commands
+    if topic is None:
+        width = max(map(len, (*TOPICS, *commands)))
+        lines = ["shardtrace help TOPIC", "", *(f"  {name:<{width}}  {text}"
+                                                 for name, text in TOPICS.items()), "",
+                 "shardtrace help COMMAND", "", f"  {', '.join(commands)}"]
+        return "\n".join(lines)
+    if topic in commands:
+        command = commands[topic]
+        command.formatter_class = functools.partial(argparse.HelpFormatter, width=columns)
+        return command.format_help().rstrip()
+    if topic == "errors":
+        return "\n".join(f"{name}: {inspect.getdoc(cls).splitlines()[0]}"     # type: ignore
+                         for name, cls in error_classes().items())
+    if topic == "environment":
+        return "\n".join(f"{name}: {text}" for name, (_, text) in VARIABLES.items())
+    if topic in TOPICS:
+        return (FOLDER / f"{topic}.md").read_text().rstrip()
+    found = error_page(topic)
+    if found is None:
+        raise Problem(none_such(topic, (*TOPICS, *commands, *error_classes()), "topic"))
+    return found
+
+
+def error_classes() -> dict[str, type]:
+    """The classes of errors, by name."""
+    return {name: cls for name, cls in vars(errors).items() if isinstance(cls, type)
+            and issubclass(cls, Exception) and cls.__doc__ and not name.startswith("_")}
+
+
+def error_page(name: str) -> str | None:
+    """The help page of an error class; None if there is none of this name."""
+    cls = error_classes().get(name)
+    return None if cls is None else f"{name}: {inspect.getdoc(cls)}".rstrip()

@@ -1,0 +1,248 @@
+"""`run`: a program on simulated devices, its results, and where its time goes."""
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...driver.analysis.equivalence import TOLERANCE
+from ...driver.execution.programs import check_memory, run_program
+from ...ir.diagnostics.errors import ShardtraceError
+from ...ir.kernels.key_data import storage_dtype
+from ...ir.program import Program
+from ...ir.support.progress import steps
+from ...ir.types import ArrayType
+from ...report.cost.work import bodies, equation_flops
+from ...runtime.profile import Profile, profile
+from ...runtime.rewrites.inline_calls import every_equation
+from ..arguments import amount, count, positive
+from ..output import Output
+from ..problems import FINDING, Problem, failure
+from ..select import one
+from ..targets import Found, FoundFunction, parameter_names
+from .explain import explained
+
+_VALUES = 1000           # of a result that are printed in full
+_RESULTS = 60            # that are summed up
+_FIRST = 3               # values in a summary
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run a target; prints its results, and with --profile where the time went."""
+    found = one(options.target, options)
+    local = found.local
+    if isinstance(found, FoundFunction) and found.others:
+        print(f"shardtrace run: `{found.name}` is called in {found.others + 1} ways; this is the "
+              f"first", file=sys.stderr)
+    names = parameter_names(local)
+    types = local.global_in or local.in_avals
+    try:
+        check_memory(local)
+    except ShardtraceError as error:
+        raise failure(error, f"running `{found.name}`") from error
+    values = arguments(found, names, types, options)
+    profiled: Profile | None = None
+    try:
+        with steps(f"running {found.name}"):
+            results = run_program(local, values, options.executor)
+        if options.profile or options.trace:
+            profiled = profile(local, *values, executor=options.executor, repeat=options.repeat)
+        other = "per_device" if options.executor == "simulated" else "simulated"
+        compared = run_program(local, values, other) if options.compare else []
+    except Exception as error:
+        raise failure(error, f"running `{found.name}`") from error
+    if options.trace and profiled is not None:
+        profiled.save_chrome_trace(options.trace, modelled=explained(found, options))
+    if options.save:
+        named: dict[str, Any] = {f"result{i}": r for i, r in enumerate(results)}
+        np.savez(options.save, **named)
+    differences = [difference(a, b) for a, b in zip(results, compared, strict=False)]
+    terms = most_operations(local) if options.compare else 1
+    allowed = [tolerance(r.dtype, terms) if options.tolerance is None else options.tolerance
+               for r in results]
+    wrong = [i for i, d in enumerate(differences) if d > allowed[i]]
+    _print(options, found, results, profiled, differences, allowed, terms)
+    return FINDING if wrong else 0
+
+
+def arguments(found: Found, names: list[str], types: Any, options: argparse.Namespace
+              ) -> list[np.ndarray]:
+    """A value for each parameter: from `--load`, else the function's own, else random."""
+    given = dict(np.load(options.load)) if options.load else {}
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise Problem(f"{options.load} has {', '.join(unknown)}, but the parameters are "
+                      f"{', '.join(names)}")
+    rng = np.random.default_rng(options.seed)
+    own = found.values()
+    if len(own) != len(names):
+        own = [None] * len(names)
+    values = []
+    made_up = []
+    for name, aval, mine in zip(names, types, own, strict=True):
+        random = random_value(rng, aval)            # drawn always: a value depends on its place
+        value = given.get(name, random if mine is None else mine)
+        if mine is None and name not in given:
+            made_up.append(f"{name}: {aval.str_short(True)}")
+        if value.shape != aval.shape:
+            raise Problem(f"argument {name} has shape {value.shape}, the program wants {aval}")
+        values.append(np.asarray(value, storage_dtype(aval.dtype)))
+    if made_up:
+        listed = ", ".join(made_up[:8]) + (f" and {len(made_up) - 8} more" if made_up[8:] else "")
+        print(f"shardtrace run: random values, of seed {options.seed}, stand for {listed}; "
+              "--load FILE.npz gives others", file=sys.stderr)
+    return values
+
+
+def random_value(rng: np.random.Generator, aval: ArrayType) -> np.ndarray:
+    """Random numbers of a type: normal, small integers, or truth values."""
+    dtype, shape = storage_dtype(aval.dtype), aval.shape
+    if dtype.kind in "iu":
+        return rng.integers(0, 10, shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    return rng.standard_normal(math.prod(shape)).reshape(shape).astype(dtype)
+
+
+def most_operations(local: Program) -> int:
+    """The most operations for one element of a result of an equation: about as many numbers are
+    added in one sum."""
+    most = 1.0
+    for eqn in every_equation(local.eqns):
+        if not bodies(eqn) and eqn.op.collective is None:
+            elements = max([math.prod(v.aval.shape) for v in eqn.outvars], default=1)
+            most = max(most, equation_flops(eqn) / max(1, elements))
+    return round(most)
+
+
+def tolerance(dtype: np.dtype, terms: int) -> float:
+    """By how much the executors may differ in a result, as a part of its largest value: they add in
+    other orders, so by the rounding of its dtype and the root of the terms of its sums."""
+    if dtype.kind not in "fcV":
+        return 0.0
+    size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    return TOLERANCE.get(size, 10 * TOLERANCE[2]) * max(1.0, math.sqrt(terms) / 64)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> float:
+    """The largest difference of two results, relative to the largest value."""
+    if not a.size:
+        return 0.0
+    if a.dtype.kind not in "fcV" and a.dtype.kind in "biu":
+        return float(np.any(a != b))
+    x, y = (np.asarray(v, np.complex128 if a.dtype.kind == "c" else np.float64) for v in (a, b))
+    same = (x == y) | (np.isnan(x) & np.isnan(y))
+    with np.errstate(all="ignore"):
+        apart = np.where(same, 0.0, np.abs(x - y))
+        scale = max(float(np.nanmax(np.abs(np.where(np.isfinite(x), x, 0.0)))), 1e-30)
+    worst = float(np.max(apart))
+    return math.inf if math.isnan(worst) else worst / scale
+
+
+def summaries(names: Sequence[str], types: Sequence[ArrayType], results: Sequence[np.ndarray]
+              ) -> Iterator[str]:
+    """A line for each result: its name, type, range and first values, and whether it is finite."""
+    for i, (name, aval, value) in enumerate(zip(names, types, results, strict=True)):
+        if i == _RESULTS:
+            yield f"... {len(results) - i} more results; --values prints all"
+            return
+        yield f"result{name}: {aval}{summary(value)}"
+
+
+def summary(value: np.ndarray) -> str:
+    """`, mean 0.5, from 0 to 1, all finite: 0, 1, 0, ...`"""
+    if not value.size:
+        return ", no values"
+    kind = value.dtype.kind
+    wide = np.asarray(value, np.complex128 if kind == "c" else np.float64).ravel()
+    first = ", ".join(f"{x:.4g}" for x in wide[:_FIRST]) + (", ..." if wide.size > _FIRST else "")
+    if kind == "b":
+        return f", {np.count_nonzero(value):,} of {value.size:,} true"
+    finite = wide[np.isfinite(wide)]
+    said = ("all finite" if finite.size == wide.size
+            else f"{wide.size - finite.size:,} of {wide.size:,} not finite")
+    if value.size == 1 or not finite.size:
+        return f", {said}: {first}"
+    real = np.abs(finite) if kind == "c" else finite
+    of = "absolute " if kind == "c" else ""
+    return (f", {of}mean {real.mean():.4g}, from {real.min():.4g} to {real.max():.4g}, "
+            f"{said}: {first}")
+
+
+def _worst(differences: list[float], allowed: list[float]) -> int | None:
+    """The number of the result that is furthest off for what it may be; None if there is none."""
+    return max(range(len(differences)), default=None, key=lambda i: (
+        differences[i] > allowed[i], differences[i] / (allowed[i] or 1.0)))
+
+
+def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
+           profiled: Profile | None, differences: list[float], allowed: list[float],
+           terms: int) -> None:
+    local = found.local
+    types = local.global_out or local.out_avals
+    out = Output(options)
+    most = _VALUES if options.most is None else options.most
+    worst = _worst(differences, allowed)
+    if out.as_json:
+        listed = [{"type": str(t), "shape": list(r.shape), "dtype": str(r.dtype),
+                   **({"values": r.tolist()} if r.size <= most else {})}
+                  for t, r in zip(types, results, strict=True)]
+        out.json({"name": found.name, "executor": options.executor, "results": listed,
+                  **({"profile": profiled.to_dict()} if profiled else {}),
+                  **({"difference": 0.0 if worst is None else differences[worst],
+                      "tolerance": 0.0 if worst is None else allowed[worst]}
+                     if options.compare else {})})
+        return
+    if options.values or options.most is not None:
+        for t, value in zip(types, results, strict=True):
+            out.as_it_is(f"{t}\n" + np.array2string(value, threshold=most,
+                                                    max_line_width=out.width))
+    else:
+        out.text("\n".join(summaries(found.result_names(len(results)), types, results)))
+    if options.compare:
+        if worst is None:
+            out.text("\nthe executors agree: there are no results")
+        else:
+            why = "" if options.tolerance is not None else (
+                f" for {results[worst].dtype}"
+                + (f", {terms:,} operations an element" if allowed[worst] else ""))
+            verdict = "DIFFER" if differences[worst] > allowed[worst] else "agree"
+            out.text(f"\nthe executors {verdict}: largest difference {differences[worst]:.3g} of "
+                     f"the largest value, {allowed[worst]:.2g} allowed{why}")
+    if profiled is not None:
+        out.text("")
+        if out.is_rich:
+            out.renderable(profiled.table(width=out.width))
+        else:
+            out.as_it_is(profiled.text(out.width))
+    if options.trace:
+        out.text(f"\ntrace written to {options.trace}; open it in https://ui.perfetto.dev")
+
+
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `run`."""
+    sub.add_argument("--seed", type=count, default=0, help="of random arguments (default 0)")
+    sub.add_argument("--load", type=Path, metavar="FILE.npz",
+                     help="arguments by parameter name; others are the file's own, or random")
+    sub.add_argument("--save", type=Path, metavar="FILE.npz", help="write the results")
+    sub.add_argument("--executor", choices=["simulated", "per_device"], default="simulated",
+                     help="all devices at once (default), or each alone")
+    sub.add_argument("--compare", action="store_true",
+                     help="run the other executor too; exit status 1 where results differ")
+    sub.add_argument("--tolerance", type=amount, metavar="X",
+                     help="difference that --compare allows, as a part of the largest value "
+                          "(default by dtype and length of sums: 1e-4 for float32; integers equal)")
+    sub.add_argument("--profile", action="store_true", help="say where the time goes")
+    sub.add_argument("--repeat", type=positive, default=3, metavar="N",
+                     help="runs that a profile takes the fastest of (default 3)")
+    sub.add_argument("--trace", type=Path, metavar="FILE.json",
+                     help="write measured and modelled time in the Chrome trace format")
+    sub.add_argument("--values", action="store_true",
+                     help="print the values of the results, not a summary")
+    sub.add_argument("--most", type=count, metavar="N",
+                     help=f"print at most so many values of a result (default {_VALUES})")

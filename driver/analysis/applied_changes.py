@@ -1,0 +1,194 @@
+"""Programs with changes made: how `explain` tries its suggestions, and what applying one gives.
+
+`Changed` is a jitted function that differs from another by changes of specs alone
+(report/advice/changes.py): arguments are brought to other shardings, results are asked for
+otherwise, and constraints are inserted, altered or taken out in its trace. Its values are those of
+the other.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.mesh import AbstractMesh
+from ...ir.program import DONATED, Program, Requests
+from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.types import ArrayType
+from ...partitioner.pipeline import PIPELINE, Job, Options, Partitioned, carrying, partition
+from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
+from ...runtime.arrays.array import ArrayImpl
+from ...tracer.autodiff.replay import evaluate, stage
+from ...tracer.staging.tracer import typeof
+from ...tracer.trees import tree
+from ..execution.executable import Executable
+from ..execution.programs import asked_arguments, further
+from ..execution.transfer import device_put
+from ..jit.boundary import Boundary
+from ..jit.jit import Jitted
+from ..jit.stages import Traced
+
+TRIAL = Options(dump=False)     # of a program that is partitioned only to be costed
+
+
+def inlined(program: Program) -> Program:
+    """The program as changes see it: every call replaced by what it calls."""
+    new = PIPELINE[0].run(program, Job(program.mesh, (), ()))
+    if "meshes" in program.memo:
+        new.memo["meshes"] = program.memo["meshes"]
+    return new
+
+
+def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
+    """A traced program with the changes inside of it made, and typed again where that matters."""
+    if not any(isinstance(c, Inside) for c in changes):
+        return program
+    new = edited(inlined(program), changes, mesh)
+    if not mesh.explicit_axes and all(v.aval.mesh.empty or not v.aval.mesh.explicit_axes
+                                      for v in new.invars):
+        return new
+    typed = stage(lambda *xs: evaluate(new, xs), new.in_avals, new)
+    done = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
+    done.memo["meshes"] = typed.memo.get("meshes", ())
+    return done
+
+
+class ChangedBoundary(Boundary):
+    """Another boundary, with other specs for some arguments and results, by position."""
+
+    def __init__(self, base: Boundary, mesh: Any, arg_specs: dict[int, Any],
+                 result_specs: dict[int, Any]) -> None:
+        super().__init__(base.in_shardings, base.out_shardings, base.arguments, base.api)
+        self._mesh, self._arg_specs, self._result_specs = mesh, arg_specs, result_specs
+
+    def given_in(self, leaves: Sequence[Any], in_tree: Any, program: Program
+                 ) -> list[Sharding | None]:
+        if self.in_shardings is not None:       # of those that change nothing is asked any more
+            leaves = [v.aval if i in self._arg_specs else x
+                      for i, (x, v) in enumerate(zip(leaves, program.invars, strict=True))]
+        return self._with(super().given_in(leaves, in_tree, program), self._arg_specs)
+
+    def asked_out(self, program: Program, out_tree: Any) -> list[Sharding | None]:
+        return self._with(super().asked_out(program, out_tree), self._result_specs)
+
+    def _with(self, shardings: list[Sharding | None], specs: dict[int, Any]
+              ) -> list[Sharding | None]:
+        return [NamedSharding(self._mesh, specs[i]) if i in specs else s
+                for i, s in enumerate(shardings)]
+
+
+class Changed(Jitted):
+    """A jitted function with changes made; behaves as the other for the same arguments."""
+
+    def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any) -> None:
+        self._arg_specs = arg_specs(changes)
+        boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
+        super().__init__(base._f, boundary, base.inline, base.keep_unused, base._device,
+                         base._options)
+        self._base, self._changes, self._mesh = base, tuple(changes), mesh
+        self._traces = {}           # its own: other changes of the function trace otherwise
+
+    def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
+        """The arguments, those that are to be passed otherwise with their new shardings."""
+        leaves = list(leaves)
+        for i, spec in self._arg_specs.items():
+            if i >= len(leaves):
+                continue
+            x, sharding = leaves[i], NamedSharding(self._mesh, spec)
+            if isinstance(x, ArrayImpl) and sharding.is_concrete:
+                leaves[i] = device_put(x, sharding)
+        return leaves
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs, static = self.arguments.split(args, kwargs)
+        leaves, in_tree = tree.flatten((args, kwargs))
+        placed, named = tree.unflatten(in_tree, self._relaid(leaves))
+        placed, named = self.arguments.merge(placed, named, static)
+        return super().__call__(*placed, **named)
+
+    def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
+               ) -> tuple[Program, Any, list[Any]]:
+        mesh: AbstractMesh = self._mesh.abstract_mesh
+        if mesh.explicit_axes:
+            leaves = list(leaves)
+            for i, spec in self._arg_specs.items():
+                t = leaves[i] if isinstance(leaves[i], ArrayType) else typeof(leaves[i])
+                leaves[i] = t.update(sharding=NamedSharding(mesh, spec.padded(t.ndim)))
+        key = (in_tree, static, tuple(typeof(x) if not isinstance(x, ArrayType) else x
+                                      for x in leaves))
+        found = self._traces.get(key)
+        if found is None:
+            program, out_tree, captured = self._base._trace(leaves, in_tree, static)
+            found = (changed_program(program, self._changes, mesh), out_tree, captured)
+            self._traces[key] = found
+        return found
+
+
+class TracedSubject:
+    """A traced function, for `report.advice.suggestions.Search`."""
+
+    def __init__(self, traced: Traced, executable: Executable) -> None:
+        self.traced, self.executable = traced, executable
+        self.partitioned: Partitioned = executable.partitioned
+        self.jitted = traced._jitted
+        self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
+        self.donated = tuple(traced._donated())
+
+    def changed(self, changes: Sequence[Change]) -> Partitioned:
+        """The program with the changes, partitioned. Raises where types forbid them."""
+        new = self.apply(changes)
+        new._partition_options = TRIAL
+        traced = self.traced
+        program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
+        return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
+
+    def apply(self, changes: Sequence[Change]) -> Changed:
+        """The function with the changes."""
+        return Changed(self.jitted, changes, self.mesh)
+
+
+class ProgramSubject:
+    """A program by itself, as read from a dump; applying a change gives a traced program."""
+
+    def __init__(self, program: Program, in_shardings: Sequence[Any] = ()) -> None:
+        self.program = program
+        given = asked_arguments(program, in_shardings)
+        self.specs = [v.aval.spec if s is None and v.aval.has_explicit_mesh() else s
+                      for s, v in zip(given, program.invars, strict=True)]
+        self.partitioned: Partitioned = partition(program, mesh=program.mesh,
+                                                  in_shardings=self.specs)
+        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+
+    def changed(self, changes: Sequence[Change]) -> Partitioned:
+        specs = list(self.specs)
+        for i, spec in arg_specs(changes).items():
+            specs[i] = spec
+        known = self.program.memo.get(Requests.KEY)
+        wanted: list[Any] = [None if t is None else t.spec for t in known.results] if known else (
+            [None] * len(self.program.outvars))
+        for i, spec in result_specs(changes).items():
+            wanted[i] = spec
+        program = carrying(self.apply(changes), self.program)
+        return partition(program, mesh=self.program.mesh, in_shardings=specs,
+                         out_shardings=wanted, options=TRIAL)
+
+    def apply(self, changes: Sequence[Change]) -> Program:
+        return changed_program(self.program, changes, self.program.mesh)
+
+
+class DecidedSubject:
+    """A program whose shardings are decided, as read from a dump: nothing of it can be changed."""
+
+    def __init__(self, program: Program, in_shardings: Sequence[Any] = ()) -> None:
+        stages = further(program, in_shardings)
+        for name in ("resharded", "resolved", "inlined", "traced"):
+            stages = {name: stages.get(name, program), **stages}
+        mesh = next((t.mesh for t in (*program.global_in, *program.in_avals)
+                     if t.mesh.axis_names), program.mesh)
+        self.partitioned = Partitioned(mesh, stages, (), ())
+        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+
+    def changed(self, changes: Sequence[Change]) -> Partitioned:
+        raise ValueError("the shardings of this program are decided; explain the traced program")
+
+    def apply(self, changes: Sequence[Change]) -> Program:
+        raise ValueError("the shardings of this program are decided; explain the traced program")

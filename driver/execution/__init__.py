@@ -1,0 +1,1 @@
+"""From a traced program to results: partition, execution, transfers, several processes."""

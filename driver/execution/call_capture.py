@@ -1,0 +1,40 @@
+"""What is traced while somebody watches: how a file is asked which functions it calls, and on what.
+
+A watcher is a function of one `Traced` (of a jitted function) or `Ran` (of what ran outside of any,
+such as an operation or a mapped function). It is called once per program, before that runs, and may
+raise to end the run. Watchers are per thread; without one this costs a test per traced program.
+"""
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.program import Program
+from ...ir.support.immutable import immutable
+from ...ir.support.scopes import changed
+
+
+@immutable
+class Ran:
+    """A program that ran outside of jitted functions. specs: of its arguments, None where open."""
+    program: Program
+    specs: tuple[Any, ...]
+    leaves: Sequence[Any] = ()
+
+
+class _Watch(threading.local):
+    watcher: Callable[[Any], None] | None = None
+
+
+WATCH = _Watch()
+
+
+def watching(watcher: Callable[[Any], None]) -> changed:
+    """Call `watcher` with what this thread traces within the block."""
+    return changed(WATCH, watcher=watcher)
+
+
+def unwatched() -> changed:
+    """Nothing that is traced within the block is told."""
+    return changed(WATCH, watcher=None)

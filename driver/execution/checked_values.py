@@ -1,0 +1,75 @@
+"""`debug_nans` and `debug_infs`: the error at the op that made the number, not at the end.
+
+Results of executables are looked at when they come out. If one holds a NaN (an infinity), the
+program is run again op by op, and the first op with such a result is named with the user's line.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.context import STATE, config
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.location import Location
+from ...ir.program import Program, Var
+from ...runtime.arrays.array import ArrayImpl
+from ...tracer.autodiff.replay import operand, process
+
+
+def watched() -> tuple[str, ...]:
+    """Which of "nan" and "inf" are not to come out."""
+    overrides, values = STATE.overrides, config._values
+    if not overrides and not values["jax_debug_nans"] and not values["jax_debug_infs"]:
+        return ()
+    return tuple(kind for kind in ("nan", "inf") if config.read(f"jax_debug_{kind}s"))
+
+
+def bad_value(results: Sequence[Any], kinds: Sequence[str]) -> str | None:
+    """The kind of number that one of the results holds and should not, if any."""
+    for x in results:
+        if not isinstance(x, ArrayImpl) or not isinstance(x.dtype, np.dtype) or not x.is_readable:
+            continue
+        if not np.issubdtype(x.dtype, np.inexact) and x.dtype.kind != "V":
+            continue
+        value = np.asarray(x)
+        if value.dtype.kind == "V":
+            value = value.astype(np.float32)
+        for kind in kinds:
+            if (np.isnan if kind == "nan" else np.isinf)(value).any():
+                return kind
+    return None
+
+
+def report(program: Program, arguments: Sequence[Any], kind: str, kinds: Sequence[str]) -> None:
+    """Raise FloatingPointError at the first equation whose result holds such a number.
+
+    Where op by op nothing comes out wrong, nothing is raised: a program may hide such numbers.
+    """
+    if len(program.eqns) == 1 and not program.eqns[0].op.subprograms:
+        _raise(kind, program.eqns[0].op.name, program.eqns[0].location)
+    with config.override(jax_debug_nans=False, jax_debug_infs=False):
+        _replay(program, arguments, kinds)
+
+
+def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
+    env: dict[Var, Any] = dict(zip(program.invars, arguments, strict=True))
+    env.update(program.consts)
+    for eqn in program.eqns:
+        operands = [operand(a, env) for a in eqn.invars]
+        if eqn.op.name == "jit":
+            results = _replay(eqn.params["jaxpr"], operands, kinds)
+        else:
+            results = process(eqn.op, operands, eqn.params)
+            kind = bad_value(results, kinds)
+            if kind is not None:
+                _raise(kind, eqn.op.name, eqn.location)
+        env.update(zip(eqn.outvars, results, strict=True))
+    return [operand(a, env) for a in program.outvars]
+
+
+def _raise(kind: str, name: str, location: Location) -> None:
+    fail(FloatingPointError, f"invalid value ({kind}) encountered in {name}", code="bad-number",
+         location=location, label=f"the result holds {'a NaN' if kind == 'nan' else 'an infinity'}",
+         notes=(f"`debug_{kind}s` is on",))

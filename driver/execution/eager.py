@@ -1,0 +1,130 @@
+"""Ops outside of any trace: each runs at once, as a jitted function of one equation."""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...ir.context import STATE, config, put_back, trace_settings
+from ...ir.mesh import Mesh
+from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
+from ...ir.ops.elementwise.identity import copy_p
+from ...ir.process import process_identity
+from ...ir.program import Program
+from ...ir.support.caches import module_table
+from ...ir.support.lazy import lazy_import
+from ...partitioner.pipeline import Options
+from ...runtime.arrays.array import ArrayImpl
+from ...runtime.placement import Placed
+from ...tracer.shard_map import region_values
+from ...tracer.shardings import sharding_functions
+from ...tracer.staging import constants
+from ...tracer.staging.staging import record_mesh, trace_to_program
+from ...tracer.staging.tracer import Tracer, typeof
+from .call_capture import WATCH, Ran
+from .executable import Executable, leaf_key, placed_sharding
+from .transfer import device_put
+
+_callbacks = lazy_import("...runtime.callbacks", __package__)
+
+_QUIET = Options(dump=False)     # single ops would bury the programs that a user asked to see
+
+
+class EagerInterpreter:
+    """Runs an op at once: a program of one equation, cached on op, params and arguments."""
+
+    def __init__(self) -> None:
+        self._cache = module_table(
+            "driver.execution.eager.EagerInterpreter", "ops that ran outside of jitted functions",
+            2048)
+
+    def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
+        for x in operands:
+            if type(x) is Tracer:       # of a derivative's recording, or one that has leaked
+                operands = [x.builder.outside(x) if isinstance(x, Tracer) else x for x in operands]
+                break
+        if op.effect == "debug":
+            _callbacks.call_now(op, params, operands, [typeof(x) for x in operands])
+            return []
+        key = (op, params_key(params), tuple(map(leaf_key, operands)), STATE.mesh,
+               STATE.abstract_mesh, STATE.eager_meshes, config.shardtrace_executor,
+               config.jax_default_device, trace_settings(), process_identity())
+        executable = self._cache.get(key)
+        if executable is None:
+            def one(*values: Any) -> list[Any]:
+                for mesh in (*STATE.eager_meshes, *_named_meshes(op, params)):
+                    record_mesh(mesh)
+                results = op.bind(*values, **params)
+                return list(results) if op.multiple_results else [results]
+
+            names = [chr(ord("a") + i % 26) for i in range(len(operands))]
+            before = STATE.__dict__.copy()
+            try:
+                program, _ = trace_to_program(one, [typeof(x) for x in operands], name=op.name,
+                                              arg_names=names)
+            except (KeyboardInterrupt, SystemExit):
+                put_back(before)
+                raise
+            args = [Placed(n, v.aval, placed_sharding(x))
+                    for n, v, x in zip(names, program.invars, operands, strict=True)]
+            executable = Executable(program, args, [None] * len(program.outvars),
+                                    options=_QUIET, is_operation=True)
+            if WATCH.watcher is not None:
+                WATCH.watcher(_ran(program, executable, operands))
+            self._cache[key] = executable
+        results = executable(operands)
+        if op is copy_p and type(operands[0]) is ArrayImpl:
+            return [results[0].clone()]      # executors let a copy share memory; here it is seen
+        return results
+
+
+def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
+    """The concrete meshes that programs held by an equation name."""
+    held = [params[name] for name in op.subprograms]
+    return [m for h in held for p in (h if isinstance(h, tuple) else (h,))
+            if isinstance(p, Program) for m in p.memo.get("meshes", ())]
+
+
+def _eager_call(name: str, f: Callable[..., Sequence[Any]], *args: Any,
+                shardings: Callable[[], Sequence[Any]] | None = None) -> list[ArrayImpl]:
+    """Trace `f`, which takes and returns flat values, and run it.
+
+    shardings: those of the results (None: as found), to be asked when `f` has been traced.
+    """
+    names = [f"args[{i}]" for i in range(len(args))]
+    saved, STATE.eager_arguments = STATE.eager_arguments, args
+    try:
+        program, _ = trace_to_program(f, [typeof(x) for x in args], name=name, arg_names=names)
+    finally:
+        STATE.eager_arguments = saved
+    return _run_flat(program, args, shardings() if shardings is not None else None)
+
+
+def _run_flat(program: Program, args: Sequence[Any], shardings: Sequence[Any] | None = None
+              ) -> list[ArrayImpl]:
+    """Run a traced program on flat arguments."""
+    names = [v.name or "" for v in program.invars]
+    placed = [Placed(n, v.aval, placed_sharding(x))
+              for n, v, x in zip(names, program.invars, args, strict=True)]
+    wanted = [None] * len(program.outvars) if shardings is None else shardings
+    executable = Executable(program, placed, wanted)
+    if WATCH.watcher is not None:
+        WATCH.watcher(_ran(program, executable, args))
+    return executable(args)
+
+
+def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> Ran:
+    """What is about to run, as a program on its mesh."""
+    mesh = executable.placement.abstract_mesh
+    if mesh.axis_names and not program.mesh.axis_names:
+        memo = program.memo.get("meshes")
+        program = program.replace(mesh=mesh)
+        program.memo["meshes"] = memo or ()
+    return Ran(program, executable.arg_specs, args)
+
+
+def install() -> None:
+    """Make this the interpreter of threads that trace nothing."""
+    DEFAULT_INTERPRETER[:] = [EagerInterpreter()]
+    sharding_functions.EAGER_CALL[:] = [_eager_call]
+    constants.DEVICE_PUT[:] = [device_put]
+    region_values.RUN_PROGRAM[:] = [_run_flat]

@@ -1,0 +1,92 @@
+"""Programs that were partitioned lately.
+
+A function that is jitted in a loop, `lax.scan` of a lambda outside of jit, or a cell of a notebook
+that runs again is traced anew each time, to the same program from the same lines: it is found here,
+with its plan, instead of being partitioned once more.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir.context import config
+from ...ir.fingerprint import fingerprint
+from ...ir.mesh import AbstractMesh
+from ...ir.program import DONATED, Program
+from ...ir.support.collector import collector_paused
+from ...ir.support.program_cache import Kept
+from ...partitioner.pipeline import Dump, Options, Partitioned, partition
+from ...partitioner.propagation.graph import warnings_given
+from ...runtime.rewrites.pipeline import prepared
+
+# An equation is some 2 kB.
+_kept = Kept("driver.execution.recent", "programs that were partitioned lately", most=50_000,
+             smallest=100)
+
+
+class _First:
+    """The first of the programs that look alike from outside. own: its fingerprint, which nobody
+    needs before a second one comes.
+    """
+
+    __slots__ = ("made", "own", "program")
+
+    def __init__(self, program: Program, made: Partitioned) -> None:
+        self.program, self.made = program, made
+        self.own: tuple | None = None
+
+    def fingerprint(self) -> tuple | None:
+        if self.own is None:
+            self.own = fingerprint(self.program)
+        return self.own
+
+
+def partitioned(program: Program, *, mesh: AbstractMesh, in_shardings: tuple, out_shardings: tuple,
+                options: Options) -> Partitioned:
+    """`partition(...)`, or what it gave for a program that cannot be told from this one."""
+    def make(key: Any = None) -> Partitioned:
+        warned = warnings_given()
+        made = partition(program, mesh=mesh, in_shardings=in_shardings,
+                         out_shardings=out_shardings, options=options)
+        if key is not None and warnings_given() == warned:      # a warning is due each time
+            _kept.keep(key, _First(program, made) if key is alike else made, len(made.local.eqns))
+        return made
+
+    if config.read("shardtrace_dump"):
+        return make()
+    asked = (mesh, in_shardings, out_shardings, options, config.read("shardtrace_check"),
+             config.read("shardtrace_skip"), program.memo.get(DONATED))
+    alike = program.name, program.mesh, len(program.eqns), program.in_avals, asked
+    first = None
+    if not _captures(program):              # what is captured may have changed when it is asked for
+        first = _kept.look(alike)
+        if first is None:
+            return make(alike)
+    with collector_paused():
+        own = fingerprint(program)
+        if own is None:
+            return make()
+        if first is not None and first.fingerprint() == own:
+            _kept.get(alike)                # it is used
+            return first.made
+        key = own, asked
+        return _kept.get(key) or make(key)
+
+
+def _captures(program: Program) -> bool:
+    """Does the program, or one that it holds, capture arrays?"""
+    return bool(program.consts) or (program.holds_programs and any(
+        [_captures(inner) for _, _, inner in program.subprograms()]))
+
+
+def planned(program: Program, mesh: AbstractMesh, compiler: Callable[[Program, AbstractMesh], Any]
+            ) -> Any:
+    """`compiler(program, mesh)`, kept with the LOCAL program; what it gives has no state."""
+    key = ("planned", compiler, mesh, config.read("shardtrace_skip"))
+    found = program.memo.get(key)
+    if found is None:
+        dump: Dump | None = program.memo.get(Dump.KEY)
+        if dump is not None:
+            prepared(program, dump.execution)
+        found = program.memo[key] = compiler(program, mesh)
+    return found

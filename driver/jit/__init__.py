@@ -1,0 +1,1 @@
+"""jit, its arguments and stages, and functions like it."""

@@ -1,0 +1,170 @@
+"""What a jitted function's arguments and results are asked to be: in_shardings, out_shardings.
+
+Both are tree prefixes; here they are laid over the leaves of a call, checked against types and
+placements, and where the call is inside of a trace, made into constraints.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...ir.diagnostics.diagnostic import error, fail
+from ...ir.program import Program
+from ...ir.shardings.formats import Format, Layout, kept_layout
+from ...ir.shardings.sharding import Sharding
+from ...ir.types import ArrayType
+from ...runtime.arrays.array import ArrayImpl
+from ...tracer.staging.signature import Arguments
+from ...tracer.staging.tracer import typeof
+from ...tracer.trees import tree
+from ..execution.executable import placed_sharding
+from .requested_shardings import (
+    check_fits,
+    check_one_process,
+    check_positional,
+    constrained,
+    is_sharding,
+    resolved,
+)
+
+
+class Boundary:
+    """in_shardings and out_shardings of a function. api: what users called it by, for messages."""
+
+    def __init__(self, in_shardings: Any, out_shardings: Any, arguments: Arguments,
+                 api: str = "jit") -> None:
+        self.in_shardings, self.out_shardings = in_shardings, out_shardings
+        self.arguments, self.api = arguments, api
+        self.asks = in_shardings is not None or out_shardings is not None
+
+    def check(self) -> None:
+        """Raises where there is no mesh for a sharding that was asked for."""
+        for asked, where in ((self.in_shardings, "in_shardings"),
+                             (self.out_shardings, "out_shardings")):
+            for sharding in () if asked is None else tree.leaves(asked, is_sharding):
+                resolved(sharding, where, self.api)
+
+    def constrained_arguments(self, leaves: list[Any], in_tree: Any) -> list[Any]:
+        """Arguments inside of a trace, each constrained to what in_shardings says of it."""
+        args, kwargs = tree.unflatten(in_tree, leaves)
+        self.check_kwargs(kwargs)
+        names = self.arguments.leaf_names(args, kwargs)
+
+        def check(sharding: Sharding, x: Any, i: int) -> None:
+            check_fits(sharding, typeof(x), f"arguments with pytree key path {names[i]}")
+
+        return constrained(leaves, self._in_prefix(args), "in_shardings", self.api, check)
+
+    def constrained_results(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
+        """Results inside of a trace, likewise by out_shardings."""
+        def check(sharding: Sharding, x: Any, i: int) -> None:
+            check_fits(sharding, typeof(x), f"outputs with pytree key path {_result(i, results)}")
+
+        return constrained(results, self._out_prefix(results, out_tree), "out_shardings",
+                           self.api, check)
+
+    def asked_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
+        """The layout that out_shardings asks for, for each result; [] if it names none."""
+        if self.out_shardings is None or not any(
+                isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
+            return []
+        example = tree.unflatten(out_tree, list(program.outvars))
+        asked = tree.broadcast_prefix(self.out_shardings, example, is_sharding)
+        found = [f.layout if isinstance(f, Format) else None for f in asked]
+        return [layout if isinstance(layout, Layout) else None for layout in found]
+
+    def given_in(self, leaves: Sequence[Any], in_tree: Any, program: Program
+                 ) -> list[Sharding | None]:
+        """The sharding of each argument: what in_shardings says, else its own.
+
+        ValueError where a committed argument has another one, layout or memory than was asked.
+        """
+        own = [placed_sharding(x) for x in leaves]
+        if self.in_shardings is None:
+            return own
+        args, _ = tree.unflatten(in_tree, leaves)
+        wanted = self._in_prefix(args)
+        out: list[Sharding | None] = []
+        for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
+                                          strict=True):
+            sharding = resolved(asked, "in_shardings", self.api)
+            if sharding is None:
+                out.append(has)
+                continue
+            if isinstance(x, np.ndarray) and not sharding.is_fully_replicated:
+                check_one_process(v.aval)
+            check_fits(sharding, v.aval, f"arguments with pytree key path {name}")
+            if isinstance(asked, Format):
+                _check_layout(asked.layout, x, v.aval)
+            if has is not None and has.is_concrete and has.memory_kind != sharding.memory_kind:
+                raise error(
+                    ValueError, "Memory kinds passed to jax.jit does not match memory kind on the "
+                    f"respective arg. Got jit memory kind: {sharding.memory_kind}, arg memory "
+                    f"kind: {has.memory_kind} for arg type: {v.aval.update(sharding=None)}",
+                    code="in-memory", help="move the argument with `device_put`")
+            if has is not None and has.tiling(v.aval.ndim) != sharding.tiling(v.aval.ndim):
+                raise error(
+                    ValueError, "Sharding passed to jit does not match the sharding on the "
+                    f"respective arg. Got jit sharding: {sharding},\narg sharding: {has} for arg "
+                    f"type: {v.aval.update(sharding=None)}", code="in-sharding",
+                    help="move the argument with `device_put`, or leave in_shardings out")
+            out.append(sharding)
+        return out
+
+    def asked_out(self, program: Program, out_tree: Any) -> list[Sharding | None]:
+        """The sharding that out_shardings asks for, for each result."""
+        if self.out_shardings is None:
+            return [None] * len(program.outvars)
+        wanted = self._out_prefix(program.outvars, out_tree)
+        out = []
+        for i, (asked, v) in enumerate(zip(wanted, program.outvars, strict=True)):
+            sharding = resolved(asked, "out_shardings", self.api)
+            if sharding is not None:
+                name = _result(i, wanted)
+                check_fits(sharding, v.aval, f"outputs with pytree key path {name}")
+            out.append(sharding)
+        return out
+
+    def _in_prefix(self, args: Any) -> list[Any]:
+        """What in_shardings says of each leaf of the arguments."""
+        prefix = tuple(self.in_shardings) if type(self.in_shardings) is list else (
+            self.in_shardings)
+        check_positional(prefix, tuple(args))
+        return tree.broadcast_prefix(prefix, tuple(args), is_sharding, "pjit in_shardings")
+
+    def _out_prefix(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
+        """What out_shardings says of each leaf of the result."""
+        example = tree.unflatten(out_tree, list(results))
+        try:
+            return tree.broadcast_prefix(
+                self.out_shardings, example, is_sharding, "pjit out_shardings")
+        except tree.PrefixError:
+            found = tree.prefix_mismatches(self.out_shardings, example, is_sharding,
+                                           "pjit out_shardings")
+            details = "\n".join(found)
+            raise ValueError(f"Mismatch details ({len(found)} found):\n{details}") from None
+
+    def check_kwargs(self, kwargs: dict[str, Any]) -> None:
+        """ValueError for arguments by name beside in_shardings, which go by position."""
+        if kwargs and self.in_shardings is not None:
+            raise ValueError("pjit does not support kwargs when in_shardings is specified.")
+
+
+def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
+    """Raise unless the argument lies in memory as in_shardings says."""
+    if isinstance(layout, Layout):
+        layout.check_compatible_aval(aval.shape)
+    if layout is None or not isinstance(x, ArrayImpl) or not x.committed:
+        return
+    own = x.format.layout
+    if not isinstance(layout, Layout) or kept_layout(layout) != own:
+        fail(ValueError, "Layout passed to jit does not match the layout on the respective arg. "
+             f"Got jit layout: {layout},\narg layout: {own} for arg type: "
+             f"{aval.update(sharding=None)}.",
+             code="in-layout", help="move the argument to that `Format` with `device_put`")
+
+
+def _result(i: int, results: Sequence[Any]) -> str:
+    return "result" if len(results) == 1 else f"result[{i}]"

@@ -1,0 +1,101 @@
+"""What every stage of a jitted function says of its arguments and results: trees, types, donation.
+
+Names and forms are JAX's: a value for each argument stands in the tree `(args, kwargs)`.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...ir.mesh import AbstractMesh
+from ...ir.program import Program
+from ...ir.shape_struct import struct_of
+from ...ir.support.immutable import immutable
+from ...ir.types import ArrayType
+from ...tracer.trees import tree
+
+if TYPE_CHECKING:
+    from .jit import Jitted
+
+
+@immutable
+class ArgInfo:
+    """An argument of a stage: its type, and whether its buffer may be taken for a result.
+
+    >>> f = st.jit(lambda x: x + 1, donate_argnums=0)
+    >>> (info,), _ = f.trace(jnp.ones((2, 3))).args_info
+    >>> info.shape, info.dtype, info.donated
+    ((2, 3), dtype('float32'), True)
+    """
+
+    _aval: ArrayType
+    donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._aval.dtype
+
+
+class StageInfo:
+    """What Traced, Lowered and Compiled have in common.
+
+    >>> traced = st.jit(lambda x, *, k: x * k, donate_argnums=0).trace(np.ones(3, np.float32), k=2)
+    >>> traced.in_avals
+    ((ShapedArray(float32[3]),), {'k': ShapedArray(int32[], weak_type=True)})
+    >>> traced.donate_argnums, traced.lower().out_info
+    ((0,), ShapeDtypeStruct(shape=(3,), dtype=float32))
+    """
+
+    jaxpr: Program
+    in_tree: Any
+    out_tree: Any
+    _jitted: Jitted
+
+    @property
+    def fun_name(self) -> str:
+        """The function's name."""
+        return self.jaxpr.name
+
+    @property
+    def in_avals(self) -> Any:
+        """Types of the arguments, as they are at this stage, in the form `(args, kwargs)`."""
+        return tree.unflatten(self.in_tree, self._argument_types())
+
+    def _argument_types(self) -> Sequence[ArrayType]:
+        return self.jaxpr.in_avals
+
+    @property
+    def args_info(self) -> Any:
+        """An `ArgInfo` for each argument, in the form `(args, kwargs)`."""
+        types, donated = self._argument_types(), self._donated()
+        return tree.unflatten(self.in_tree, [
+            ArgInfo(t, d) for t, d in zip(types, donated, strict=True)])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """Numbers of the arguments that are donated, among the leaves of `(args, kwargs)`."""
+        return tuple([i for i, d in enumerate(self._donated()) if d])
+
+    def _donated(self) -> list[bool]:
+        args, kwargs = tree.unflatten(self.in_tree, list(self.jaxpr.invars))
+        return self._jitted.arguments.donated(args, kwargs) or [False] * len(self.jaxpr.invars)
+
+    @property
+    def out_info(self) -> Any:
+        """A pytree of ShapeDtypeStruct, as the function's result."""
+        return tree.unflatten(self.out_tree, [struct_of(v.aval) for v in self.jaxpr.outvars])
+
+    @property
+    def out_avals(self) -> Any:
+        """A pytree of types, as the function's result."""
+        return tree.unflatten(self.out_tree, self.jaxpr.out_avals)
+
+
+def on_mesh(aval: ArrayType, mesh: AbstractMesh, spec: Any) -> ArrayType:
+    """The type of an argument that was given `spec` on `mesh`: over Auto axes it says nothing."""
+    sharding = aval.sharding.update(mesh=mesh, spec=spec if mesh.explicit_axes else ())
+    return aval.update(sharding=sharding)

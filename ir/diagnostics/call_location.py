@@ -1,0 +1,113 @@
+"""Where a layout was asked for, when the asking stands in a function that only passes a value on.
+
+Programs wrap `with_sharding_constraint` and `reshard` in a helper of one line, which is called
+everywhere: the line of the helper tells nothing, the line of its call does. A location here keeps
+the frames around the innermost one, and is the first of them that does more than return the call of
+a function on one of its own parameters. Which it is gets decided when somebody asks, from the
+syntax tree of the file.
+"""
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator
+from types import CodeType
+
+from ..support.caches import cached
+from .location import SCOPES, STANDS_BETWEEN, UNKNOWN, Location, source_version
+
+_FRAMES = 4         # frames that are kept
+
+
+class CallLocation(Location):
+    """A location that is the caller's where the innermost function only passes a value on.
+
+    >>> def kept(x, spec):
+    ...     return capture_call()
+    >>> isinstance(kept(1, None), CallLocation)
+    True
+    """
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, frames: list[tuple[CodeType, int]], scope: str = "") -> None:
+        super().__init__(*frames[0], scope)
+        self._outer = frames[1:]
+
+    @property
+    def key(self) -> tuple:
+        return (*super().key, *[(id(code), lasti) for code, lasti in self._outer])
+
+    def _resolve(self) -> tuple:
+        if self._span is None:
+            for code, lasti in [(self._code, self._lasti), *self._outer]:
+                found = Location(code, lasti)._resolve()
+                if self._span is None or found[1]:
+                    self._span = found
+                if found[1:5] not in _passing(found[0], source_version(found[0])):
+                    break
+        return self._span
+
+    def _copy(self) -> Location:
+        new = CallLocation([(self._code, self._lasti), *self._outer])  # type: ignore[list-item]
+        new._span = self._span
+        return new
+
+
+def capture_call() -> Location:
+    """The innermost frames that are the user's, as a location that is not resolved yet."""
+    frame, between = sys._getframe(1), STANDS_BETWEEN
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None:
+        module = frame.f_globals
+        if not between[module["__name__"] if "__name__" in module else ""]:
+            found.append((frame.f_code, frame.f_lasti))
+            if len(found) == _FRAMES:
+                break
+        frame = frame.f_back
+    return CallLocation(found, SCOPES.path) if found else UNKNOWN
+
+
+@cached(256)
+def _passing(file: str, version: tuple) -> frozenset[tuple]:
+    """Spans of the calls in a file that a function returns as they are, given a parameter of its.
+    """
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return frozenset()
+    found = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef | ast.Lambda):
+            continue
+        a = node.args
+        given = {p.arg for p in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if p}
+        for value in _returned(node):
+            if isinstance(value, ast.Call) and any(
+                    isinstance(x, ast.Name) and x.id in given for x in value.args):
+                found.add((value.lineno, value.col_offset, value.end_lineno,
+                           value.end_col_offset))
+    return frozenset(found)
+
+
+def _returned(function: ast.FunctionDef | ast.Lambda) -> Iterator[ast.expr]:
+    """The expressions that a function may return, where it does nothing else to a value."""
+    if isinstance(function, ast.Lambda):
+        values = [function.body]
+    else:
+        kinds = (ast.Return, ast.If, ast.Expr, ast.Raise, ast.Import, ast.ImportFrom)
+        if not all(isinstance(s, kinds) or _names_a_sharding(s) for s in function.body):
+            return
+        values = [s.value for s in ast.walk(function) if isinstance(s, ast.Return) and s.value]
+    for value in values:
+        yield from (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
+
+
+def _names_a_sharding(statement: ast.stmt) -> bool:
+    """`sharding = NamedSharding(mesh, P(*spec))`: an assignment that makes no array."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+        return False
+    called = statement.value.func
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in ("NamedSharding", "PartitionSpec", "P")

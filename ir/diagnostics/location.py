@@ -1,0 +1,253 @@
+"""Where in the user's source an equation comes from.
+
+A location is captured for every equation, so capturing must cost about a microsecond: it walks
+the frames to the first one outside this package and keeps the code object and the instruction
+offset. File, line, columns and text are worked out only when somebody asks (an error, a dump, a
+report), from `code.co_positions()` (PEP 657) and `linecache`.
+
+A frame belongs to the package if its module is `shardtrace` or starts with `shardtrace.`; paths
+are never compared, because examples and tests live under the same root as the package.
+"""
+from __future__ import annotations
+
+import linecache
+import os
+import stat
+import sys
+import threading
+import warnings
+from types import CodeType
+
+from ..support.caches import cached
+
+PACKAGE = __name__.split(".")[0]
+# Frames of these libraries stand between the user's and ours when they call back into us.
+_BETWEEN = frozenset({
+    PACKAGE, "contextlib", "functools", "numpy", "optree", "opt_einsum", "scipy"})
+
+
+class Scopes(threading.local):
+    """The names of this thread's scopes, joined by `/` (tracer/staging/name_scopes.py)."""
+
+    path: str = ""
+
+
+SCOPES = Scopes()
+
+
+class Location:
+    """A span of source text: file, line, columns (0-based) and the enclosing function.
+
+    `transform` names the transformation that made the equation ("jvp", "transpose", "batch"),
+    when the user did not write it himself; `scope` the user's own names for that part.
+    """
+
+    __slots__ = ("_code", "_lasti", "_span", "scope", "transform")
+
+    def __init__(self, code: CodeType | None, lasti: int = 0, scope: str = "", *,
+                 span: tuple | None = None, transform: str = "") -> None:
+        self._code, self._lasti, self._span = code, lasti, span
+        self.transform, self.scope = transform, scope
+
+    @classmethod
+    def at(cls, file: str, line: int, column: int = 0, end_line: int | None = None,
+           end_column: int | None = None, function: str = "") -> Location:
+        """A location given by its coordinates, as the parser of dumps makes them."""
+        end_line = line if end_line is None else end_line
+        end_column = column if end_column is None else end_column
+        return cls(None, span=(file, line, column, end_line, end_column, function))
+
+    @property
+    def known(self) -> bool:
+        """Does it say anything? Answered without looking into the source."""
+        return self._span is None or self._span[1] > 0
+
+    def under(self, transform: str) -> Location:
+        """The same place, for an equation that `transform` made out of the user's one."""
+        if self.transform:
+            transform = f"{transform}({self.transform})"
+        if type(self) is Location:
+            return Location(self._code, self._lasti, self.scope, span=self._span,
+                            transform=transform)
+        new = self._copy()
+        new.scope, new.transform = self.scope, transform
+        return new
+
+    def within(self, scope: str) -> Location:
+        """The same place, `scope` being around it."""
+        if not scope:
+            return self
+        new = self._copy()
+        new.scope = f"{scope}/{self.scope}" if self.scope else scope
+        new.transform = self.transform
+        return new
+
+    def _copy(self) -> Location:
+        """The same place, without a scope or a transformation."""
+        return Location(self._code, self._lasti, span=self._span)
+
+    @property
+    def key(self) -> tuple:
+        """Equal for equal places, as long as one of these locations lives. Of one code object there
+        may be equal ones from other files, so its identity counts.
+        """
+        place = self._span if self._code is None else (id(self._code), self._lasti)
+        return place, self.scope, self.transform
+
+    def _resolve(self) -> tuple:
+        if self._span is None:
+            code = self._code
+            file = "" if code is None else code.co_filename    # equal code may be of two files
+            self._span = _span_of(code, self._lasti, file)
+        return self._span
+
+    @property
+    def file(self) -> str:
+        return self._resolve()[0]
+
+    @property
+    def line(self) -> int:
+        return self._resolve()[1]
+
+    @property
+    def column(self) -> int:
+        return self._resolve()[2]
+
+    @property
+    def end_line(self) -> int:
+        return self._resolve()[3]
+
+    @property
+    def end_column(self) -> int:
+        return self._resolve()[4]
+
+    @property
+    def function(self) -> str:
+        return self._resolve()[5]
+
+    @property
+    def short_file(self) -> str:
+        return os.path.basename(self.file)
+
+    def source_line(self, line: int | None = None) -> str:
+        """The text of the line (of `line`, if given), or '' where the source is not at hand."""
+        return linecache.getline(self.file, self.line if line is None else line).rstrip("\n")
+
+    def text(self) -> str:
+        """The source text of the span itself, if it lies on one line."""
+        if self.line != self.end_line:
+            return ""
+        return self.source_line()[self.column:self.end_column]
+
+    def __str__(self) -> str:
+        return f"{self.short_file}:{self.line}:{self.column + 1}"
+
+    def __repr__(self) -> str:
+        return f"Location({self.file}:{self.line}:{self.column + 1})"
+
+
+LARGEST_SOURCE = 1 << 24         # bytes
+
+
+class ToldLocation(Location):
+    """A place that a text tells of. Its file is read only where the text's reader would look
+    himself: a regular file of moderate size, under the text's own folder or the current one.
+
+    folder: of the text; "" where it is none.
+    """
+
+    __slots__ = ("folder",)
+    folder: str
+
+    def _copy(self) -> Location:
+        new = ToldLocation(None, span=self._span)
+        new.folder = self.folder
+        return new
+
+    def source_line(self, line: int | None = None) -> str:
+        return super().source_line(line) if _is_near(self.file, self.folder) else ""
+
+
+def _is_near(file: str, folder: str) -> bool:
+    if len(linecache.cache.get(file, ())) > 1:       # of this process's own code
+        return True
+    try:
+        path = os.path.realpath(file)
+        status = os.stat(path)
+        return stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_SOURCE and any(
+            os.path.commonpath((path, root)) == root
+            for root in (os.path.realpath(f) for f in (os.curdir, folder) if f))
+    except (OSError, ValueError):
+        return False
+
+
+UNKNOWN = Location.at("<unknown>", 0)
+
+
+@cached(4096, "columns of an instruction")
+def _span_of(code: CodeType, lasti: int, file: str) -> tuple:
+    index = lasti // 2
+    positions = None
+    for i, candidate in enumerate(code.co_positions()):
+        if i == index:
+            positions = candidate
+            break
+    line, end_line, column, end_column = positions or (None, None, None, None)
+    if line is None:
+        line = end_line = code.co_firstlineno
+    if column is None:
+        column = end_column = 0
+    source = linecache.getline(file, line)
+    if source and not source.isascii():  # positions count utf-8 bytes, carets count characters
+        raw = source.encode()
+        column = len(raw[:column].decode(errors="ignore"))
+        if end_line == line:
+            end_column = len(raw[:end_column].decode(errors="ignore"))
+    return (file, line, column, end_line, end_column, code.co_name)
+
+
+def source_version(file: str) -> tuple:
+    """Tells one text of a file from another: the size and time that `linecache` read it with."""
+    if not linecache.getlines(file):
+        return ()
+    return tuple(linecache.cache[file][:2])
+
+
+def is_between(module_name: str) -> bool:
+    """Does a frame of this module stand between the user's code and an op?"""
+    return module_name.partition(".")[0] in _BETWEEN
+
+
+def is_ours(module_name: str) -> bool:
+    """Does a frame of this module belong to the package?"""
+    return module_name.partition(".")[0] == PACKAGE
+
+
+class _Between(dict[str, bool]):
+    """`is_between` of module names, worked out once for each: every capture asks several times."""
+
+    def __missing__(self, name: str) -> bool:
+        found = self[name] = name.partition(".")[0] in _BETWEEN
+        return found
+
+
+STANDS_BETWEEN = _Between()
+
+
+def capture() -> Location:
+    """The innermost frame that is the user's, as an unresolved location."""
+    frame, between = sys._getframe(1), STANDS_BETWEEN
+    while frame is not None:
+        module = frame.f_globals
+        if not between[module["__name__"] if "__name__" in module else ""]:
+            return Location(frame.f_code, frame.f_lasti, SCOPES.path)
+        frame = frame.f_back
+    return UNKNOWN
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the user's line that is at work, however deep below it the caller is."""
+    level, frame, between = 2, sys._getframe(1), STANDS_BETWEEN
+    while frame is not None and between[frame.f_globals.get("__name__", "")]:
+        level, frame = level + 1, frame.f_back      # type: ignore[assignment]
+    warnings.warn(message, category, stacklevel=level)

@@ -1,0 +1,98 @@
+"""Convolutions as matrix products over windows that are written out.
+
+The windows are written some examples at a time, or some lines of one, into memory that is used
+again, and in the order in which the operand lies in memory, so that runs of it are copied: with
+channels innermost, or with the last spatial dimension innermost. The products then go straight to
+their place in the result.
+"""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..support.buffer_pool import empty
+
+WIDE = 8                         # examples that lie one behind the other, and
+FEW = 128                        # results of each: it pays to compute these one after the other
+PIECE = 1 << 20                  # bytes of windows that are written out at once, or the kernel's
+
+
+def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The convolution [n, g, o, results...] of windows and a kernel.
+
+    x: [n, g, c, results..., window...], a view. k: [g, o, c, window...]. dtype: of both.
+    """
+    spatial = (x.ndim - 3) // 2
+    if x.shape[1] == 1 and spatial and x.shape[0] >= WIDE and x.strides[0] < min(
+            x.strides[2], x.strides[2 + spatial]) and math.prod(x.shape[3:3 + spatial]) <= FEW:
+        return _by_results(x, k, dtype)
+    n, groups, channels = x.shape[:3]
+    sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
+    o, count, length = k.shape[1], math.prod(sizes), channels * math.prod(window)
+    s, r = range(3, 3 + spatial), range(3 + spatial, 3 + 2 * spatial)
+    last = groups == 1 and spatial > 0 and x.strides[2] < x.strides[2 + spatial]
+    if last:                                # [n, results, window, c] @ [window, c, o]
+        rows = x.transpose(0, 1, *s, *r, 2)[:, 0]
+        right = k[0].transpose(*range(2, 2 + spatial), 1, 0).reshape(length, o)
+        out = empty((n, count, o), dtype)
+        shape = (count, length)
+    else:                                   # [g, o, c window] @ [n, g, c window, results]
+        rows = x.transpose(0, 1, 2, *r, *s)
+        right = k.reshape(groups, o, length)
+        out = empty((n, groups, o, count), dtype)
+        shape = (groups, length, count)
+    lines = sizes[0] if spatial else 1      # of results: pieces are some of an example's, or all
+    each, line = count // max(lines, 1), math.prod(shape) // max(lines, 1)
+    per = max(1, max(PIECE, k.nbytes) // max(line * dtype.itemsize, 1))
+    step, cut = max(1, min(n, per // max(lines, 1))), -(-lines // -(-lines // per)) if lines else 1
+    memory = empty((step * cut * line,), dtype)
+    before = (slice(None),) * (0 if last else 2 + spatial)
+    for i in range(0, n, step):
+        for a in range(0, lines, cut):
+            some = rows[i:i + step]
+            if spatial:
+                some = some[(slice(None), *before, slice(a, a + cut))]
+            m, results = len(some), min(cut, lines - a) * each
+            piece = memory[:some.size].reshape(some.shape)
+            np.copyto(piece, some)
+            if last:
+                place = out.reshape(n, lines, each, o)[i:i + step, a:a + cut]
+                np.matmul(piece.reshape(m * results, length), right,
+                          out=place.reshape(m * results, o))
+            else:
+                place = out.reshape(n, groups, o, lines, each)[i:i + step, :, :, a:a + cut]
+                np.matmul(right, piece.reshape(m, groups, length, results),
+                          out=place.reshape(m, groups, o, results))
+    if last:
+        out = out.reshape(n, *sizes, o)
+        return out.transpose(0, spatial + 1, *range(1, spatial + 1))[:, None]
+    return out.reshape(n, groups, o, *sizes)
+
+
+def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The same of one group where examples lie innermost in memory: a product for each result.
+
+    The gradient of a kernel is such a convolution, of few results, with channels for examples.
+    """
+    spatial = (x.ndim - 3) // 2
+    n, _, channels = x.shape[:3]
+    sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
+    o, inside = k.shape[1], math.prod(window)
+    right = k[0].transpose(*range(1, 2 + spatial), 0).reshape(channels * inside, o)
+    rows = x[:, 0].transpose(*range(2, 2 + spatial), 1, *range(2 + spatial, x.ndim - 1), 0)
+    step = max(1, min(channels, PIECE // max(1, inside * n * dtype.itemsize)))
+    memory = empty((step * inside * n,), dtype)
+    out = empty((*sizes, n, o), dtype)
+    for place in np.ndindex(sizes):
+        for c in range(0, channels, step):
+            some = rows[place][c:c + step]
+            piece = memory[:some.size].reshape(some.shape)
+            np.copyto(piece, some)
+            left = piece.reshape(-1, n).T
+            factor = right[c * inside:(c + step) * inside]
+            if c:
+                out[place] += left @ factor
+            else:
+                np.matmul(left, factor, out=out[place])
+    return out.transpose(spatial, spatial + 1, *range(spatial))[:, None]

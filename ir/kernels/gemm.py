@@ -1,0 +1,340 @@
+"""Contractions of numpy arrays as as few matrix products as possible.
+
+Dimensions carry labels, as in an einsum: a label of both operands and the result is a batch
+dimension, of both operands alone a contracting one, of one operand a free one. A device dimension
+that only one operand has is a free dimension like any other, so the products of all devices with a
+common operand are one product. Operands are copied only where no order of their dimensions makes
+the groups (batch, free, contracting) mergeable.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import numpy as np
+
+from ..support.buffer_pool import SMALLEST, empty
+from ..support.caches import cached
+from ..support.named_tuple import NamedTuple
+from .device_dimensions import mergeable
+
+Labels = Sequence[Hashable]
+Shape = tuple[int, ...]
+MOST_STRIDES = 16       # of operands of one product, to remember what is done with such
+
+
+def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
+             out_labels: Labels, dtype: np.dtype) -> np.ndarray:
+    """The product of `a` and `b` in `dtype`, summed over the labels that the result does not have.
+
+    Equal labels have equal sizes. A label that one operand alone has and the result lacks is summed
+    there first. Products are taken and summed in `dtype`; those of 8 and 16 bit integers in
+    float64, in which they are exact, since only floats have a fast matrix product.
+    """
+    exact = dtype.kind in "iu" and all(x.dtype.kind in "iu" and x.itemsize <= 2 for x in (a, b))
+    kind = np.dtype(np.float64) if exact else dtype
+    a, b = a.astype(kind, copy=False), b.astype(kind, copy=False)
+    a, a_labels = _sum_private(a, a_labels, b_labels, out_labels)
+    b, b_labels = _sum_private(b, b_labels, a_labels, out_labels)
+    plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    if plan.factors is not None:
+        out = _element_products(a, b, *plan.factors, kind)
+        return out.astype(np.int64).astype(dtype) if exact else out
+    left = _matrices(a, *plan.a_orders, plan.batch)
+    right = _matrices(b, *plan.b_orders, plan.batch)
+    out = _product_of(left, right, kind)
+    if exact:
+        out = out.astype(np.int64).astype(dtype)
+    out = out.reshape([(a if of_a else b).shape[d] for of_a, d in plan.sizes])
+    return out.transpose(plan.permutation) if plan.permutation else out
+
+
+def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """left @ right, where both have the same batch dimensions."""
+    shape = (*left.shape[:-1], right.shape[-1])
+    if _product(shape) * dtype.itemsize < SMALLEST:
+        return np.matmul(left, right)
+    return np.matmul(left, right, out=empty(shape, dtype))
+
+
+def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
+             out_labels: Labels, dtype: np.dtype) -> Callable[..., np.ndarray] | None:
+    """`contract` of arrays of these shapes and this dtype, decided once; None if it sums first.
+
+    What row-major operands need to be matrices is known from their shapes; of others it is found
+    once for each way in which they lie.
+    The arrays may have dimensions of size 1 more. Attributes of the function, where it has them:
+    `into(a, b, out)` writes the result into an array, `permuted(order)` gives the function whose
+    result has its dimensions in that order.
+    """
+    if any(x not in b_labels and x not in out_labels for x in a_labels) or any(
+            x not in a_labels and x not in out_labels for x in b_labels) or dtype.kind in "iub":
+        return None
+    plan = _plan(tuple(a_labels), tuple(b_labels), tuple(out_labels))
+    if plan.factors is not None:
+        of_a, of_b = plan.factors
+
+        def outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return _element_products(a.reshape(a_shape), b.reshape(b_shape), of_a, of_b, dtype)
+        outer.permuted = lambda order: prepared(  # type: ignore[attr-defined]
+            a_shape, a_labels, b_shape, b_labels, tuple(out_labels[d] for d in order), dtype)
+        return outer
+    if plan.permutation and not _plan(  # with the operands exchanged nothing is permuted
+            tuple(b_labels), tuple(a_labels), tuple(out_labels)).permutation:
+        swapped = prepared(b_shape, b_labels, a_shape, a_labels, out_labels, dtype)
+        if swapped is None:
+            return None
+
+        def flipped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return swapped(b, a)
+        if hasattr(swapped, "into"):
+            flipped.into = lambda a, b, out: swapped.into(b, a, out)  # type: ignore[attr-defined]
+        return flipped
+    left = _row_major(a_shape, *plan.a_orders, plan.batch)
+    right = _row_major(b_shape, *plan.b_orders, plan.batch)
+    shape = tuple((a_shape if of_a else b_shape)[d] for of_a, d in plan.sizes)
+    whole = _merged(shape, plan.batch, plan.batch + plan.a_orders[2])
+    pooled = _product(whole) * dtype.itemsize >= SMALLEST
+    permutation = plan.permutation
+
+    known: dict[tuple, tuple[_Way, _Way]] = {}
+
+    def strided(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The matrices of operands that lie otherwise, as found before for such strides."""
+        a, b = a.reshape(a_shape), b.reshape(b_shape)
+        key = a.strides, b.strides
+        ways = known.get(key)
+        if ways is None:
+            if len(known) >= MOST_STRIDES:
+                known.clear()
+            ways = known[key] = (_way(a, *plan.a_orders, plan.batch),
+                                 _way(b, *plan.b_orders, plan.batch))
+        return _on_way(a, ways[0]), _on_way(b, ways[1])
+
+    def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        out = _product_of(*strided(a, b), dtype).reshape(shape)
+        return out.transpose(permutation) if permutation else out
+
+    def apart_into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        np.matmul(*strided(a, b), out=out.reshape(whole))
+        return out
+
+    # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
+    alone = _product(a_shape) == 1 or _product(b_shape) == 1
+    product, into = apart, apart_into
+    if left is not None and right is not None and not plan.batch and not alone and not (
+            plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
+        product, into = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart,
+                                     apart_into)
+    elif left is not None and right is not None:
+        (left_shape, left_flip), (right_shape, right_flip) = left, right
+        multiply: Callable[..., np.ndarray] = (     # numpy.dot takes less time
+            np.matmul if plan.batch or alone else np.dot)
+
+        def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            if a.shape == left_shape and b.shape == right_shape and not plan.batch:
+                if left_flip:                   # however they lie, BLAS or numpy sees to it
+                    a = a.T
+                if right_flip:
+                    b = b.T
+            else:
+                if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                    return apart(a, b)
+                a, b = a.reshape(left_shape), b.reshape(right_shape)
+                if left_flip:
+                    a = a.swapaxes(-1, -2)
+                if right_flip:
+                    b = b.swapaxes(-1, -2)
+            out = multiply(a, b, empty(whole, dtype)) if pooled else multiply(a, b)
+            if shape != whole:
+                out = out.reshape(shape)
+            return out.transpose(permutation) if permutation else out
+
+        def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+            """The same, written into a C-contiguous array."""
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                return apart_into(a, b, out)
+            a, b = a.reshape(left_shape), b.reshape(right_shape)
+            multiply(a.swapaxes(-1, -2) if left_flip else a,
+                     b.swapaxes(-1, -2) if right_flip else b, out.reshape(whole))
+            return out
+
+    if not permutation:
+        product.into = into  # type: ignore[attr-defined]
+
+    def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:
+        """The function that gives the dimensions in another order, where that costs nothing."""
+        out = tuple(out_labels[d] for d in order)
+        if all(_plan(tuple(x), tuple(y), out).permutation
+               for x, y in ((a_labels, b_labels), (b_labels, a_labels))):
+            return None
+        return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
+    product.permuted = permuted  # type: ignore[attr-defined]
+    return product
+
+
+def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bool, shape: Shape,
+                 dtype: np.dtype, apart: Callable[..., np.ndarray],
+                 apart_into: Callable[..., np.ndarray]) -> tuple[Callable[..., np.ndarray], ...]:
+    """The product of which one operand has but what is summed: numpy's, in less time, of a vector.
+
+    left, right: see `_row_major`. behind: whether the second operand is the vector.
+    """
+    (matrix, flip), (vector, _) = (left, right) if behind else (right, left)
+    length = _product(vector)
+    count = _product(matrix) // length
+    if not shape:
+        matrix = (length,)                          # two vectors
+    a_shape, b_shape = (matrix, (length,)) if behind else ((length,), matrix)
+    pooled, other = count * dtype.itemsize >= SMALLEST, shape not in ((), (count,))
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.shape != a_shape or b.shape != b_shape:
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                return apart(a, b)
+            a, b = a.reshape(a_shape), b.reshape(b_shape)
+        if flip:                        # the matrix lies the other way round
+            a, b = b, a
+        out = np.dot(a, b, empty((count,), dtype)) if pooled else np.dot(a, b)
+        return out.reshape(shape) if other else out
+
+    def into(a: np.ndarray, b: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """The same, written into a C-contiguous array."""
+        if not shape or not (a.flags.c_contiguous and b.flags.c_contiguous):
+            return apart_into(a, b, out)
+        a, b = a.reshape(a_shape), b.reshape(b_shape)
+        np.dot(b, a, out.reshape(count)) if flip else np.dot(a, b, out.reshape(count))
+        return out
+    return product, into
+
+
+def _row_major(shape: Shape, first: tuple, second: tuple, free: int, summed: int, right: bool,
+               batch: int) -> tuple[Shape, bool] | None:
+    """What `_matrices` does to a row-major array: its shape as matrices, and whether to flip them.
+    """
+    orders = ((second, summed), (first, free))
+    if not right:
+        orders = ((first, free), (second, summed))
+    for flip, (order, major) in enumerate(orders):
+        if order == tuple(range(len(shape))):
+            split = batch + major
+            return ((*shape[:batch], _product(shape[batch:split]), _product(shape[split:])),
+                    bool(flip))
+    return None
+
+
+class _Plan:
+    """How two label lists become stacks of matrices; see `_plan`."""
+
+    __slots__ = ("a_orders", "b_orders", "batch", "factors", "permutation", "sizes")
+
+
+@cached(4096, "ways to compute a product with one GEMM")
+def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
+    in_a, in_b, in_out = set(a), set(b), set(out)
+    batch = [x for x in out if x in in_a and x in in_b]
+    rows = [x for x in out if x in in_a and x not in in_b]
+    columns = [x for x in out if x in in_b and x not in in_a]
+    summed = [x for x in a if x in in_b and x not in in_out]
+    plan = _Plan()
+    plan.batch = len(batch)
+    plan.factors = None if summed else (_aligned(a, out), _aligned(b, out))
+    plan.a_orders = _orders(a, batch, rows, summed, False)
+    plan.b_orders = _orders(b, batch, columns, summed, True)
+    order = (*batch, *rows, *columns)
+    plan.sizes = [(True, a.index(x)) if x in in_a else (False, b.index(x)) for x in order]
+    permutation = tuple(order.index(x) for x in out)
+    plan.permutation = None if permutation == tuple(range(len(out))) else permutation
+    return plan
+
+
+def _aligned(labels: tuple, out: tuple) -> tuple:
+    """The permutation and the index that bring an operand beside a result with labels `out`."""
+    own = [x for x in out if x in labels]
+    return (tuple(labels.index(x) for x in own),
+            tuple(slice(None) if x in labels else None for x in out))
+
+
+def _element_products(a: np.ndarray, b: np.ndarray, of_a: tuple, of_b: tuple, dtype: np.dtype
+                      ) -> np.ndarray:
+    """The products where nothing is summed, which need no matrices."""
+    a, b = a.transpose(of_a[0])[of_a[1]], b.transpose(of_b[0])[of_b[1]]
+    return np.multiply(a, b, out=empty(np.broadcast_shapes(a.shape, b.shape), dtype))
+
+
+def _orders(labels: tuple, batch: list, free: list, summed: list, right: bool) -> tuple:
+    """Permutations to (batch, free, summed) and (batch, summed, free), with the group sizes.
+
+    The last item says whether the second order is the one that the product wants.
+    """
+    place = {x: i for i, x in enumerate(labels)}
+    first = tuple(place[x] for x in (*batch, *free, *summed))
+    second = tuple(place[x] for x in (*batch, *summed, *free))
+    return first, second, len(free), len(summed), right
+
+
+def _matrices(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
+              batch: int) -> np.ndarray:
+    """`x` as [batch..., free, summed] (or [batch..., summed, free] if `right`), best as a view."""
+    return _on_way(x, _way(x, first, second, free, summed, right, batch))
+
+
+class _Way(NamedTuple):
+    """How arrays of one shape and strides become matrices: the order of dimensions, the shape, and
+    whether to exchange the last two at the end. copies: no order makes them adjacent."""
+    order: tuple[int, ...]
+    shape: Shape
+    flip: bool
+    copies: bool
+
+
+def _way(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
+         batch: int) -> _Way:
+    orders = ((second, summed), (first, free))
+    if not right:
+        orders = orders[::-1]
+    for flip, (order, major) in enumerate(orders):
+        t = x.transpose(order)
+        split = batch + major
+        if mergeable(t, batch, split) and mergeable(t, split, t.ndim) and _unit(t, split):
+            return _Way(order, _merged(t.shape, batch, split), bool(flip), False)
+    order, major = orders[0]
+    return _Way(order, _merged([x.shape[d] for d in order], batch, batch + major), False, True)
+
+
+def _on_way(x: np.ndarray, way: _Way) -> np.ndarray:
+    order, shape, flip, copies = way
+    t = x.transpose(order)
+    t = (np.ascontiguousarray(t) if copies else t).reshape(shape)
+    return t.swapaxes(-1, -2) if flip else t
+
+
+def _merged(shape: Sequence[int], batch: int, split: int) -> Shape:
+    return (*shape[:batch], _product(shape[batch:split]), _product(shape[split:]))
+
+
+def _product(sizes: Sequence[int]) -> int:
+    n = 1
+    for s in sizes:
+        n *= s
+    return n
+
+
+def _unit(t: np.ndarray, split: int) -> bool:
+    """Are the last dimension's elements adjacent, as the matrix product of BLAS wants it?"""
+    for d in range(t.ndim - 1, split - 1, -1):
+        if t.shape[d] != 1:
+            if t.strides[d] != t.itemsize:
+                return False
+            break
+    # A broadcast (stride 0) row dimension cannot be handed to BLAS as a matrix.
+    return all(n == 1 or s > 0 for n, s in zip(t.shape, t.strides, strict=True))
+
+
+def _sum_private(x: np.ndarray, labels: Labels, other: Labels, out: Labels
+                 ) -> tuple[np.ndarray, Labels]:
+    gone = tuple(i for i, name in enumerate(labels) if name not in other and name not in out)
+    if not gone:
+        return x, labels
+    dtype = x.dtype
+    return (np.add.reduce(x, axis=gone, dtype=dtype),
+            tuple(name for i, name in enumerate(labels) if i not in gone))

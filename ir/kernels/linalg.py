@@ -1,0 +1,185 @@
+"""Decompositions of stacks of numpy matrices [..., m, n]: what the evaluators of linalg call.
+
+Where numpy's routine stacks, it is used; scipy's LAPACK wrappers are looped over otherwise. A
+problem that LAPACK refuses (not positive definite, not converged) gives NaN, as in JAX, and does
+not spoil the others of its stack.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..support.lazy import lazy_import
+
+linalg = lazy_import("scipy.linalg")
+
+Arrays = list[np.ndarray]
+
+
+def _each(function: Callable[..., Any], *stacks: np.ndarray, ranks: tuple[int, ...]) -> Arrays:
+    """The results of `function` on every problem of the stacks, stacked."""
+    batch = stacks[0].shape[:stacks[0].ndim - ranks[0]]
+    count = int(np.prod(batch, dtype=int))
+    flat = [x.reshape(count, *x.shape[x.ndim - r:]) for x, r in zip(stacks, ranks, strict=True)]
+    if count == 0:
+        cores = [np.zeros(x.shape[1:], x.dtype) for x in flat]
+        return [np.zeros((*batch, *r.shape), r.dtype) for r in function(*cores)]
+    results = [function(*(x[i] for x in flat)) for i in range(count)]
+    return [np.stack(r).reshape(*batch, *r[0].shape) for r in zip(*results, strict=True)]
+
+
+def _common(lead: int, *stacks: np.ndarray) -> Arrays:
+    """The stacks with equal device dimensions."""
+    sizes = tuple(max(x.shape[d] for x in stacks) for d in range(lead))
+    return [np.broadcast_to(x, sizes + x.shape[lead:]) for x in stacks]
+
+
+def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """`function`, whose results are NaN for matrices with NaN or infinities, which LAPACK refuses
+    or does not come to an end with.
+    """
+    @functools.wraps(function)
+    def evaluate(lead: int, a: np.ndarray, **params: Any) -> Arrays:
+        good = np.asarray(np.isfinite(a).all((-1, -2)))
+        if good.all():
+            return function(lead, a, **params)
+        results = function(lead, np.where(good[..., None, None], a, np.zeros((), a.dtype)),
+                           **params)
+        return [r if r.dtype.kind not in "fc" else np.where(
+            good.reshape(good.shape + (1,) * (r.ndim - good.ndim)), r, np.full((), np.nan, r.dtype))
+            for r in results]
+    return evaluate
+
+
+def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
+    try:
+        return np.linalg.cholesky(a)
+    except np.linalg.LinAlgError:
+        def one(x: np.ndarray) -> list:
+            try:
+                return [np.linalg.cholesky(x)]
+            except np.linalg.LinAlgError:
+                return [np.full_like(x, np.nan)]
+        return _each(one, a, ranks=(2,))[0]
+
+
+@finite_only
+def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subset_by_index: Any,
+        algorithm: Any) -> Arrays:
+    kept = slice(None) if subset_by_index is None else slice(*subset_by_index)
+    if not compute_uv:
+        return [np.linalg.svd(a, compute_uv=False)[..., kept]]
+    u, s, vt = np.linalg.svd(a, full_matrices=full_matrices)
+    if subset_by_index is not None and not full_matrices:
+        u, s, vt = u[..., kept], s[..., kept], vt[..., kept, :]
+    return [s, u, vt]
+
+
+def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
+    """Row i was exchanged with row pivots[i], in order; where each row of the result comes from."""
+    batch = pivots.shape[:-1]
+    flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
+    order = np.tile(np.arange(size, dtype=np.int32), (len(flat), 1))
+    stack = np.arange(len(flat))
+    for i in range(flat.shape[1]):
+        other = flat[:, i]
+        mine, theirs = order[:, i].copy(), order[stack, other]
+        order[stack, other] = mine
+        order[:, i] = theirs
+    return order.reshape(*batch, size)
+
+
+def lu(lead: int, a: np.ndarray) -> Arrays:
+    getrf, = linalg.get_lapack_funcs(("getrf",), (a,))
+
+    def one(x: np.ndarray) -> tuple:
+        if 0 in x.shape:
+            return x, np.zeros(min(x.shape), np.int32)
+        packed, pivots, _ = getrf(x)
+        return packed, pivots.astype(np.int32)
+
+    packed, pivots = _each(one, a, ranks=(2,))
+    return [packed, pivots, apply_pivots(pivots, a.shape[-2])]
+
+
+@finite_only
+def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_magma: Any) -> Arrays:
+    if not pivoting:
+        q, r = np.linalg.qr(a, "complete" if full_matrices else "reduced")
+        return [q, r]
+
+    def one(x: np.ndarray) -> tuple:
+        q, r, p = linalg.qr(x, mode="full" if full_matrices else "economic", pivoting=True)
+        return q, r, p.astype(np.int32)
+    return _each(one, a, ranks=(2,))
+
+
+def geqrf(a: np.ndarray) -> Arrays:
+    packed, taus = np.linalg.qr(a, "raw")
+    return [np.swapaxes(packed, -1, -2), taus]
+
+
+def householder_product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
+    """H_1 H_2 ... H_k times the first columns of the identity; H_i = 1 - tau_i v_i v_i^H."""
+    *_, m, n = a.shape
+    batch = np.broadcast_shapes(a.shape[:-2], taus.shape[:-1])
+    q = np.broadcast_to(np.eye(m, n, dtype=a.dtype), (*batch, m, n)).copy()
+    for i in reversed(range(taus.shape[-1])):
+        v = np.concatenate([np.zeros_like(a[..., :i, i]), np.ones_like(a[..., i:i + 1, i]),
+                            a[..., i + 1:, i]], -1)
+        along = v[..., None, :].conj() @ q
+        q -= taus[..., i, None, None] * v[..., :, None] * along
+    return q
+
+
+@finite_only
+def eig(lead: int, a: np.ndarray, *, compute_left_eigenvectors: bool,
+        compute_right_eigenvectors: bool, **params: Any) -> Arrays:
+    left, right = compute_left_eigenvectors, compute_right_eigenvectors
+
+    def one(x: np.ndarray) -> list[np.ndarray]:
+        kind = np.result_type(x.dtype, np.complex64)
+        found = linalg.eig(x, left=left, right=right, check_finite=False)
+        found = found if isinstance(found, tuple) else (found,)
+        return [np.asarray(f).astype(kind) for f in found]
+    return _each(one, a, ranks=(2,))
+
+
+@finite_only
+def schur(lead: int, a: np.ndarray, *, compute_schur_vectors: bool, sort_eig_vals: bool,
+          select_callable: Any) -> Arrays:
+    kind = "complex" if a.dtype.kind == "c" else "real"
+    out = _each(lambda x: linalg.schur(x, output=kind), a, ranks=(2,))
+    return out if compute_schur_vectors else out[:1]
+
+
+def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool, lower: bool,
+                     transpose_a: bool, conjugate_a: bool, unit_diagonal: bool) -> np.ndarray:
+    a, b = _common(lead, a, b)
+    trsm, = linalg.get_blas_funcs(("trsm",), (a, b))
+    if conjugate_a:
+        a = a.conj()
+    if 0 in b.shape:
+        return np.array(b)
+
+    def one(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+        return [trsm(1.0, x, y, side=not left_side, lower=lower, trans_a=int(transpose_a),
+                     diag=unit_diagonal)]
+    return _each(one, a, b, ranks=(2, 2))[0]
+
+
+def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, b: np.ndarray, *,
+                      perturb_singular: bool) -> np.ndarray:
+    dl, d, du, b = _common(lead, dl, d, du, b)
+
+    def one(low: np.ndarray, on: np.ndarray, high: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
+        if len(on) == 1:
+            return [x / on[0]]
+        gtsv, = linalg.get_lapack_funcs(("gtsv",), (on, x))
+        *_, solution, info = gtsv(low[1:], on, high[:-1], x)
+        return [solution if info == 0 else np.full_like(x, np.nan)]
+    return _each(one, dl, d, du, b, ranks=(1, 1, 1, 2))[0]

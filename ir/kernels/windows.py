@@ -1,0 +1,79 @@
+"""Sliding windows: sizes, paddings of their transposes, and views of arrays as windows.
+
+A window of size w and dilation d covers (w - 1) d + 1 elements of an operand whose elements are
+first spread by the base dilation b and padded by (lo, hi); the results lie stride s apart:
+
+    result[o] = sum_k spread[o s + k d - lo]
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..types import Shape
+from .pad import pad_array
+
+Padding = tuple[tuple[int, int], ...]
+
+
+def spread_size(n: int, dilation: int) -> int:
+    return (n - 1) * dilation + 1 if n > 0 else 0
+
+
+def output_size(n: int, window: int, stride: int, padding: tuple[int, int], base_dilation: int,
+                window_dilation: int) -> int:
+    """Number of windows along a dimension of size n."""
+    room = sum(padding) + spread_size(n, base_dilation) - spread_size(window, window_dilation)
+    return room // stride + 1 if room >= 0 else 0
+
+
+def transposed_padding(n: int, out: int, window: int, stride: int, padding: tuple[int, int],
+                       base_dilation: int, window_dilation: int) -> tuple[int, int]:
+    """Padding with which windows over the results give back a dimension of size n.
+
+    The results are spread by the stride, and the windows (reversed) lie base_dilation apart.
+    """
+    reach = spread_size(window, window_dilation)
+    lo = reach - 1 - padding[0]
+    hi = spread_size(n, base_dilation) + reach - 1 - lo - spread_size(out, stride)
+    return lo, hi
+
+
+def passes(window: int, stride: int, padding: tuple[int, int], base_dilation: int = 1) -> bool:
+    """Is a dimension left as it is?"""
+    return window == 1 and stride == 1 and tuple(padding) == (0, 0) and base_dilation == 1
+
+
+def halo(window: int, stride: int, padding: tuple[int, int], base_dilation: int = 1,
+         window_dilation: int = 1, spread: int = 1) -> str:
+    """The kind of a factor along which windows reach to neighbours, in rule text.
+
+    spread: a base dilation between whose elements there is nothing, i.e. zeros of a sum.
+    """
+    if base_dilation != 1 or window < 1:
+        return "halo"
+    apart = f"/{spread}" if spread != 1 else ""
+    return f"halo({-padding[0]},{spread_size(window, window_dilation)},{stride}{apart})"
+
+
+def padded(lead: int, x: np.ndarray, value: Any, padding: Sequence[tuple[int, int]],
+           base_dilation: Sequence[int]) -> np.ndarray:
+    """`x` spread and padded with the number `value` in its last len(padding) dimensions."""
+    config = ((0, 0, 0),) * (x.ndim - lead - len(padding)) + tuple(
+        (lo, hi, d - 1) for (lo, hi), d in zip(padding, base_dilation, strict=True))
+    return pad_array(lead, x, np.full((1,) * lead, value, x.dtype), padding_config=config)
+
+
+def windows(x: np.ndarray, window: Sequence[int], stride: Sequence[int],
+            dilation: Sequence[int]) -> np.ndarray:
+    """A view [..., results, windows] of an array whose last len(window) dimensions are padded."""
+    front, local = x.shape[:x.ndim - len(window)], x.shape[x.ndim - len(window):]
+    steps = x.strides[x.ndim - len(window):]
+    out: Shape = tuple(output_size(n, w, s, (0, 0), 1, d)
+                       for n, w, s, d in zip(local, window, stride, dilation, strict=True))
+    return np.lib.stride_tricks.as_strided(
+        x, front + out + tuple(window),
+        x.strides[:len(front)] + tuple(t * s for t, s in zip(steps, stride, strict=True))
+        + tuple(t * d for t, d in zip(steps, dilation, strict=True)), writeable=False)

@@ -1,0 +1,1 @@
+"""Ops that move data between devices, and the plans of such exchanges."""

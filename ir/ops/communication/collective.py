@@ -1,0 +1,358 @@
+"""Collectives: ops that exchange data between the devices along Manual mesh axes.
+
+They exist inside shard_map and in per-device programs. Each declares the exchange of one replica
+group once, as a function of an array whose last leading dimension is the group (`Collective` in
+ir/op.py); executors, cost and tests read that. A group's members are ordered by the named axes, the
+first name most significant.
+
+Typing follows JAX's states of a value along a Manual axis: varying, invarying, unreduced, reduced.
+The exchanges themselves, and their bytes, are in exchange.py.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...factor_axes import axes_without, axis_set, canonical_axes, covered
+from ...manual_state import NOT_MANUAL, ManualState
+from ...op import Collective, Op, defop
+from ...spec import parse_axis
+from ...types import ArrayType
+from ..derivatives import move_first
+from . import collective_shapes as shapes
+from . import group_exchange as exchange
+
+Axes = tuple[str, ...]
+Params = dict[str, Any]
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+def _state(t: ArrayType, *, add: Sequence[str] = (), drop: Sequence[str] = (),
+           unreduced: frozenset[str] | None = None,
+           reduced: frozenset[str] | None = None) -> ManualState:
+    m = t.manual
+    return ManualState(axes_without(axis_set(m.varying.union(add), t.mesh), drop, t.mesh),
+                       m.unreduced if unreduced is None else unreduced,
+                       m.reduced if reduced is None else reduced)
+
+
+def _refuse_pending(op: Op, t: ArrayType, axes: Axes) -> None:
+    for word, names in (("unreduced", t.manual.unreduced), ("reduced", t.manual.reduced)):
+        if names & frozenset(axes):
+            fail(ValueError, f"{op.name} cannot accept args which are {word}. Got "
+                 f"{t.str_short(True)} and axes={set(axes)}", code=f"{word}-operand",
+                 help="finish the sum first with `lax.psum`" if word == "unreduced" else
+                      "cast it to varying with `lax.pcast` first")
+
+
+def _keep_state(axes_of: Callable[[Params], Axes]) -> Callable[..., list[ManualState]]:
+    """The result varies as the operand does."""
+    def manual(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+        _refuse_pending(op, types[0], axes_of(params))
+        return [t.manual for t in types]
+    return manual
+
+
+def _drop_state(axes_of: Callable[[Params], Axes]) -> Callable[..., list[ManualState]]:
+    """The result no longer varies over the axes."""
+    def manual(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+        axes = axes_of(params)
+        _refuse_pending(op, types[0], axes)
+        if params.get("axis_index_groups") is not None:     # the parts of the group differ
+            return [t.manual for t in types]
+        return [_state(t, drop=axes) for t in types]
+    return manual
+
+
+def _named(params: Params) -> Axes:
+    return params["axes"]
+
+
+def _axis_name(params: Params) -> Axes:
+    name = params["axis_name"]
+    return name if isinstance(name, tuple) else (name,)
+
+
+# -- batching -------------------------------------------------------------------------------------
+
+def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
+    """The batch dimension goes to the front; dimension params move up by one."""
+    def batch(operands: Sequence[Any], batch_dims: Sequence[int], size: int,
+              **params: Any) -> tuple[list[Any], list[int]]:
+        x = move_first(operands[0], batch_dims[0])
+        shifted = {k: v + 1 if k in dims else v for k, v in params.items()}
+        return [op_of().bind(x, **shifted)], [0]
+    return batch
+
+
+# -- the ops --------------------------------------------------------------------------------------
+
+def _reduction(name: str, doc: str, evaluate: Callable[..., np.ndarray], *, groups: bool,
+               manual: Any = None, jvp: Any = None, transpose: Any = None,
+               linear: Sequence[Sequence[int]] = (), pending: str = "none") -> Op:
+    return defop(
+        name, doc=doc, infer=shapes.same, rule="... -> ...", evaluate=None, pending=pending,
+        manual=manual or _drop_state(_named), jvp=jvp, transpose=transpose, linear=linear,
+        collective=Collective(_named, exchange.grouped(evaluate) if groups else evaluate,
+                              exchange.wire_reduce, invariant=True))
+
+
+def _unreduced_to_invarying(op: Op, types: Sequence[ArrayType], params: Params
+                            ) -> list[ManualState]:
+    axes = frozenset(params["axes"])
+    t = types[0]
+    if not axes <= t.manual.unreduced:
+        fail(ValueError, f"{op.name} needs an operand that is unreduced over {sorted(axes)}. Got "
+             f"{t.str_short(True)}", code="not-unreduced")
+    return [_state(t, unreduced=t.manual.unreduced - axes)]
+
+
+psum_invariant_p = _reduction(
+    "psum_invariant", "Sum over the group; the result is the same on all its members.",
+    exchange.sum_group, groups=False, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, axes: (pvary_p.bind(ct, axes=axes),))
+psum_p = _reduction(
+    "psum", "Sum over the group, where varying axes are not tracked (check_vma=False).",
+    exchange.sum_group, groups=True, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, **params: (psum_p.bind(ct, **params),))
+pmax_p = _reduction("pmax", "Maximum over the group.", exchange.max_group, groups=True)
+pmin_p = _reduction("pmin", "Minimum over the group.", exchange.min_group, groups=True)
+pprod_p = _reduction("pprod", "Product over the group.", exchange.combined_group(np.multiply),
+                     groups=False)
+pand_p = _reduction("pand", "Bits that are set in all blocks of the group.",
+                    exchange.combined_group(np.bitwise_and), groups=False)
+por_p = _reduction("por", "Bits that are set in some block of the group.",
+                   exchange.combined_group(np.bitwise_or), groups=False)
+pxor_p = _reduction("pxor", "Bits that are set in an odd number of blocks of the group.",
+                    exchange.combined_group(np.bitwise_xor), groups=False)
+unreduced_psum_p = _reduction(
+    "unreduced_psum", "Finish a pending sum: the value was the sum over the group all along.",
+    exchange.sum_group, groups=False, manual=_unreduced_to_invarying, jvp="linear", linear=((0,),),
+    pending="keep", transpose=lambda ct, x, *, axes: (preduced_p.bind(ct, axes=axes),))
+
+
+def _cast(name: str, doc: str, manual: Any, transpose: Any) -> Op:
+    """A change of state without a change of data."""
+    return defop(name, doc=doc, infer=shapes.same, rule="... -> ...", pending="keep",
+                 evaluate=lambda lead, x, **_: x, manual=manual, jvp="linear", linear=((0,),),
+                 transpose=transpose, arithmetic=False)
+
+
+def _pvary_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    _refuse_pending(op, types[0], params["axes"])
+    return [_state(types[0], add=params["axes"])]
+
+
+def _preduced_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    t = types[0]
+    return [_state(t, reduced=t.manual.reduced | frozenset(params["axes"]))]
+
+
+def _to_unreduced_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    t, axes = types[0], frozenset(params["axes"])
+    return [_state(t, drop=params["axes"], unreduced=t.manual.unreduced | axes)]
+
+
+def _reduced_to_varying_state(op: Op, types: Sequence[ArrayType], params: Params
+                              ) -> list[ManualState]:
+    t, axes = types[0], frozenset(params["axes"])
+    return [_state(t, add=params["axes"], reduced=t.manual.reduced - axes)]
+
+
+pvary_p = _cast("pvary", "Regard an invarying value as varying over the axes.", _pvary_state,
+                lambda ct, x, *, axes: (psum_invariant_p.bind(ct, axes=axes),))
+preduced_p = _cast("preduced", "Regard an invarying value as reduced over the axes.",
+                   _preduced_state,
+                   lambda ct, x, *, axes: (unreduced_psum_p.bind(ct, axes=axes),))
+vary_unreduced_cast_p = _cast(
+    "vary_unreduced_cast_p", "Regard a varying value as the terms of a pending sum.",
+    _to_unreduced_state, lambda ct, x, *, axes: (reduced_vary_cast_p.bind(ct, axes=axes),))
+reduced_vary_cast_p = _cast(
+    "reduced_vary_cast_p", "Regard a reduced value as varying.", _reduced_to_varying_state,
+    lambda ct, x, *, axes: (vary_unreduced_cast_p.bind(ct, axes=axes),))
+
+
+def _scatter_transpose(ct: Any, x: Any, *, scatter_dimension: int, **params: Any) -> tuple:
+    return (all_gather_p.bind(ct, all_gather_dimension=scatter_dimension, **params),)
+
+
+def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: Any) -> tuple:
+    return (reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),)
+
+
+all_gather_p = defop(
+    "all_gather", doc="Every member gets the blocks of all, concatenated or stacked.",
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
+    arithmetic=False,
+    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_gather_transpose,
+    batch=_batch_shift(lambda: all_gather_p, "all_gather_dimension"),
+    collective=Collective(_axis_name, exchange.grouped(exchange.gather), exchange.wire_gather))
+
+
+def _gather_invariant_transpose(ct: Any, x: Any, *, axis_name: Axes, axis_size: int,
+                                all_gather_dimension: int, tiled: bool) -> tuple:
+    out = all_slice_p.bind(ct, axes=axis_name, dimension=all_gather_dimension,
+                           axis_size=axis_size)
+    return (out,) if tiled else (_squeeze(out, all_gather_dimension),)
+
+
+def _squeeze(x: Any, dim: int) -> Any:
+    return x.squeeze(dim)
+
+
+all_gather_invariant_p = defop(
+    "all_gather_invariant", doc="As all_gather; the result counts as the same on all members.",
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
+    arithmetic=False,
+    manual=_drop_state(_axis_name), jvp="linear", linear=((0,),),
+    transpose=_gather_invariant_transpose,
+    batch=_batch_shift(lambda: all_gather_invariant_p, "all_gather_dimension"),
+    collective=Collective(_axis_name, exchange.gather, exchange.wire_gather, invariant=True))
+
+
+def _gather_reduced_state(op: Op, types: Sequence[ArrayType], params: Params
+                          ) -> list[ManualState]:
+    t, axes = types[0], _axis_name(params)
+    _refuse_pending(op, t, axes)
+    return [_state(t, drop=axes, reduced=t.manual.reduced | frozenset(axes))]
+
+
+all_gather_reduced_p = defop(
+    "all_gather_reduced", doc="As all_gather; the result is reduced over the axes, so that its "
+    "cotangent is a pending sum.",
+    infer=shapes.gathered, rule=shapes.gather_rule, explicit=shapes.same_positions,
+    evaluate=None,
+    arithmetic=False,
+    manual=_gather_reduced_state, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, all_gather_dimension, **params: (
+        unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),),
+    batch=_batch_shift(lambda: all_gather_reduced_p, "all_gather_dimension"),
+    collective=Collective(_axis_name, exchange.gather, exchange.wire_gather, invariant=True))
+
+reduce_scatter_p = defop(
+    "reduce_scatter", doc="Sum over the group, each member keeping one block of a dimension.",
+    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
+    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),), transpose=_scatter_transpose,
+    batch=_batch_shift(lambda: reduce_scatter_p, "scatter_dimension"),
+    collective=Collective(_axis_name, exchange.grouped(exchange.scatter), exchange.wire_exchange))
+
+
+def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
+                             ) -> list[ManualState]:
+    axes = frozenset(_axis_name(params))
+    t = types[0]
+    if not axes <= t.manual.unreduced:
+        fail(ValueError, f"{op.name} needs an operand that is unreduced over {sorted(axes)}. Got "
+             f"{t.str_short(True)}", code="not-unreduced")
+    return [_state(t, add=tuple(axes), unreduced=t.manual.unreduced - axes)]
+
+
+unreduced_reduce_scatter_p = defop(
+    "unreduced_reduce_scatter", doc="Finish a pending sum, each member keeping one block.",
+    infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow", evaluate=None,
+    pending="keep",
+    manual=_unreduced_scatter_state, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, scatter_dimension, **params: (
+        all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),),
+    batch=_batch_shift(lambda: unreduced_reduce_scatter_p, "scatter_dimension"),
+    collective=Collective(_axis_name, exchange.scatter, exchange.wire_exchange))
+
+
+all_to_all_p = defop(
+    "all_to_all", doc="Member j gets block j of the split dimension of every member.",
+    infer=shapes.exchanged, rule=shapes.exchange_rule, explicit=shapes.same_positions,
+    evaluate=None,
+    arithmetic=False,
+    manual=_keep_state(_axis_name), jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
+        all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
+    batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
+    collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
+                          exchange.wire_exchange))
+
+
+def _infer_permute(t: ArrayType, *, axis_name: Axes, perm: tuple[tuple[int, int], ...]) -> tuple:
+    sources, destinations = [s for s, _ in perm], [d for _, d in perm]
+    if len(set(sources)) != len(sources) or len(set(destinations)) != len(destinations):
+        fail(ValueError, f"ppermute sources and destinations must be unique, got {perm}.",
+             code="permutation", help="let every device send once and receive once")
+    return t.shape, t.dtype
+
+
+def _held(axes: Axes, t: ArrayType) -> list[bool]:
+    """Whether the value varies over each of these axes, parts of axes among them."""
+    def known(names: Any) -> list[str]:
+        return [a for a in names if a in t.mesh.shape or parse_axis(a)[0] in t.mesh.shape]
+
+    own = canonical_axes(known(t.varying), t.mesh)
+    return [a in t.varying or bool(known((a,))) and covered(canonical_axes((a,), t.mesh), own)
+            for a in axes]
+
+
+def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    """As the operand; where that varies over some of the axes only, what the permutation makes.
+
+    The partitioner permutes blocks that are the same along some of the axes (a dimension that goes
+    from X to Y): the result varies over the axes along which the block that arrives differs.
+    """
+    t, axes, perm = types[0], _axis_name(params), params["perm"]
+    _refuse_pending(op, t, axes)
+    held = [a in t.varying for a in axes]
+    if not all(a in t.mesh.shape for a in (*axes, *t.varying)) and not all(held):
+        held = _held(axes, t)
+    if all(held) or not any(held):
+        return [t.manual]
+    sizes = tuple(t.mesh.axis_size(a) for a in axes)
+    block = np.zeros(sizes, np.int64)                    # which block each device holds
+    for n, own, index in zip(sizes, held, np.indices(sizes, sparse=True), strict=True):
+        block = block * n + index if own else block
+    arrives = np.full(block.size, -1)
+    sources, targets = np.array(perm, np.int64).reshape(-1, 2).T
+    arrives[targets] = block.ravel()[sources]
+    arrives = arrives.reshape(sizes)
+    differs = {a for i, a in enumerate(axes) if (arrives != arrives.take([0], axis=i)).any()}
+    return [_state(t, drop=tuple(a for a in axes if a not in differs), add=tuple(differs))]
+
+
+ppermute_p = defop(
+    "ppermute", doc="Member d gets the block of member s for every (s, d) in perm; others get "
+    "zeros.",
+    infer=_infer_permute, rule="... -> ...", evaluate=None, arithmetic=False,
+    manual=_permute_state, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, axis_name, perm: (
+        ppermute_p.bind(ct, axis_name=axis_name, perm=tuple((d, s) for s, d in perm)),),
+    collective=Collective(_axis_name, exchange.permute, exchange.wire_permute))
+
+
+def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    _refuse_pending(op, types[0], params["axes"])
+    return [_state(types[0], add=params["axes"])]
+
+
+all_slice_p = defop(
+    "all_slice", doc="Each member takes its own block of a dimension: no communication. After "
+    "Shardy's all_slice.",
+    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", evaluate=None, arithmetic=False,
+    manual=_slice_state, jvp="linear", linear=((0,),),
+    transpose=lambda ct, x, *, axes, dimension, axis_size: (
+        all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
+                                    all_gather_dimension=dimension, tiled=True),),
+    batch=_batch_shift(lambda: all_slice_p, "dimension"),
+    collective=Collective(_named, exchange.own_slice, exchange.wire_nothing))
+
+
+def _axis_index_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    return [ManualState(_axis_name(params)) if params["varying"] else NOT_MANUAL]
+
+
+axis_index_p = defop(
+    "axis_index", doc="The device's position along the axes, row-major in the order given. "
+    "varying=False where varying axes are not tracked (check_vma=False).",
+    infer=lambda *, axis_name, varying: ((), np.dtype(np.int32)), rule=" -> ", evaluate=None,
+    manual=_axis_index_state, jvp="zero", arithmetic=False)

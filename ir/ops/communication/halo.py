@@ -1,0 +1,160 @@
+"""Who needs which rows of whom: exchanges along a split dimension that is read at an offset.
+
+A result position p of a slice, a padding or a window reads the source rows p * stride + offset and
+the next ones, `reach` of them. With both split over n devices, device i needs `rows` source rows
+from i * step + offset on: the end of one block, perhaps whole ones, and the beginning of another.
+`exchange` says which blocks these are, as pieces that lie side by side in a buffer, and who sends
+them. Rows that no device has (beyond the ends) are zero in the buffer.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from ...support.caches import cached
+from ...support.immutable import immutable
+from .row_exchange_plan import Piece as Run
+from .row_exchange_plan import Wanted, lacking
+
+Pair = tuple[int, int]          # (source, destination)
+
+
+@immutable
+class Round:
+    """One permutation: its pairs; the first row that device i sends is start[0] * i + start[1]."""
+    pairs: tuple[Pair, ...]
+    start: tuple[int, int]
+
+
+@immutable
+class Piece:
+    """Rows of the t-th block that a device needs.
+
+    width: rows in the buffer; at_end: whether they are the end of the block (else its beginning, or
+    what starts at a row of its own where there is no other piece). sent: rows that are sent, at the
+    same end. own: whether "all", "none" or "some" devices have the piece themselves.
+    """
+    width: int
+    at_end: bool
+    sent: int
+    own: str
+    rounds: tuple[Round, ...]
+
+
+@immutable
+class Exchange:
+    """block, step, offset, rows: as above. pieces side by side; received: rows that a device gets.
+
+    aligned: the row of its block at which every device begins, None where that differs. direct:
+    the exchange of just the rows that are lacking, where permutations move more; () where they do
+    not.
+    """
+    block: int
+    step: int
+    offset: int
+    rows: int
+    pieces: tuple[Piece, ...]
+    received: int
+    aligned: int | None
+    direct: tuple[Wanted, ...] = ()
+
+
+@cached(4096)
+def exchange(devices: int, block: int, step: int, offset: int, rows: int,
+             valid: tuple[int, int] | None) -> Exchange | None:
+    """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.
+
+    valid: the source rows that matter, first and last + 1; None where they are a ring, the first
+    following on the last. Permutations of edges where they move just the rows that are lacking,
+    else the direct exchange. Source: the halo exchanges of GSPMD
+    (arXiv:2105.04663, section 3.3.2), with any offset and stride.
+    """
+    if rows < 1 or block < 1 or step < 0:
+        return None
+    size = devices * block
+    if valid is None:
+        turns = range(offset // size, ((devices - 1) * step + offset + rows - 1) // size + 1)
+        pieces = tuple([Run(k * size, (k + 1) * size, 0, 0, 1) for k in turns])
+    else:
+        low, high = max(valid[0], 0), min(valid[1], size)
+        pieces = (Run(low, high, 0, low, 1),) if low < high else ()
+    wanted = Wanted(step, offset, rows, pieces)
+    least = lacking(devices, (block,), (wanted,))
+    found = _permutations(devices, block, step, offset, rows, valid)
+    parted = least and 2 * rows <= block           # others want the rest of what is sent
+    if found is not None and (found.received <= least and not parted or not pieces):
+        return found
+    return Exchange(block, step, offset, rows, (), least, None, (wanted,))
+
+
+def _permutations(devices: int, block: int, step: int, offset: int, rows: int,
+                  valid: tuple[int, int] | None) -> Exchange | None:
+    """By permutations of the ends of blocks; None where none of this form does it."""
+    i = np.arange(devices)
+    first = i * step + offset
+    home, begin = np.divmod(first, block)
+    count = int(((first + rows - 1) // block - home).max()) + 1
+    pieces, received = [], 0
+    for t in range(count):
+        j = home + t
+        low, high = np.maximum(first, j * block), np.minimum(first + rows, (j + 1) * block)
+        if valid is None:
+            j = j % devices
+        else:
+            low = np.maximum(low, max(valid[0], 0))
+            high = np.minimum(high, min(valid[1], devices * block))
+        needed = low < high
+        away = needed & (j != i)
+        here = needed & (j == i)
+        if count == 1:
+            lengths = np.full(devices, rows)
+        elif t == 0:
+            lengths = block - begin
+        elif t == count - 1:
+            lengths = np.maximum(first + rows - (home + t) * block, 0)
+        else:
+            lengths = np.full(devices, block)
+        sent = int(lengths[away].max(initial=0))
+        rounds = _rounds(i, j, begin, away, step, block, sent, count == 1, t == 0 and count > 1)
+        if rounds is None:
+            return None
+        own = "all" if here.all() else "some" if here.any() else "none"
+        pieces.append(Piece(int(lengths.max()), t == 0 and count > 1, sent, own, rounds))
+        received += sent * len(rounds)
+    aligned = int(begin[0]) if (begin == begin[0]).all() else None
+    return Exchange(block, step, offset, rows, tuple(pieces), received, aligned)
+
+
+def _rounds(i, j, begin, away, step, block, sent, only, at_end) -> tuple[Round, ...] | None:
+    """Permutations that bring every device in `away` its piece of block j."""
+    if not away.any():
+        return ()
+    takers, givers = i[away], j[away]
+    if len(set(givers.tolist())) == len(givers):
+        turn = np.zeros(len(takers), int)
+    elif step and block % step == 0:
+        turn = begin[away] // step
+    else:
+        return None
+    out = []
+    for k in sorted(set(turn.tolist())):
+        chosen = turn == k
+        sources, places = givers[chosen], begin[away][chosen]
+        if len(set(sources.tolist())) != len(sources):
+            return None
+        start = _line(sources, places) if only else (0, block - sent if at_end else 0)
+        if start is None:
+            return None
+        pairs = tuple((int(a), int(b)) for a, b in zip(sources, takers[chosen], strict=True))
+        out.append(Round(pairs, start))
+    if len(out) > 1 and sorted(set(turn.tolist())) != list(range(len(out))):
+        return None
+    return tuple(out)
+
+
+def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, int] | None:
+    """(p, q) with y = p * x + q, in whole numbers."""
+    if len(x) == 1 or (y == y[0]).all():
+        return 0, int(y[0])
+    p, rest = divmod(int(y[1] - y[0]), int(x[1] - x[0]))
+    q = int(y[0]) - p * int(x[0])
+    return (p, q) if rest == 0 and (p * x + q == y).all() else None

@@ -1,0 +1,181 @@
+"""Rows from neighbours: what slices, paddings and windows along a split dimension are made of.
+
+`rows_needed` brings a device the source rows that its part of the result is computed from, by the
+pieces and permutations that ir/ops/communication/halo.py plans. Rows beyond the ends of the source
+are zero; `masked` puts something else there.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...op import LocalizeContext
+from ...program import Atom
+from ...rule import HALO, Factor
+from ..emitting import INT32, Emitting, literal
+from .halo import Exchange, Piece, exchange
+from .row_exchange_plan import plain
+
+
+def plan_of(factor: Factor, devices: int, source: int, result: int) -> Exchange | None:
+    """The exchange for a halo factor split over so many devices, given the whole sizes."""
+    if not factor.reach or source % devices or result % devices:
+        return None
+    part = result // devices
+    valid = None if factor.operator == "ring" else factor.valid or (0, source)
+    step, lowest = part * factor.stride, factor.offset
+    highest = lowest + (part - 1) * factor.stride + factor.reach - 1
+    apart = factor.spread
+    if step % apart:
+        return None
+    lowest, highest = -(-lowest // apart), highest // apart
+    return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1, valid)
+
+
+def split_halos(context: LocalizeContext, operand: int = 0) -> dict[int, tuple[str, ...]]:
+    """The dimensions of an operand that are split halo factors, with their axes."""
+    found = {}
+    for d, dims in enumerate(context.rule.operands[operand]):
+        factor = context.rule.factors[dims[0]] if len(dims) == 1 else None
+        if factor is not None and (factor.kind == HALO or factor.reach):
+            axes = context.axes_of_factor.get(dims[0], ())
+            if axes:
+                found[d] = axes
+    return found
+
+
+class Rows:
+    """The rows that this device needs along one dimension. first: an int32 scalar, the first of
+    them in the whole source; count: how many; devices: along the axes."""
+
+    def __init__(self, out: Emitting, x: Atom, dim: int, axes: tuple[str, ...], factor: Factor,
+                 source: int, result: int) -> None:
+        plan = plan_of(factor, out.size(axes), source, result)
+        assert plan is not None, f"no exchange for {factor} over {axes}"
+        self.out, self.dim, self.axes, self.plan = out, dim, axes, plan
+        self.ring = factor.operator == "ring"
+        self.index = out.context.block_offset(axes, 1)
+        self.devices = out.size(axes)
+        self.count = plan.rows
+        self.x = self._assembled(x)
+
+    @property
+    def first(self) -> Atom:
+        """int32: the source row of the first row."""
+        return self._affine(self.plan.step, self.plan.offset)
+
+    def masked(self, fill: Any, valid: tuple[int, int]) -> Atom:
+        """The rows, with `fill` (a rank-0 atom) in place of those that are not source rows
+        `valid[0]` to `valid[1]` (not included)."""
+        out, shape = self.out, self.x.aval.shape
+        places = out.call("add", out.iota((self.count,), 0),
+                          out.broadcast(self.first, (self.count,), ()))
+        places = out.minus(places, literal(valid[0], INT32))
+        inside = out.broadcast(out.inside(places, valid[1] - valid[0]), shape, (self.dim,))
+        return out.select(inside, self.x, out.broadcast(fill, shape, ()))
+
+    # -- int32 scalars of the device ---------------------------------------------------------------
+    def _affine(self, factor: int, offset: int) -> Atom:
+        x = self.index
+        if factor != 1:
+            x = self.out.call("mul", x, literal(factor, INT32))
+        return self.out.call("add", x, literal(offset, INT32)) if offset else x
+
+    def _home(self) -> tuple[Atom, Atom]:
+        """The block in which the needed rows begin, and the row of it; both counted on from a
+        multiple of the block, so that the division is of positive numbers."""
+        plan, out = self.plan, self.out
+        lift = -(-abs(plan.offset) // plan.block) if plan.offset < 0 else 0
+        first = self._affine(plan.step, plan.offset + lift * plan.block)
+        block = literal(plan.block, INT32)
+        home = out.call("sub", out.call("div", first, block), literal(lift, INT32))
+        return home, out.call("rem", first, block)
+
+    # -- pieces ------------------------------------------------------------------------------------
+    def _assembled(self, x: Atom) -> Atom:
+        plan, out = self.plan, self.out
+        if plan.direct:
+            return out.call("exchange_rows", x, axis_name=self.axes, axis_size=out.size(self.axes),
+                            dimension=self.dim, parts=(plan.block,), wanted=plain(plan.direct))
+        pieces = [self._piece(x, t, piece) for t, piece in enumerate(plan.pieces)]
+        if len(pieces) == 1:
+            return pieces[0]
+        buffer = out.call("concatenate", *pieces, dimension=self.dim)
+        skipped = plan.block - plan.pieces[0].width
+        if plan.aligned is not None:
+            start = plan.aligned - skipped
+            return out.part(buffer, self.dim, start, start + plan.rows)
+        _, begin = self._home()
+        return self._from(buffer, out.call("sub", begin, literal(skipped, INT32)), plan.rows)
+
+    def _from(self, x: Atom, start: Atom, count: int) -> Atom:
+        shape = x.aval.shape
+        starts = [start if d == self.dim else literal(0, INT32) for d in range(len(shape))]
+        sizes = tuple(count if d == self.dim else n for d, n in enumerate(shape))
+        return self.out.call("dynamic_slice", x, *starts, slice_sizes=sizes)
+
+    def _piece(self, x: Atom, t: int, piece: Piece) -> Atom:
+        own = None if piece.own == "none" else self._own(x, piece)
+        if piece.own == "all" and own is not None:
+            return own
+        received = (self._received(x, piece) if piece.rounds
+                    else self.out.full(0, self._shape(x, piece.width), x.aval.dtype))
+        if own is None:
+            return received
+        home, _ = self._home()
+        block = self.out.call("add", home, literal(t, INT32))
+        if self.ring:
+            devices = literal(self.out.size(self.axes), INT32)
+            block = self.out.call("rem", block, devices)
+        mine = self.out.call("eq", block, self.index)
+        return self.out.select(mine, own, received)
+
+    def _shape(self, x: Atom, rows: int) -> tuple[int, ...]:
+        return tuple(rows if d == self.dim else n for d, n in enumerate(x.aval.shape))
+
+    def _own(self, x: Atom, piece: Piece) -> Atom:
+        plan = self.plan
+        if len(plan.pieces) == 1:
+            if plan.aligned is not None:
+                return self.out.part(x, self.dim, plan.aligned, plan.aligned + piece.width)
+            return self._from(x, self._home()[1], piece.width)
+        start = plan.block - piece.width if piece.at_end else 0
+        return self.out.part(x, self.dim, start, start + piece.width)
+
+    def _received(self, x: Atom, piece: Piece) -> Atom:
+        out = self.out
+        total: Atom | None = None
+        for k, turn in enumerate(piece.rounds):
+            slope, start = turn.start
+            if slope:
+                sent = self._from(x, self._affine(slope, start), piece.sent)
+            else:
+                sent = out.part(x, self.dim, start, start + piece.sent)
+            got = out.call("ppermute", sent, axis_name=self.axes, perm=turn.pairs)
+            if total is None:
+                total = got
+            else:
+                _, begin = self._home()
+                here = out.call("eq", out.call("div", begin, literal(self.plan.step, INT32)),
+                                literal(k, INT32))
+                total = out.select(here, got, total)
+        assert total is not None
+        missing = piece.width - piece.sent
+        if not missing:
+            return total
+        nothing = out.full(0, self._shape(x, missing), x.aval.dtype)
+        parts = [nothing, total] if piece.at_end else [total, nothing]
+        return out.call("concatenate", *parts, dimension=self.dim)
+
+
+def rows_needed(context: LocalizeContext, x: Atom, dim: int, axes: Sequence[str], operand: int = 0,
+                positions: int | None = None) -> Rows:
+    """The rows of block `x` of an operand that this device needs along `dim`.
+
+    positions: of the whole result that read them; None where they are those of its `dim`.
+    """
+    factor = context.rule.factors[context.rule.operands[operand][dim][0]]
+    if positions is None:
+        positions = context.result_types[0].shape[dim]
+    return Rows(Emitting(context), x, dim, tuple(axes), factor,
+                context.operand_types[operand].shape[dim], positions)

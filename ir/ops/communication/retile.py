@@ -1,0 +1,137 @@
+"""`retile`: from one tiling of a value over mesh axes to another, as one exchange.
+
+It is the coordinate form of what named collectives cannot say at once: a permutation of devices
+given by the two tilings and not by a list, an all-to-all of several dimensions, or one whose
+receivers are permuted. Each device receives what it lacks of its new tile and nothing else, which
+is the element-counting bound (ir/ops/communication/retiling.py). Planned by
+partitioner/redistribution/redistribute.py, after the direct exchanges of "Memory-efficient array
+redistribution" (arXiv:2112.01075).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...axes import axes_overlap
+from ...diagnostics.diagnostic import fail
+from ...factor_axes import axes_without, axis_set
+from ...manual_state import ManualState
+from ...op import Collective, Op, defop
+from ...rule import FactorRule, make_rule
+from ...types import ArrayType
+from . import group_exchange as exchange
+from .retiling import Tiling, kept, nested, received, retiled_shape
+
+Params = dict[str, Any]
+
+
+def _sizes(params: Params) -> dict[str, int]:
+    return dict(zip(params["axes"], params["axis_sizes"], strict=True))
+
+
+def _used(tiling: Tiling) -> tuple[str, ...]:
+    return tuple([a for axes in tiling for a in axes])
+
+
+def _infer(t: ArrayType, *, axes: tuple[str, ...], axis_sizes: tuple[int, ...], source: Tiling,
+           target: Tiling) -> tuple:
+    size = dict(zip(axes, axis_sizes, strict=True))
+    for which, tiling in (("source", source), ("target", target)):
+        used = _used(tiling)
+        if len(tiling) != t.ndim:
+            fail(ValueError, f"the {which} tiling of retile has {len(tiling)} dimensions, its "
+                 f"operand {t.ndim}", code="retile", label=f"the operand is {t.str_short(True)}")
+        if len(set(used)) != len(used) or not set(used) <= size.keys():
+            fail(ValueError, f"the {which} tiling {tiling} of retile must use axes of {axes}, each "
+                 "once", code="retile")
+    return retiled_shape(t.shape, source, target, size), t.dtype
+
+
+def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+    """Varying over the target's axes in place of the source's.
+
+    Over axes that only the target uses the operand must be the same: nobody says whose is taken.
+    """
+    t = types[0]
+    source, target = _used(params["source"]), _used(params["target"])
+    for a, n in zip(params["axes"], params["axis_sizes"], strict=True):
+        if t.mesh.axis_size(a) != n:
+            fail(ValueError, f"retile says that axis {a} has size {n}, but the mesh has {t.mesh}",
+                 code="retile")
+    if any(axes_overlap(a, b) for a in target if a not in source for b in t.varying):
+        fail(ValueError, f"retile cannot accept an operand that varies over axes which only its "
+             f"target tiling has. Got {t.str_short(True)} and {params['target']}", code="retile")
+    kept_axes = axes_without(t.varying, source, t.mesh)
+    m = t.manual
+    return [ManualState(axis_set(kept_axes.union(target), t.mesh), m.unreduced, m.reduced)]
+
+
+def _evaluate(x: np.ndarray, lead: int, size: int, *, axes: tuple[str, ...],
+              axis_sizes: tuple[int, ...], source: Tiling, target: Tiling) -> np.ndarray:
+    g = lead - 1
+    outer, local = x.shape[:g], x.shape[lead:]
+    x = exchange.full_group(x, lead, size).reshape((*outer, *axis_sizes, *local))
+    used = _used(source)
+    x = x[(slice(None),) * g + tuple(slice(None) if a in used else 0 for a in axes)]
+    axis_of = {a: g + i for i, a in enumerate(a for a in axes if a in used)}
+    order, first = list(range(g)), g + len(used)
+    for d, dim in enumerate(source):
+        order += [*(axis_of[a] for a in dim), first + d]
+    sizes = dict(zip(axes, axis_sizes, strict=True))
+    new = retiled_shape(local, source, target, sizes)
+    split = [n for d, dim in enumerate(target) for n in (*(sizes[a] for a in dim), new[d])]
+    x = x.transpose(order).reshape((*outer, *split))
+    at, place = g, {}
+    inner = []
+    for dim in target:
+        for a in dim:
+            place[a] = at
+            at += 1
+        inner.append(at)
+        at += 1
+    wanted = [a for a in axes if a in place]
+    x = x.transpose((*range(g), *(place[a] for a in wanted), *inner))
+    x = x.reshape((*outer, *(n if a in place else 1 for a, n in sizes.items()), *new))
+    return np.broadcast_to(x, (*outer, *axis_sizes, *new)).reshape((*outer, size, *new))
+
+
+def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
+    left, right = ([f"{letter}{i}" for i in range(len(shape))]
+                   for letter, shape in (("a", ops[0]), ("b", results[0])))
+    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
+    text = f"{' '.join(left)} -> {' '.join(right)}"
+    return make_rule(f"{text} | {private}" if private else text, ops, results)
+
+
+def _wire(t: ArrayType, n: int, params: Params) -> int:
+    return t.dtype.itemsize * received(t.local_shape(), params["source"], params["target"],
+                                       _sizes(params))
+
+
+def retile_kind(shape: Sequence[int], params: Params) -> tuple[str, int]:
+    """The kind of collective that a retile of blocks of this shape is, and its group's size.
+
+    "" where nothing is received; "all-to-all" where each device keeps one n-th of its block and
+    the tiles of n devices mix; "collective-permute" where blocks go to another device, whole or
+    to several of them.
+    """
+    source, target, size = params["source"], params["target"], _sizes(params)
+    if not received(shape, source, target, size):
+        return "", 1
+    block = math.prod(shape)
+    if nested(source, target, size):
+        new = math.prod(retiled_shape(shape, source, target, size))
+        shared = kept(shape, source, target, size)
+        return ("all-gather", new // block) if shared == block else ("all-to-all", new // shared)
+    return "collective-permute", math.prod(size.values())
+
+
+retile_p = defop(
+    "retile", doc="Each device gets its tile of the target tiling; operand: its tile of the source "
+    "tiling, the same along axes that the source does not use.",
+    infer=_infer, rule=_rule, explicit="follow", evaluate=None, arithmetic=False,
+    manual=_state, linear=((0,),),
+    collective=Collective(lambda params: params["axes"], _evaluate, _wire))

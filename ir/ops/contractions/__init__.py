@@ -1,0 +1,1 @@
+"""Products of arrays: dot_general, ragged products, convolutions, Fourier transforms."""

@@ -1,0 +1,435 @@
+"""dot_general: the product of two arrays over pairs of batch and contracting dimensions.
+
+    b i k, b j k -> b i j | k:sum
+
+Typing over Explicit axes is JAX's: the result takes the operands' axes; a contraction that both
+sides split is ambiguous (a sum over devices, or a pending one) and wants `out_sharding`. The
+evaluator is one matrix product wherever an operand is common to all devices (see gemm.py).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...diagnostics.location import warn
+from ...dtypes import ALL_DTYPES, finfo, iinfo, is_narrow_float, issubdtype
+from ...kernels.device_dimensions import lead_sizes, without_common
+from ...kernels.gemm import contract, prepared
+from ...op import LinearOperand, Op, Sample, defop
+from ...rule import SUMMED, Pattern
+from ...shardings.sharding import NamedSharding, named_sharding_abstract
+from ...spec import spec_from_entries
+from ...support.caches import cached
+from ...types import ArrayType, Entries, Shape, short_list
+from ..derivatives import convert, move_first, type_of
+from ..rules import (
+    batch_axes,
+    call,
+    cotangent_sharding,
+    insert_axes,
+    names,
+    permutation_inverse,
+    reject,
+    shifted,
+)
+
+Dims = tuple[int, ...]
+DotNumbers = tuple[tuple[Dims, Dims], tuple[Dims, Dims]]   # contracting, batch; lhs and rhs of each
+
+
+def free_dims(ndim: int, contracting: Sequence[int], batch: Sequence[int]) -> Dims:
+    """Dimensions that only one operand has."""
+    return tuple([d for d in range(ndim) if d not in contracting and d not in batch])
+
+
+# -- shape and dtype -------------------------------------------------------------------------------
+
+def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) -> None:
+    """Raise JAX's TypeError unless the dimension numbers fit the operands."""
+    contracting, batch = numbers
+    types = [lhs, rhs]
+    for side, t, c, b in (("lhs", lhs, contracting[0], batch[0]),
+                          ("rhs", rhs, contracting[1], batch[1])):
+        if not all(0 <= d < t.ndim for d in (*c, *b)):
+            reject(TypeError, types,
+                   f"{name} requires {side} dimension numbers to be nonnegative and less than the "
+                   f"number of axes of the {side} value, got {side}_batch of {b} and "
+                   f"{side}_contracting of {c} for {side} of rank {t.ndim}")
+    if len(batch[0]) != len(batch[1]):
+        reject(TypeError, types, f"{name} requires equal numbers of lhs_batch and rhs_batch "
+               f"dimensions, got lhs_batch {batch[0]} and rhs_batch {batch[1]}.")
+    for word, pair in (("batch", batch), ("contracting", contracting)):
+        for side, dims in zip(("lhs", "rhs"), pair, strict=True):
+            if len(set(dims)) != len(dims):
+                reject(TypeError, types, f"{name} requires {side} {word} dimensions to be "
+                       f"distinct, got {side}_{word} {dims}.")
+    for side, c, b in (("lhs", contracting[0], batch[0]), ("rhs", contracting[1], batch[1])):
+        if set(c) & set(b):
+            reject(TypeError, types, f"{name} requires {side} batch dimensions to be disjoint from "
+                   f"contracting dimensions, got {side}_batch {b} and {side}_contracting {c}.")
+    for text, (a, b) in (("lhs batch dimensions and rhs batch dimensions to have the same shape",
+                          batch), ("contracting dimensions to have the same shape", contracting)):
+        sizes = tuple(lhs.shape[d] for d in a), tuple(rhs.shape[d] for d in b)
+        if sizes[0] != sizes[1]:
+            reject(TypeError, types, f"{name} requires {text}, got {sizes[0]} and {sizes[1]}.")
+
+
+def _result_shape(lhs: Shape, rhs: Shape, numbers: DotNumbers) -> Shape | None:
+    """The shape of the result; None where `check_dot` has to see whether the numbers fit."""
+    (lc, rc), (lb, rb) = numbers
+    m, n, batched = len(lhs), len(rhs), len(lb)
+    if len(lc) != len(rc) or batched != len(rb):
+        return None
+    left, right = {*lb, *lc}, {*rb, *rc}
+    if len(left) != batched + len(lc) or len(right) != len(left):
+        return None
+    for d, e in zip((*lb, *lc), (*rb, *rc), strict=True):
+        if not (0 <= d < m and 0 <= e < n and lhs[d] == rhs[e]):
+            return None
+    shape = [lhs[d] for d in range(m) if d not in left]
+    shape += [rhs[d] for d in range(n) if d not in right]
+    return (*[lhs[d] for d in lb], *shape) if batched else tuple(shape)
+
+
+_NUMBERS = frozenset(ALL_DTYPES)
+
+
+@cached(1024)
+def _rank(dtype: np.dtype) -> tuple:
+    """Order of dtypes in a product of two: complex, exponent, mantissa, bits, signed."""
+    part = np.real(np.zeros((), dtype)).dtype if issubdtype(dtype, np.complexfloating) else dtype
+    floating = issubdtype(part, np.floating)
+    return (issubdtype(dtype, np.complexfloating), finfo(part).maxexp if floating else -1,
+            finfo(part).nmant if floating else -1, bits(part),
+            not issubdtype(part, np.unsignedinteger))
+
+
+def bits(dtype: np.dtype) -> int:
+    if dtype == np.bool_:
+        return 1
+    return finfo(dtype).bits if issubdtype(dtype, np.inexact) else iinfo(dtype).bits
+
+
+def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.dtype:
+    """The result dtype, as XLA has it: the wider operand's, or the preferred one."""
+    if lhs.dtype is rhs.dtype and lhs.dtype in _NUMBERS and preferred in (None, lhs.dtype):
+        return lhs.dtype
+    a, b = _rank(lhs.dtype), _rank(rhs.dtype)
+    if a == b and lhs.dtype != rhs.dtype:
+        reject(TypeError, [lhs, rhs], f"{name} argument type error: {lhs.dtype}, {rhs.dtype}")
+    dtype = lhs.dtype if a >= b else rhs.dtype
+    if preferred is None or dtype == preferred:
+        return dtype
+    preferred = np.dtype(preferred)
+    if not issubdtype(dtype, np.floating) and bits(preferred) < bits(dtype):
+        reject(TypeError, [lhs, rhs], "`preferred_element_type` must not be narrower than the "
+               f"original type, got preferred_element_type of {preferred} for result type of "
+               f"{dtype}.")
+    return preferred
+
+
+def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, precision: Any,
+           preferred_element_type: Any, out_sharding: Any) -> tuple:
+    shape = _result_shape(lhs.shape, rhs.shape, dimension_numbers)
+    if shape is None:
+        check_dot("dot_general", lhs, rhs, dimension_numbers)
+        (lc, rc), (lb, rb) = dimension_numbers
+        shape = (*[lhs.shape[d] for d in lb],
+                 *[lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)],
+                 *[rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)])
+    return shape, dot_dtype("lax.dot_general", lhs, rhs, preferred_element_type)
+
+
+# -- the factor rule -------------------------------------------------------------------------------
+
+@cached(4096)
+def dot_labels(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers
+               ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """A factor name for every dimension of lhs, rhs and result."""
+    (lc, rc), (lb, rb) = numbers
+    lf, rf = free_dims(lhs_ndim, lc, lb), free_dims(rhs_ndim, rc, rb)
+    lhs, rhs = [""] * lhs_ndim, [""] * rhs_ndim
+    for prefix, a, b in (("b", lb, rb), ("k", lc, rc)):
+        for name, d, e in zip(names(prefix, len(a)), a, b, strict=True):
+            lhs[d] = rhs[e] = name
+    for dims, side, prefix in ((lf, lhs, "i"), (rf, rhs, "j")):
+        for name, d in zip(names(prefix, len(dims)), dims, strict=True):
+            side[d] = name
+    out = (*(lhs[d] for d in lb), *(lhs[d] for d in lf), *(rhs[d] for d in rf))
+    return tuple(lhs), tuple(rhs), out
+
+
+def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+          dimension_numbers: DotNumbers, **params: Any) -> Pattern:
+    return _pattern(len(operands[0]), len(operands[1]), dimension_numbers)
+
+
+@cached(4096, "rules of products")
+def _pattern(lhs_ndim: int, rhs_ndim: int, numbers: DotNumbers) -> Pattern:
+    lhs, rhs, out = dot_labels(lhs_ndim, rhs_ndim, numbers)
+    return Pattern([lhs, rhs], [out], dict.fromkeys([lhs[d] for d in numbers[0][0]], SUMMED))
+
+
+# -- Explicit axes ---------------------------------------------------------------------------------
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+              params: dict[str, Any]) -> list[Entries | NamedSharding]:
+    lhs, rhs = types
+    (lc, rc), (lb, rb) = params["dimension_numbers"]
+    wanted = params["out_sharding"]
+    split_left, split_right = lhs.sharding.spec.partitions, rhs.sharding.spec.partitions
+    left = tuple([split_left[d] for d in lc])
+    right = tuple([split_right[d] for d in rc])
+    if wanted is not None:
+        if wanted.spec.unreduced:
+            _check_unreduced(types, left, right, wanted)
+        return [wanted]
+    left_batch = tuple([split_left[d] for d in lb]) if lb else ()
+    right_batch = tuple([split_right[d] for d in rb]) if rb else ()
+    if left_batch != right_batch or left != right or left.count(None) != len(left):
+        _check_consistent(types, left, right, left_batch, right_batch, lc, len(shapes[0]))
+    lf, rf = free_dims(len(split_left), lc, lb), free_dims(len(split_right), rc, rb)
+    return [(*[lhs.entries[d] for d in (*lb, *lf)], *[rhs.entries[d] for d in rf])]
+
+
+def _check_consistent(types: Sequence[ArrayType], left: tuple, right: tuple, left_batch: tuple,
+                      right_batch: tuple, contracting: Dims, ndim: int) -> None:
+    """Raise unless specs of paired dimensions go together; warn where the result loses one."""
+    lhs = types[0]
+    label = f"operands are {short_list(types)}"
+    fix = "bring one operand to the other's spec with `reshard`"
+    if _differ(left_batch, right_batch):
+        fail(ShardingTypeError,
+             "dot_general requires lhs batch dimensions and rhs batch dimensions to have the "
+             f"consistent sharding, got {left_batch} and {right_batch}.",
+             code="sharding-conflict", label=label, help=fix)
+    if _differ(left, right):
+        fail(ShardingTypeError,
+             "dot_general requires contracting dimensions to have consistent sharding, got "
+             f"{left} and {right}.", code="sharding-conflict", label=label, help=fix)
+    if any(a is not None and b is not None for a, b in zip(left, right, strict=True)):
+        axes = ", ".join(repr(a) for d in contracting for a in lhs.entries[d])
+        fail(ShardingTypeError,
+             "Contracting dimensions are sharded and it is ambiguous how the output should be "
+             "sharded. Please specify the output sharding via the `out_sharding` parameter. Got "
+             f"lhs_contracting_spec={left} and rhs_contracting_spec={right}",
+             code="ambiguous-contraction", label=label,
+             notes=(f"each device along {axes} would hold a part of the sum",),
+             help="say with `out_sharding` how the result is split (functions such as `matmul` and "
+                  f"`einsum` take it); with {axes} as `unreduced` the sum is finished later")
+    if any(a is None and b is not None for a, b in zip(left_batch, right_batch, strict=True)):
+        warn(
+            f"dot_general of {short_list(types)}: the lhs batch dimensions are not split as the "
+            "rhs ones are, and the result follows lhs. Reshard lhs to the batch spec of rhs to "
+            "keep the result split.")
+
+
+def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    return any(a is not None and b is not None and a != b
+               for a, b in zip(left, right, strict=True))
+
+
+def _check_unreduced(types: Sequence[ArrayType], left: tuple, right: tuple,
+                     wanted: NamedSharding) -> None:
+    label = f"operands are {short_list(types)}"
+    if left != right:
+        fail(ShardingTypeError,
+             "lhs and rhs contracting dims should be sharded identically when out_sharding "
+             "provided to dot_general mentions unreduced_axes. Got "
+             f"lhs_contracting_spec={left}, rhs_contracting_spec={right}",
+             code="unreduced-result", label=label)
+    summed = frozenset(a for p in left if p is not None
+                       for a in (p if isinstance(p, tuple) else (p,)))
+    if wanted.spec.unreduced != summed:
+        fail(ShardingTypeError,
+             "out_sharding's unreduced axes should be equal to the contracting specs. Got "
+             f"unreduced axes={wanted.spec.unreduced} and contracting spec={left}",
+             code="unreduced-result", label=label)
+
+
+def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    """A pending sum cannot enter a product; that an operand is reduced does not show in it."""
+    if any(unreduced):
+        lhs, rhs = types[:2]
+        fail(ShardingTypeError,
+             f"lhs or rhs passed to {op.name} cannot be unreduced. Got lhs={lhs!r} and rhs={rhs!r}",
+             code="unreduced-operand", label=f"operands are {short_list(types)}",
+             help="finish the sum first, with `reshard` to a spec without `unreduced`")
+    return frozenset(), frozenset()
+
+
+dot_pending.on_any_mesh = "reduced"  # type: ignore[attr-defined]
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+@cached(1024)
+def compute_dtype(a: np.dtype, b: np.dtype, result: Any) -> np.dtype:
+    """The dtype in which a product of these operands is computed for this result."""
+    wide = a if _rank(a) >= _rank(b) else b
+    if result is not None and bits(np.dtype(result)) > bits(wide):
+        wide = np.dtype(result)
+    return np.dtype(np.float32) if is_narrow_float(wide) else wide
+
+
+def dot(lead: int, lhs: np.ndarray, rhs: np.ndarray, numbers: DotNumbers, dtype: np.dtype,
+        summed: Sequence[int] = ()) -> np.ndarray:
+    """The product, computed in `dtype`, with device dimensions in front.
+
+    summed: device dimensions over which the products are summed at once (a contraction followed by
+    an all-reduce is one product over devices and contracting dimensions); they have size 1 then.
+    """
+    left, right, out = dot_labels(lhs.ndim - lead, rhs.ndim - lead, numbers)
+    if not lead:
+        return contract(lhs, left, rhs, right, out, dtype)
+    devices = lead_sizes(lead, (lhs, rhs))
+    lhs, left_own = without_common(lhs, lead)
+    rhs, right_own = without_common(rhs, lead)
+    here = [d for d in range(lead) if devices[d] != 1 and d not in summed]
+    result = contract(lhs, [*left_own, *left], rhs, [*right_own, *right], [*here, *out], dtype)
+    front = tuple(1 if d in summed else n for d, n in enumerate(devices))
+    return result.reshape(front + result.shape[len(here):])
+
+
+def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, dimension_numbers: DotNumbers,
+              precision: Any, preferred_element_type: Any, out_sharding: Any) -> np.ndarray:
+    dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
+    out = dot(lead, lhs, rhs, dimension_numbers, dtype)
+    return out if preferred_element_type is None else out.astype(preferred_element_type, copy=False)
+
+
+def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The product of arrays of these shapes, device dimensions included, decided once."""
+    numbers, wanted = params["dimension_numbers"], params["preferred_element_type"]
+    dtype = compute_dtype(dtypes[0], dtypes[1], wanted)
+    if any(t != dtype for t in dtypes) or (wanted is not None and wanted != dtype):
+        return None
+    left, right, out = dot_labels(len(shapes[0]) - lead, len(shapes[1]) - lead, numbers)
+    if not lead:
+        return prepared(shapes[0], left, shapes[1], right, out, dtype)
+    own = [[d for d in range(lead) if shape[d] != 1] for shape in shapes]
+    here = sorted({*own[0], *own[1]})
+    a, b = (tuple(shape[d] for d in (*mine, *range(lead, len(shape))))
+            for shape, mine in zip(shapes, own, strict=True))
+    product = prepared(a, (*own[0], *left), b, (*own[1], *right), (*here, *out), dtype)
+    if product is None or len(here) == lead:
+        return product
+    front = tuple(max(shape[d] for shape in shapes) for d in range(lead))
+
+    def with_front(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        z = product(x, y)
+        return z.reshape(front + z.shape[len(here):])
+    return with_front
+
+
+_evaluate.prepared = _prepared  # type: ignore[attr-defined]
+
+
+# -- derivatives and batching ----------------------------------------------------------------------
+
+def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers,
+               params: dict[str, Any]) -> Any:
+    """The cotangent of the operand of type `x`, `y` being the other one.
+
+    swapped: `x` is the right operand. The result is typed with the operand's sharding, so a sum
+    over devices that the derivative needs is made here, or left pending for a reduced operand.
+    """
+    mesh, rank = type_of(ct).sharding.mesh, len(type_of(y).shape)
+    key = ("dot cotangent", rank, swapped, numbers, mesh)
+    plan = x.memo.get(key)
+    if plan is None:
+        plan = x.memo[key] = _cotangent_plan(mesh, x, rank, swapped, numbers)
+    dimension_numbers, wanted, permutation = plan
+    params["out_sharding"] = wanted
+    out = dot_general_p.bind(ct, y, dimension_numbers=dimension_numbers, **params)
+    if permutation is not None:
+        out = call("transpose", out, permutation=permutation)
+    return convert(out, x.dtype)
+
+
+def _cotangent_plan(mesh: Any, x: ArrayType, rank: int, swapped: bool, numbers: DotNumbers
+                    ) -> tuple[DotNumbers, NamedSharding | None, tuple[int, ...] | None]:
+    """Dimension numbers and sharding of the product that gives a cotangent, and the permutation
+    after it (None where there is none).
+
+    mesh: of the given cotangent. rank: of the other operand.
+    """
+    (xc, yc), (xb, yb) = numbers
+    x_free = free_dims(x.ndim, xc, xb)
+    y_free = free_dims(rank, yc, yb)
+    nb, nx, ny = len(xb), len(x_free), len(y_free)
+    batch = tuple(range(nb))
+    of_y = tuple(range(nb, nb + ny)) if swapped else tuple(range(nb + nx, nb + nx + ny))
+    by_y = tuple(xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__))
+    order = (*xb, *x_free, *by_y)
+    wanted = cotangent_sharding(x)
+    if wanted is None and mesh.explicit_axes:      # x knew of no mesh: its cotangent is whole
+        wanted = named_sharding_abstract(mesh, spec_from_entries(((),) * x.ndim))
+    permuted = order != tuple(range(len(order)))
+    if wanted is not None and permuted:
+        spec = wanted.spec
+        wanted = named_sharding_abstract(wanted.mesh.abstract_mesh, spec_from_entries(
+            [spec.entries[d] for d in order], spec.unreduced, spec.reduced))
+    return (((of_y, y_free), (batch, tuple(yb))), wanted,
+            permutation_inverse(order) if permuted else None)
+
+
+def _transpose(ct: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotNumbers,
+               **params: Any) -> tuple:
+    if isinstance(lhs, LinearOperand):
+        return _cotangent(ct, lhs.aval, rhs, False, dimension_numbers, params), None
+    (lc, rc), (lb, rb) = dimension_numbers
+    return None, _cotangent(ct, rhs.aval, lhs, True, ((rc, lc), (rb, lb)), params)
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+           dimension_numbers: DotNumbers, out_sharding: Any, **params: Any) -> tuple:
+    (lc, rc), (lb, rb) = dimension_numbers
+    axes = batch_axes(operands, dims)
+    lhs, rhs = (x if d is None else move_first(x, d) for x, d in zip(operands, dims, strict=True))
+    in_lhs, in_rhs = (int(d is not None) for d in dims)
+    lc, lb = shifted(lc, in_lhs), shifted(lb, in_lhs)
+    rc, rb = shifted(rc, in_rhs), shifted(rb, in_rhs)
+    if in_lhs and in_rhs:
+        lb, rb, at = (0, *lb), (0, *rb), 0
+    elif in_lhs:
+        at = len(lb)                                        # the first free dimension of lhs
+    else:
+        at = type_of(lhs).ndim - len(lc)                    # the first free dimension of rhs
+    rank = type_of(lhs).ndim + type_of(rhs).ndim - 2 * len(lc) - len(lb) - 1
+    return [dot_general_p.bind(
+        lhs, rhs, dimension_numbers=((lc, rc), (lb, rb)),
+        out_sharding=insert_axes(out_sharding, at, axes, rank), **params)], [at]
+
+
+def _sample(a: Shape, b: Shape, numbers: DotNumbers, einsum: str) -> Sample:
+    x = np.linspace(-1, 1, int(np.prod(a)), dtype=np.float32).reshape(a)
+    y = np.linspace(2, -1, int(np.prod(b)), dtype=np.float32).reshape(b)
+    return Sample((x, y), {"dimension_numbers": numbers, "precision": None,
+                           "preferred_element_type": None, "out_sharding": None},
+                  lambda x, y: np.einsum(einsum, x, y))
+
+
+dot_general_p = defop(
+    "dot_general",
+    doc="Batch dimensions, then free dimensions of both operands; the product is summed over the "
+        "contracting ones.",
+    infer=_infer, rule=_rule, explicit=_explicit, pending=dot_pending, evaluate=_evaluate,
+    sharding_param="out_sharding", linear=((0,), (1,)),
+    jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
+         lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
+    transpose=_transpose, batch=_batch,
+    samples=lambda: [
+        _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
+        _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),
+        _sample((6, 2, 4), (3, 6, 2), (((0, 1), (1, 2)), ((), ())), "kli,jkl->ij"),
+        _sample((3, 2, 2), (2, 3, 2), (((0,), (1,)), ((2,), (0,))), "kib,bkj->bij"),
+        _sample((6,), (6,), (((0,), (0,)), ((), ())), "k,k->"),
+        _sample((3, 2), (4,), (((), ()), ((), ())), "ab,c->abc"),
+    ])

@@ -1,0 +1,1 @@
+"""Ops that hold programs or call Python: loops, branches, calls, callbacks, manual regions."""

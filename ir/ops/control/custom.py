@@ -1,0 +1,89 @@
+"""Calls that say how they are to be differentiated, and names for values.
+
+`custom_jvp_call` and `custom_vjp_call` are calls of `call_jaxpr` whose derivative is a Python
+function of the user's; `checkpoint` is a call whose derivative computes its intermediate values
+again. To every other transformation they are calls. `custom_lin` is what stands for the derivative
+of a custom_vjp function until it is transposed; it can do nothing else.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...manual_state import ManualState
+from ...op import Sample, defop
+from ...rule import FactorRule
+from ...types import ArrayType
+from ..elementwise.declaration import values
+
+
+def _infer_call(param: str) -> Any:
+    def infer(*types: ArrayType, **params: Any) -> list[ArrayType]:
+        return list(params[param].out_avals)
+    return infer
+
+
+def _no_rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
+    raise TypeError("a call has no factor rule: its program is inlined before partitioning")
+
+
+def _states(param: str) -> Any:
+    def manual(op: Any, types: Sequence[ArrayType], params: dict[str, Any]) -> list[ManualState]:
+        return [t.manual for t in params[param].out_avals]
+    return manual
+
+
+custom_jvp_call_p = defop(
+    "custom_jvp_call",
+    doc="Call `call_jaxpr`; `jvp_jaxpr_fun` gives the derivative. The first `num_consts` operands "
+        "are values that the function closes over.",
+    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("call_jaxpr",), manual=_states("call_jaxpr"))
+
+custom_vjp_call_p = defop(
+    "custom_vjp_call",
+    doc="Call `call_jaxpr`; `fwd_jaxpr_thunk` gives results and residuals, `bwd` the cotangents of "
+        "the operands. The first `num_consts` operands are values that the function closes over.",
+    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("call_jaxpr",), manual=_states("call_jaxpr"))
+
+checkpoint_p = defop(
+    "checkpoint",
+    doc="Call `jaxpr`; its derivative computes intermediate values again, but for those that "
+        "`policy` lets it keep.",
+    infer=_infer_call("jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("jaxpr",), manual=_states("jaxpr"))
+
+custom_linear_solve_p = defop(
+    "custom_linear_solve",
+    doc="Call `call_jaxpr`, which solves a linear system for the operands behind the first "
+        "`num_consts`, and may give further results. `maps` are the programs of the linear map "
+        "and, if it can be transposed, of its transpose and of the solution of that; all take the "
+        "same first operands, and give the derivatives.",
+    infer=_infer_call("call_jaxpr"), rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("call_jaxpr", "maps"), manual=_states("call_jaxpr"))
+
+
+def _forward_mode(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
+    fail(TypeError, "can't apply forward-mode autodiff (jvp) to a custom_vjp function.",
+         code="custom-vjp-forward", help="use reverse mode (`grad`, `vjp`), or a custom_jvp")
+
+
+custom_lin_p = defop(
+    "custom_lin",
+    doc="The tangents of a custom_vjp function, of its residuals (the first `num_res` operands) "
+        "and the tangents of its operands; to be transposed, by `bwd`.",
+    infer=lambda *types, out_avals, **params: list(out_avals), rule=_forward_mode, evaluate=None,
+    multiple_results=True, manual=lambda op, types, params: [t.manual for t in params["out_avals"]])
+
+name_p = defop(
+    "name", doc="x, under a `name` that policies of `checkpoint` know.",
+    infer=lambda x, *, name: (x.shape, x.dtype), rule="... -> ...",
+    evaluate=lambda lead, x, *, name: x, pending="carry", linear=((0,),),
+    jvp=lambda operands, tangents, *, name: (name_p.bind(operands[0], name=name), tangents[0]),
+    transpose=lambda ct, x, *, name: [ct], arithmetic=False,
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"name": "x"},
+                            lambda x: x)])

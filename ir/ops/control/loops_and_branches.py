@@ -1,0 +1,133 @@
+"""`scan`, `while` and `cond`: programs run several times, or one of several.
+
+The operands are values that the programs close over, then carries, then what is iterated over. The
+types of the results are those of the programs' results; what a loop carries has one type from its
+start to its end. A predicate may differ between the devices of a shard_map: then its loop runs
+until no device is left, and its results vary over all that the predicate varies over.
+Names and params are those of JAX's primitives.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...manual_state import ManualState
+from ...op import Op, defop
+from ...program import Program
+from ...rule import FactorRule
+from ...shardings.sharding import named_sharding_abstract
+from ...spec import spec_from_entries
+from ...types import ArrayType, same_type
+
+Types = Sequence[ArrayType]
+
+
+def stacked_type(t: ArrayType, length: int) -> ArrayType:
+    """The type of `length` values of type `t`, one after the other along a new first dimension."""
+    key = ("stacked", length)
+    found = t.memo.get(key)
+    if found is None:
+        spec = t.spec
+        sharding = named_sharding_abstract(
+            t.mesh, spec_from_entries(((), *t.entries), spec.unreduced, spec.reduced))
+        found = t.memo[key] = t.update(shape=(length, *t.shape), sharding=sharding)
+    return found
+
+
+def item_type(t: ArrayType) -> ArrayType:
+    """The type of `x[i]` for an `x` of type `t`, whose first dimension is whole."""
+    found = t.memo.get("item")
+    if found is None:
+        spec = t.spec
+        sharding = named_sharding_abstract(
+            t.mesh, spec_from_entries(t.entries[1:], spec.unreduced, spec.reduced))
+        found = t.memo["item"] = t.update(shape=t.shape[1:], sharding=sharding)
+    return found
+
+
+def _check(op: str, what: str, given: Types, taken: Types) -> None:
+    if len(given) != len(taken) or not all(map(same_type, given, taken)):
+        texts = [", ".join(t.str_short(True) for t in ts) for ts in (taken, given)]
+        raise TypeError(f"`{op}`: {what} has types ({texts[0]}), but ({texts[1]}) is given")
+
+
+def _infer_scan(*types: ArrayType, jaxpr: Program, length: int, reverse: bool, num_consts: int,
+                num_carry: int, unroll: int = 1) -> list[ArrayType]:
+    split = num_consts + num_carry
+    wanted = jaxpr.in_avals
+    for x in types[split:]:
+        if not x.shape or x.shape[0] != length:
+            raise TypeError(f"`scan` over {length} items is given {x.str_short(True)}")
+    given = (*types[:split], *map(item_type, types[split:]))
+    _check("scan", "what the body takes", given, wanted)
+    results = jaxpr.out_avals
+    _check("scan", "the carry", results[:num_carry], wanted[num_consts:split])
+    return [*results[:num_carry], *(stacked_type(t, length) for t in results[num_carry:])]
+
+
+def _infer_while(*types: ArrayType, cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int,
+                 body_nconsts: int) -> list[ArrayType]:
+    outer = cond_nconsts + body_nconsts
+    carry = types[outer:]
+    _check("while", "what the test takes", (*types[:cond_nconsts], *carry), cond_jaxpr.in_avals)
+    _check("while", "what the body takes", types[cond_nconsts:], body_jaxpr.in_avals)
+    results = list(body_jaxpr.out_avals)
+    _check("while", "the carry", results, carry)
+    tests = cond_jaxpr.out_avals
+    if len(tests) != 1 or tests[0].shape or tests[0].dtype != np.bool_:
+        shown = ", ".join(t.str_short(True) for t in tests)
+        raise TypeError(f"the test of `while` gives one truth value, not ({shown})")
+    return results
+
+
+def _infer_cond(index: ArrayType, *types: ArrayType, branches: tuple[Program, ...]
+                ) -> list[ArrayType]:
+    if index.shape or index.dtype != np.int32:
+        raise TypeError(f"`cond` chooses by an int32 scalar, not {index.str_short(True)}")
+    if not branches:
+        raise TypeError("`cond` has no branches to choose from")
+    for branch in branches:
+        _check("cond", "what a branch takes", types, branch.in_avals)
+        _check("cond", "what the first branch gives", branch.out_avals, branches[0].out_avals)
+    return list(branches[0].out_avals)
+
+
+def _no_rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
+    raise TypeError("loops and branches have no factor rule: layouts pass through their programs")
+
+
+def _results_of(param: str) -> Any:
+    def manual(op: Op, types: Types, params: dict[str, Any]) -> list[ManualState]:
+        held = params[param]
+        program: Program = held[0] if isinstance(held, tuple) else held
+        return [t.manual for t in program.out_avals]
+    return manual
+
+
+scan_p = defop(
+    "scan",
+    doc="Run `jaxpr` `length` times, last item first if `reverse`. Operands: `num_consts` values "
+        "that it closes over, `num_carry` carries, then arrays of which each run gets one item "
+        "along the first dimension. Results: the last carries, then what the runs gave besides, "
+        "stacked. `unroll` is a hint for compilers.",
+    infer=_infer_scan, rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("jaxpr",), manual=_results_of("jaxpr"),
+)
+
+while_p = defop(
+    "while",
+    doc="Run `body_jaxpr` on the carries as long as `cond_jaxpr` of them is true. Operands: "
+        "`cond_nconsts` values that the test closes over, `body_nconsts` for the body, carries.",
+    infer=_infer_while, rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("cond_jaxpr", "body_jaxpr"), manual=_results_of("body_jaxpr"),
+)
+
+cond_p = defop(
+    "cond",
+    doc="Run the one of the `branches` that the first operand numbers, on the other operands; a "
+        "number out of range means the nearest branch.",
+    infer=_infer_cond, rule=_no_rule, evaluate=None, multiple_results=True,
+    subprograms=("branches",), manual=_results_of("branches"),
+)

@@ -1,0 +1,1 @@
+"""Ops whose results depend, element by element, on the operands' elements alone."""

@@ -1,0 +1,318 @@
+"""Arithmetic: sums, products, quotients, rounding, maxima (powers are in powers.py).
+
+Integers are those of machines: they wrap around, division truncates toward zero, a remainder has
+the dividend's sign; a quotient by zero is -1 (all bits set) and the remainder then the dividend,
+as XLA defines them. Maxima and minima propagate NaN; on complex numbers they are lexicographic.
+"""
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...inference import pending
+from ...op import LinearOperand, Sample, defop
+from ...param_types import register_param_type
+from ...types import ArrayType
+from ..derivatives import (
+    abs_,
+    batch_first,
+    broadcast_like,
+    conj,
+    const,
+    convert,
+    div,
+    eq,
+    floor,
+    ge,
+    is_complex,
+    mul,
+    neg,
+    real,
+    sign,
+    sub,
+    unbroadcast,
+)
+from .declaration import (
+    ANY,
+    FLOAT,
+    INEXACT,
+    INTEGER,
+    NUMBER,
+    broadcast_shapes,
+    check_accepted,
+    nary,
+    nary_infer,
+    sampled,
+    ufunc,
+    unary,
+    unary_infer,
+    values,
+)
+
+F32, F64, C64 = np.float32, np.float64, np.complex64
+I32, I64 = np.int32, np.int64
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+def _add_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    out = add_p.bind(*operands)
+    a, b = tangents
+    return out, add_p.bind(a, b) if a is not None and b is not None else broadcast_like(
+        b if a is None else a, out)
+
+
+def _add_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
+    return [unbroadcast(v.aval, ct) if isinstance(v, LinearOperand) else None for v in (x, y)]
+
+
+def _sub_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    out = sub_p.bind(*operands)
+    a, b = tangents
+    if a is not None and b is not None:
+        return out, sub_p.bind(a, b)
+    return out, broadcast_like(neg(b) if a is None else a, out)
+
+
+def _sub_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
+    return [unbroadcast(x.aval, ct) if isinstance(x, LinearOperand) else None,
+            unbroadcast(y.aval, neg(ct)) if isinstance(y, LinearOperand) else None]
+
+
+add_p = nary(
+    "add", (NUMBER, NUMBER), np.add, "x + y.", linear=((0, 1),), pending=pending.all_or_none,
+    jvp=_add_jvp, transpose=_add_transpose,
+    samples=sampled(2, lambda x, y: x + y, -3, 3, (F32, I32, C64)))
+
+sub_p = nary(
+    "sub", (NUMBER, NUMBER), np.subtract, "x - y.", linear=((0, 1),), jvp=_sub_jvp,
+    transpose=_sub_transpose, samples=sampled(2, lambda x, y: x - y, -3, 3, (F32, np.uint8)))
+
+
+def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
+    if x.shape != y.shape or x.dtype != y.dtype:
+        fail(TypeError, f"add_any requires operands of one type, got {x.str_short()} and "
+             f"{y.str_short()}", code="shape-mismatch")
+    return x.shape, x.dtype
+
+
+add_any_p = defop(
+    "add_any", doc="The sum of two cotangents or tangents of one value.", infer=_add_any_infer,
+    rule="... -> ...", evaluate=ufunc(np.add), linear=((0, 1),), pending=pending.all_or_none,
+    jvp="linear", transpose=_add_transpose,
+    batch=lambda operands, dims, size: (
+        [add_any_p.bind(*batch_first(operands, dims, size))], [0]),
+    samples=lambda: [Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -2, 5, 1)))])
+
+neg_p = unary(
+    "neg", NUMBER, np.negative, "-x.", linear=((0,),), jvp="linear",
+    transpose=lambda ct, x: [neg(ct)],
+    samples=sampled(1, lambda x: 0 - x, -3, 3, (F32, I32, C64)))
+
+
+# -- products and quotients -----------------------------------------------------------------------
+
+_mul_same_dtype = nary_infer("mul", (NUMBER, NUMBER))
+
+
+def _mul_infer(x: ArrayType, y: ArrayType, out_dtype: Any = None) -> tuple[Any, Any]:
+    if out_dtype is None:
+        return _mul_same_dtype(x, y)
+    for i, t in enumerate((x, y)):
+        check_accepted("mul", t, NUMBER, i)
+    return broadcast_shapes("mul", (x, y)), np.dtype(out_dtype)
+
+
+def _mul_evaluate(lead: int, x: np.ndarray, y: np.ndarray, out_dtype: Any = None) -> np.ndarray:
+    if out_dtype is not None:
+        x, y = x.astype(out_dtype), y.astype(out_dtype)
+    return np.multiply(x, y)
+
+
+_mul_evaluate.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
+    np.multiply if params.get("out_dtype") is None else None)
+
+
+def _mul_transpose(ct: Any, x: Any, y: Any, out_dtype: Any = None) -> list[Any]:
+    def side(operand: Any, factor: Any) -> Any:
+        if not isinstance(operand, LinearOperand):
+            return None
+        if out_dtype is None:
+            return unbroadcast(operand.aval, mul(ct, factor))
+        return unbroadcast(operand.aval, mul(ct, factor, out_dtype=operand.aval.dtype))
+    return [side(x, y), side(y, x)]
+
+
+mul_p = defop(
+    "mul", doc="x * y; with `out_dtype`, of operands converted to that dtype.",
+    infer=_mul_infer, rule="... -> ...", evaluate=_mul_evaluate, linear=((0,), (1,)),
+    pending=pending.product,
+    jvp=(lambda g, out, x, y, **params: mul(g, y, **params),
+         lambda g, out, x, y, **params: mul(x, g, **params)),
+    transpose=_mul_transpose,
+    samples=lambda: [
+        *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
+        Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),
+               {"out_dtype": np.dtype(I32)}, lambda x, y: x.astype(I32) * y, grad=False)])
+
+
+def _toward_zero(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The quotients truncated; 0 where y is 0."""
+    quotient = np.floor_divide(x, y)
+    if x.dtype.kind == "i":
+        rounded_down = (quotient < 0) & (np.multiply(quotient, y) != x)
+        quotient = np.add(quotient, rounded_down.astype(x.dtype))
+    return quotient
+
+
+def _truncated_quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if y.size == 1:
+        by_zero = np.equal(x & x.dtype.type(0), y)      # of the shape of x: blocks can be cut of it
+        return np.subtract(_toward_zero(x, y), by_zero.astype(x.dtype))
+    if x.dtype.itemsize <= 4:       # exact in doubles, which are divided several at a time
+        quotient = np.divide(x.astype(F64), y.astype(F64)).astype(I64).astype(x.dtype)
+    else:
+        quotient = _toward_zero(x, y)
+    return np.where(y == 0, np.invert(np.zeros((), x.dtype)), quotient)
+
+
+def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
+
+
+_div.ufunc = lambda dtype, params: (  # type: ignore[attr-defined]
+    None if dtype.kind in "iu" else np.divide)
+
+
+def _div_transpose(ct: Any, x: Any, y: Any) -> list[Any]:
+    return [unbroadcast(x.aval, div(ct, y)), None]
+
+
+div_p = nary(
+    "div", (NUMBER, NUMBER), _div, "x / y; of integers, truncated toward zero.", linear=((0,),),
+    jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
+    transpose=_div_transpose,
+    samples=lambda: [
+        *sampled(2, lambda x, y: x / y, 0.5, 3, (F32, C64))(),
+        *sampled(2, lambda x, y: math.trunc(x / y), -9, 9, (I32,))()])
+
+
+def _rem(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind not in "iu":
+        return np.fmod(x, y)
+    if y.size != 1:
+        return np.where(y == 0, x, np.fmod(x, y))
+    return np.subtract(x, np.multiply(_toward_zero(x, y), y))
+
+
+def _rem_by_divisor(g: Any, out: Any, x: Any, y: Any) -> Any:
+    quotient = div(x, y)
+    return mul(g, neg(mul(sign(quotient), floor(abs_(quotient)))))
+
+
+rem_p = nary(
+    "rem", (INTEGER + FLOAT, INTEGER + FLOAT), _rem,
+    "The remainder of x / y truncated; it has the sign of x.",
+    jvp=(lambda g, out, x, y: broadcast_like(g, out), _rem_by_divisor),
+    samples=lambda: [
+        *sampled(2, math.fmod, -9.1, 9.3, (F32,))(),
+        *sampled(2, lambda x, y: x - y * math.trunc(x / y), -9, 9, (I32,))()])
+
+
+def _high_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    # Python's integers do not overflow.
+    wide = np.multiply(x.astype(object), y.astype(object))
+    return np.asarray(wide >> (8 * x.dtype.itemsize)).astype(x.dtype)
+
+
+mulhi_p = nary(
+    "mulhi", (INTEGER, INTEGER), _high_product, "The upper half of the bits of x * y.", jvp="zero",
+    samples=sampled(2, lambda x, y: (x * y) >> 32, -2**31, 2**31 - 1, (I32,)))
+
+
+# -- rounding and parts ---------------------------------------------------------------------------
+
+@register_param_type
+class RoundingMethod(enum.IntEnum):
+    """How `round` treats halves: away from zero, or to the even neighbour."""
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def _round(lead: int, x: np.ndarray, *, rounding_method: int) -> np.ndarray:
+    if rounding_method == RoundingMethod.TO_NEAREST_EVEN:
+        return np.rint(x)
+    whole = np.trunc(x)
+    # x - whole is exact, x + 0.5 would not be.
+    away = np.greater_equal(np.abs(np.subtract(x, whole)), 0.5)
+    return np.copysign(np.add(whole, np.copysign(away.astype(x.dtype), x)), x)
+
+
+round_p = defop(
+    "round", doc="The nearest integer, halves by `rounding_method` (see RoundingMethod).",
+    infer=unary_infer("round", FLOAT), rule="... -> ...", evaluate=_round, jvp="zero",
+    samples=lambda: [
+        *sampled(1, lambda x: math.copysign(math.floor(abs(x) + 0.5), x), -3.2, 3.1,
+                 rounding_method=RoundingMethod.AWAY_FROM_ZERO)(),
+        Sample((np.array([0.5, 1.5, -2.5, 2.4], F32),), {"rounding_method": 1},
+               lambda x: np.array([0, 2, -2, 2], F32), grad=False)])
+
+floor_p = unary("floor", FLOAT, np.floor, "The largest integer not above x.", jvp="zero",
+                samples=sampled(1, math.floor, -3.2, 3.1))
+ceil_p = unary("ceil", FLOAT, np.ceil, "The smallest integer not below x.", jvp="zero",
+               samples=sampled(1, math.ceil, -3.2, 3.1))
+
+
+def _sign(x: np.ndarray) -> np.ndarray:
+    if x.dtype.kind != "f":
+        return np.sign(x)
+    # Any number but 0 is beyond 1 after this. NaN and -0.0 stay, and it is faster than `np.sign`.
+    huge = np.ldexp(x.dtype.type(1), np.finfo(x.dtype).maxexp - 1)
+    with np.errstate(over="ignore"):
+        return np.maximum(np.minimum(x * huge * huge, x.dtype.type(1)), x.dtype.type(-1))
+
+
+sign_p = unary("sign", NUMBER, _sign, "-1, 0 or 1 as x; z / |z| of complex numbers.", jvp="zero",
+               samples=sampled(1, lambda x: x / abs(x), -3, 3, (F32, I32, C64)))
+
+
+def _abs_partial(g: Any, out: Any, x: Any) -> Any:
+    if is_complex(x):
+        safe = add_p.bind(out, convert(eq(out, const(0, out)), out.dtype))
+        return real(mul(g, div(conj(x, input_dtype=np.dtype(x.dtype)), convert(safe, x.dtype))))
+    nonnegative = convert(ge(x, const(0, x)), x.dtype)
+    return mul(g, sub(mul(const(2, x), nonnegative), const(1, x)))
+
+
+abs_p = unary(
+    "abs", (*INEXACT, np.signedinteger), np.abs, "The absolute value; of complex numbers, real.",
+    result=lambda dtype: np.real(np.zeros((), dtype)).dtype if dtype.kind == "c" else dtype,
+    jvp=(_abs_partial,), samples=sampled(1, abs, -3, 3, (F32, I32, C64)))
+
+
+# -- maxima and neighbours ------------------------------------------------------------------------
+
+def _chosen(g: Any, out: Any, mine: Any, other: Any) -> Any:
+    """The share of the operand that was chosen: all, or half where both are equal."""
+    equal = convert(eq(mine, out), out.dtype)
+    both = mul(const(0.5, out), convert(eq(other, out), out.dtype))
+    return mul(g, mul(equal, sub(const(1, out), both)))
+
+
+max_p = nary("max", (ANY, ANY), np.maximum, "The larger of x and y; NaN if either is.",
+             jvp=(lambda g, out, x, y: _chosen(g, out, x, y),
+                  lambda g, out, x, y: _chosen(g, out, y, x)),
+             samples=sampled(2, max, -3, 3, (F32, I32, bool)))
+min_p = nary("min", (ANY, ANY), np.minimum, "The smaller of x and y; NaN if either is.",
+             jvp=(lambda g, out, x, y: _chosen(g, out, x, y),
+                  lambda g, out, x, y: _chosen(g, out, y, x)),
+             samples=sampled(2, min, -3, 3, (F32, I32, bool)))
+
+nextafter_p = nary(
+    "nextafter", (FLOAT, FLOAT), np.nextafter, "The float next to x in the direction of y.",
+    arithmetic=False, samples=sampled(2, math.nextafter, -3, 3, (F64,)))

@@ -1,0 +1,112 @@
+"""Operations on the bits of integers, and logic of booleans.
+
+Shifts by the width or more give 0, or copies of the sign bit for the arithmetic one; so do negative
+shifts, which count as large unsigned ones.
+"""
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
+
+I32, U8 = np.int32, np.uint8
+
+
+def _unsigned(x: np.ndarray) -> np.ndarray:
+    return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
+
+
+def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
+    return nary(name, (BOOL_OR_INTEGER, BOOL_OR_INTEGER), function, doc, jvp="zero",
+                samples=sampled(2, reference, -99, 99, (I32, bool)))
+
+
+not_p = unary("not", BOOL_OR_INTEGER, np.invert, "All bits inverted; of booleans, negation.",
+              jvp="zero", samples=sampled(1, lambda x: not x if x is True or x is False else ~x,
+                                          -99, 99, (I32, bool)))
+and_p = _logic("and", np.bitwise_and, "Bits set in both operands.", operator.and_)
+or_p = _logic("or", np.bitwise_or, "Bits set in one operand or both.", operator.or_)
+xor_p = _logic("xor", np.bitwise_xor, "Bits set in exactly one operand.", operator.xor)
+
+
+# -- shifts ---------------------------------------------------------------------------------------
+
+def _in_range(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
+    """Shift counts cut to the width, as unsigned numbers, and the width."""
+    width = 8 * x.dtype.itemsize
+    counts = _unsigned(y)
+    return np.minimum(counts, np.asarray(width, counts.dtype)), width
+
+
+def _shift_left(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    counts, width = _in_range(x, y)
+    bits = _unsigned(x)
+    shifted = np.left_shift(bits, np.minimum(counts, np.asarray(width - 1, counts.dtype)))
+    return np.where(counts < width, shifted, np.zeros((), bits.dtype)).view(x.dtype)
+
+
+def _shift_right_logical(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    counts, width = _in_range(x, y)
+    bits = _unsigned(x)
+    shifted = np.right_shift(bits, np.minimum(counts, np.asarray(width - 1, counts.dtype)))
+    return np.where(counts < width, shifted, np.zeros((), bits.dtype)).view(x.dtype)
+
+
+def _shift_right_arithmetic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    counts, width = _in_range(x, y)
+    signed = x.view(f"i{x.dtype.itemsize}")
+    counts = np.minimum(counts, np.asarray(width - 1, counts.dtype)).astype(signed.dtype)
+    return np.right_shift(signed, counts).view(x.dtype)
+
+
+def _native(function: Any, ufunc: np.ufunc, kind: str) -> Any:
+    """The function, or numpy's own where it does the same: for its integers of these kinds."""
+    def shift(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return (ufunc if choose(x.dtype, {}) else function)(x, y)
+
+    def choose(dtype: np.dtype, params: Any) -> np.ufunc | None:
+        return ufunc if dtype.isbuiltin == 1 and dtype.kind in kind else None
+    shift.ufunc = choose  # type: ignore[attr-defined]
+    return shift
+
+
+def _shift(name: str, function: Any, doc: str, reference: Any) -> Any:
+    return nary(name, (INTEGER, INTEGER), function, doc, jvp="zero",
+                samples=sampled(2, reference, 1, 7, (I32, U8)))
+
+
+shift_left_p = _shift("shift_left", _native(_shift_left, np.left_shift, "iu"),
+                      "x shifted left by y bits.", lambda x, y: x << y)
+shift_right_logical_p = _shift("shift_right_logical",
+                               _native(_shift_right_logical, np.right_shift, "u"),
+                               "x shifted right by y bits, zeros coming in.", lambda x, y: x >> y)
+shift_right_arithmetic_p = _shift(
+    "shift_right_arithmetic", _native(_shift_right_arithmetic, np.right_shift, "i"),
+    "x shifted right by y bits, copies of the uppermost bit coming in.", lambda x, y: x >> y)
+
+
+# -- counts ---------------------------------------------------------------------------------------
+
+def _population_count(x: np.ndarray) -> np.ndarray:
+    return np.bitwise_count(_unsigned(x)).astype(x.dtype)
+
+
+def _leading_zeros(x: np.ndarray) -> np.ndarray:
+    bits, width = _unsigned(x), 8 * x.dtype.itemsize
+    # frexp gives the bit length, exactly for up to 53 bits: so by halves of at most 32.
+    low = np.frexp(np.bitwise_and(bits, np.asarray(0xFFFFFFFF % 2**width, bits.dtype))
+                   .astype(np.float64))[1]
+    high = np.frexp(np.right_shift(bits, 32).astype(np.float64))[1] if width == 64 else 0
+    return np.asarray(width - np.where(high, np.add(high, 32), low)).astype(x.dtype)
+
+
+population_count_p = unary(
+    "population_count", INTEGER, _population_count, "The number of bits that are set.", jvp="zero",
+    samples=sampled(1, lambda x: (x % 2**32).bit_count(),
+                    -99, 99, (I32,)))
+clz_p = unary("clz", INTEGER, _leading_zeros, "The number of zero bits before the first set one.",
+              jvp="zero", samples=sampled(1, lambda x: 32 - (x % 2**32).bit_length(), -99, 99,
+                                          (I32,)))

@@ -1,0 +1,79 @@
+"""Comparisons: the six of IEEE floats, three in a total order of all floats, and `is_finite`.
+
+IEEE comparisons with NaN are false (`ne` is true), and -0.0 equals 0.0. The total order is that of
+the bits: -NaN < -inf < ... < -0.0 < 0.0 < ... < inf < NaN.
+"""
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from ...dtypes import is_extended
+from ...kernels.total_order import total_order_key
+from ...op import defop
+from ...types import ArrayType, Shape
+from .declaration import (
+    ANY,
+    FLOAT,
+    ORDERED,
+    boolean,
+    broadcast_shapes,
+    nary,
+    nary_infer,
+    sampled,
+    ufunc,
+    unary,
+)
+
+F32, I32, C64 = np.float32, np.int32, np.complex64
+
+
+def _comparison(name: str, function: Any, doc: str, reference: Any) -> Any:
+    return nary(name, (ORDERED, ORDERED), function, doc, result=boolean, jvp="zero",
+                samples=sampled(2, reference, -3, 3, (F32, I32)))
+
+
+def _equality(name: str, function: Any, doc: str, reference: Any) -> Any:
+    of_numbers = nary_infer(name, (ANY, ANY), boolean)
+
+    def infer(x: ArrayType, y: ArrayType) -> tuple[Shape, Any]:
+        if is_extended(x.dtype) and x.dtype is y.dtype:      # random keys can be compared
+            return broadcast_shapes(name, (x, y)), boolean(x.dtype)
+        return of_numbers(x, y)
+
+    return defop(name, doc=doc, infer=infer, rule="... -> ...", evaluate=ufunc(function),
+                 jvp="zero", samples=sampled(2, reference, -3, 3, (F32, I32, C64, bool)))
+
+
+eq_p = _equality("eq", np.equal, "Whether x equals y.", operator.eq)
+ne_p = _equality("ne", np.not_equal, "Whether x differs from y.", operator.ne)
+lt_p = _comparison("lt", np.less, "Whether x is less than y.", operator.lt)
+le_p = _comparison("le", np.less_equal, "Whether x is less than or equal to y.", operator.le)
+gt_p = _comparison("gt", np.greater, "Whether x is greater than y.", operator.gt)
+ge_p = _comparison("ge", np.greater_equal, "Whether x is greater than or equal to y.", operator.ge)
+
+
+def _in_total_order(function: Any) -> Any:
+    def compare(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return function(total_order_key(x), total_order_key(y))
+    return compare
+
+
+def _equal_bits(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    if x.dtype.kind == "c":
+        return np.logical_and(_equal_bits(np.real(x), np.real(y)),
+                              _equal_bits(np.imag(x), np.imag(y)))
+    return np.equal(total_order_key(x), total_order_key(y))
+
+
+eq_to_p = nary("eq_to", (ANY, ANY), _equal_bits, "Whether x equals y in the total order.",
+               result=boolean, jvp="zero", samples=sampled(2, operator.eq, -3, 3, (F32, I32, C64)))
+le_to_p = _comparison("le_to", _in_total_order(np.less_equal),
+                      "Whether x is y or comes before y in the total order.", operator.le)
+lt_to_p = _comparison("lt_to", _in_total_order(np.less),
+                      "Whether x comes before y in the total order.", operator.lt)
+
+is_finite_p = unary("is_finite", FLOAT, np.isfinite, "Whether x is neither infinite nor NaN.",
+                    result=boolean, jvp="zero", samples=sampled(1, lambda x: x == x, -3, 3))

@@ -1,0 +1,85 @@
+"""Ops that change no value: copies, barriers, and the cut of a derivative."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...op import Sample, defop
+from ...rule import Factor, FactorRule
+from ...types import Shape
+from .declaration import values
+
+
+def _one_sample() -> list[Sample]:
+    return [Sample((values((4, 6), np.float32, -3, 3),), {}, lambda x: x)]
+
+
+copy_p = defop(
+    "copy", doc="x, in memory of its own where that can be seen.",
+    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", evaluate=lambda lead, x: x.copy(),
+    pending="carry", linear=((0,),), jvp="linear", transpose=lambda ct, x: [copy_p.bind(ct)],
+    arithmetic=False, samples=_one_sample)
+
+stage_p = defop(
+    "stage", doc="x, as a value of the program that is being traced.",
+    infer=lambda x: (x.shape, x.dtype), rule="... -> ...", evaluate=lambda lead, x: x,
+    pending="carry", linear=((0,),), jvp="linear", transpose=lambda ct, x: [stage_p.bind(ct)],
+    arithmetic=False, samples=_one_sample)
+
+def _memory_transpose(ct: Any, x: Any, *, memory_space: str) -> list[Any]:
+    return [device_put_p.bind(ct, memory_space=x.aval.memory_space.value)]
+
+
+device_put_p = defop(
+    "device_put", doc="x, in device or in host memory.",
+    infer=lambda x, *, memory_space: x.update(memory_space=memory_space),
+    rule="... -> ...", evaluate=lambda lead, x, *, memory_space: x, pending="carry",
+    linear=((0,),), jvp="linear", transpose=_memory_transpose, arithmetic=False,
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"},
+                            lambda x: x)])
+
+stop_gradient_p = defop(
+    "stop_gradient", doc="x, as a constant to derivatives.", infer=lambda x: (x.shape, x.dtype),
+    rule="... -> ...", evaluate=lambda lead, x: x, pending="carry", linear=((0,),), jvp="zero",
+    arithmetic=False, samples=_one_sample)
+
+
+def _separate_factors(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...]
+                      ) -> FactorRule:
+    factors: list[Factor] = []
+    maps = []
+    for i, shape in enumerate(operand_shapes):
+        maps.append(tuple((len(factors) + d,) for d in range(len(shape))))
+        factors += [Factor(f"x{i}_{d}", n) for d, n in enumerate(shape)]
+    return FactorRule(tuple(maps), tuple(maps), tuple(factors))
+
+
+def _barrier_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    moving = [i for i, t in enumerate(tangents) if t is not None]
+    out_tangents = list(tangents)
+    for i, t in zip(moving, barrier_p.bind(*(tangents[i] for i in moving)), strict=True):
+        out_tangents[i] = t
+    return barrier_p.bind(*operands), out_tangents
+
+
+def _barrier_transpose(cts: Sequence[Any], *operands: Any) -> list[Any]:
+    moving = [i for i, ct in enumerate(cts) if ct is not None]
+    out = list(cts)
+    for i, ct in zip(moving, barrier_p.bind(*(cts[i] for i in moving)), strict=True):
+        out[i] = ct
+    return out
+
+
+barrier_p = optimization_barrier_p = defop(
+    "optimization_barrier",
+    doc="Its operands, which no pass may compute twice, move across the barrier or fold.",
+    # Operands keep their whole types, pending sums included, each independently of the others.
+    infer=lambda *types: list(types), rule=_separate_factors,
+    evaluate=lambda lead, *arrays: list(arrays), multiple_results=True, pending="carry",
+    manual=lambda op, types, params: [t.manual for t in types],
+    linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
+    batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)), arithmetic=False,
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},
+                            lambda *arrays: list(arrays), grad=False)])

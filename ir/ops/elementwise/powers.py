@@ -1,0 +1,132 @@
+"""Powers and roots."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...dtypes import issubdtype
+from ...inference import pending
+from ...op import Sample, defop
+from ...types import ArrayType
+from ..derivatives import add, const, convert, div, eq, log, mul, sub
+from .declaration import (
+    FLOAT,
+    INEXACT,
+    NUMBER,
+    broadcast_shapes,
+    check_accepted,
+    sampled,
+    ufunc,
+    unary,
+    values,
+)
+
+F32, F64, I32, C64 = np.float32, np.float64, np.int32, np.complex64
+
+
+square_p = unary(
+    "square", NUMBER, np.square, "x * x.",
+    jvp=(lambda g, out, x: mul(g, mul(const(2, x), x)),),
+    samples=sampled(1, lambda x: x * x, -3, 3, (F32, I32, C64)))
+
+sqrt_p = unary(
+    "sqrt", INEXACT, np.sqrt, "The square root; of complex numbers, the principal one.",
+    jvp=(lambda g, out, x, **params: mul(g, div(const(0.5, x), out)),),
+    samples=sampled(1, math.sqrt, 0.1, 9, (F32, C64)))
+
+
+def _rsqrt(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.sqrt(x))
+
+
+rsqrt_p = unary(
+    "rsqrt", INEXACT, _rsqrt, "1 / sqrt(x).",
+    jvp=(lambda g, out, x, **params: mul(g, mul(const(-0.5, x), div(out, x))),),
+    samples=sampled(1, lambda x: x ** -0.5, 0.1, 9, (F32, C64)))
+
+cbrt_p = unary(
+    "cbrt", FLOAT, np.cbrt, "The real cube root.",
+    jvp=(lambda g, out, x, **params: mul(g, mul(const(1 / 3, x), integer_pow_p.bind(out, y=-2))),),
+    samples=sampled(1, lambda x: math.copysign(abs(x) ** (1 / 3), x), -3, 3))
+
+
+def _integer_pow_infer(x: ArrayType, *, y: int) -> tuple[Any, Any]:
+    check_accepted("integer_pow", x, NUMBER)
+    if y < 0 and issubdtype(x.dtype, np.integer):
+        fail(TypeError, f"Integers cannot be raised to negative powers, got integer_pow({x}, {y})",
+             code="dtype-not-accepted", help="convert to a float first, with `astype`")
+    return x.shape, x.dtype
+
+
+def _integer_pow(lead: int, x: np.ndarray, *, y: int) -> np.ndarray:
+    # By squaring, so that the result is that of multiplications, which wrap for integers.
+    result, power, left = None, x, abs(y)
+    while left:
+        if left & 1:
+            result = power if result is None else np.multiply(result, power)
+        left >>= 1
+        if left:
+            power = np.square(power) if x.dtype.kind in "fiu" else np.multiply(power, power)
+    if result is None:
+        return np.ones_like(x)
+    return np.reciprocal(result) if y < 0 else result
+
+
+def _integer_pow_partial(g: Any, out: Any, x: Any, *, y: int) -> Any:
+    if y == 0:
+        return None
+    if y == 1:
+        return g
+    return mul(g, mul(const(y, x), x if y == 2 else integer_pow_p.bind(x, y=y - 1)))
+
+
+integer_pow_p = defop(
+    "integer_pow", doc="x to the power of the integer `y`.", infer=_integer_pow_infer,
+    rule="... -> ...", evaluate=_integer_pow, pending=pending.refuse, jvp=(_integer_pow_partial,),
+    samples=lambda: [s for y in (-3, -1, 0, 1, 2, 5) for s in sampled(
+        1, lambda x, y=y: x ** y, 0.5, 2, (F32, C64) if y < 0 else (F32, I32), y=y)()])
+
+
+def _pow_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
+    check_accepted("pow", x, INEXACT, 0)
+    check_accepted("pow", y, NUMBER, 1)
+    if x.dtype != y.dtype and not issubdtype(y.dtype, np.integer):
+        fail(TypeError,
+             "the first argument to pow must have an inexact dtype (float or complex), and the "
+             "second argument must have an inexact or integer dtype, and two inexact dtypes must "
+             f"match, but got {x.dtype} and {y.dtype} respectively.", code="dtype-mismatch")
+    return broadcast_shapes("pow", (x, y)), x.dtype
+
+
+def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    y = y.astype(x.dtype)
+    out = np.power(x, y)
+    # numpy leaves a complex zero to a power undefined; XLA has 0 ** 0 = 1.
+    return np.where(y == 0, np.ones((), x.dtype), out) if x.dtype.kind == "c" else out
+
+
+def _pow_by_base(g: Any, out: Any, x: Any, y: Any) -> Any:
+    if issubdtype(y.dtype, np.integer):
+        # y * x ** (y - 1) would be 0 * inf at x = 0, y = 0, where the derivative is 0.
+        is_zero = convert(eq(y, const(0, y)), x.dtype)
+        y = convert(y, x.dtype)
+        exponent = add(sub(y, const(1, y)), is_zero)
+        return mul(g, mul(y, pow_p.bind(x, exponent)))
+    return mul(g, mul(y, pow_p.bind(x, sub(y, const(1, y)))))
+
+
+def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
+    safe = add(x, convert(eq(x, const(0, x)), x.dtype))     # log(1) = 0 in place of log(0)
+    return mul(g, mul(log(safe), out))
+
+
+pow_p = defop(
+    "pow", doc="x to the power of y; y may be of integers.", infer=_pow_infer, rule="... -> ...",
+    evaluate=ufunc(_pow), jvp=(_pow_by_base, _pow_by_exponent),
+    samples=lambda: [
+        *sampled(2, lambda x, y: x ** y, 0.3, 3, (F32, C64))(),
+        Sample((values((4, 6), F32, -2, 2), values((4, 6), I32, -3, 3)), {},
+               lambda x, y: np.power(x.astype(F64), y))])

@@ -1,0 +1,102 @@
+"""Exponentials, logarithms, trigonometric and hyperbolic functions, of floats and complex numbers.
+
+Derivatives are written so that the tangent enters by one product whose other factor is known: what
+is transposed is then one `mul`, and one value is kept for it.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..derivatives import add, const, div, mul, neg, rsqrt, square, sub
+from .declaration import INEXACT, nary, sampled, unary
+
+F32, C64 = np.float32, np.complex64
+
+
+def _function(name: str, function: Any, doc: str, partial: Any, reference: Any, low: float,
+              high: float) -> Any:
+    """Declare one: `partial` is (out, x) -> the derivative at x, `reference` of Python scalars."""
+    return unary(name, INEXACT, function, doc,
+                 jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
+                 samples=sampled(1, reference, low, high, (F32, C64)))
+
+
+def _one(x: Any) -> Any:
+    return const(1, x)
+
+
+# -- exponentials and logarithms ------------------------------------------------------------------
+
+exp_p = _function("exp", np.exp, "e to the power of x.", lambda out, x: out, math.exp, -3, 3)
+exp2_p = _function("exp2", np.exp2, "2 to the power of x.",
+                   lambda out, x: mul(const(math.log(2), x), out), lambda x: 2 ** x, -3, 3)
+expm1_p = _function("expm1", np.expm1, "exp(x) - 1, accurate near 0.",
+                    lambda out, x: add(out, _one(x)), lambda x: np.exp(x) - 1, -3, 3)
+log_p = unary("log", INEXACT, np.log, "The natural logarithm.",
+              jvp=(lambda g, out, x, **params: div(g, x),),
+              samples=sampled(1, math.log, 0.1, 5, (F32, C64)))
+log1p_p = unary("log1p", INEXACT, np.log1p, "log(1 + x), accurate near 0.",
+                jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
+                samples=sampled(1, lambda x: np.log(1 + x), -0.9, 5, (F32, C64)))
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.add(np.exp(np.negative(x)), np.ones((), x.dtype)))
+
+
+logistic_p = _function("logistic", _logistic, "1 / (1 + exp(-x)).",
+                       lambda out, x: mul(out, sub(_one(x), out)),
+                       lambda x: 1 / (1 + np.exp(-x)), -3, 3)
+
+# -- trigonometric functions ----------------------------------------------------------------------
+
+sin_p = _function("sin", np.sin, "The sine.", lambda out, x: cos_p.bind(x), math.sin, -3, 3)
+cos_p = _function("cos", np.cos, "The cosine.", lambda out, x: neg(sin_p.bind(x)), math.cos, -3, 3)
+tan_p = _function("tan", np.tan, "The tangent.", lambda out, x: add(_one(x), square(out)),
+                  math.tan, -1.4, 1.4)
+asin_p = _function("asin", np.arcsin, "The inverse sine.",
+                   lambda out, x: rsqrt(sub(_one(x), square(x))), math.asin, -0.9, 0.9)
+acos_p = _function("acos", np.arccos, "The inverse cosine.",
+                   lambda out, x: neg(rsqrt(sub(_one(x), square(x)))), math.acos, -0.9, 0.9)
+atan_p = unary("atan", INEXACT, np.arctan, "The inverse tangent.",
+               jvp=(lambda g, out, x: div(g, add(_one(x), square(x))),),
+               samples=sampled(1, math.atan, -3, 3, (F32, C64)))
+
+
+def _atan2(y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    if y.dtype.kind != "c":
+        return np.arctan2(y, x)
+    unit = np.divide(np.add(x, 1j * y), np.sqrt(np.add(np.square(x), np.square(y))))
+    return (-1j * np.log(unit)).astype(y.dtype)
+
+
+def _squared_radius(x: Any, y: Any) -> Any:
+    return add(square(x), square(y))
+
+
+atan2_p = nary(
+    "atan2", (INEXACT, INEXACT), _atan2, "The angle of the point (y, x) for operands x, y.",
+    jvp=(lambda g, out, x, y: mul(g, div(y, _squared_radius(x, y))),
+         lambda g, out, x, y: mul(g, div(neg(x), _squared_radius(x, y)))),
+    samples=lambda: [*sampled(2, math.atan2, -3, 3)(),
+                     *sampled(2, None, 0.3, 2, (C64,))()])
+
+# -- hyperbolic functions -------------------------------------------------------------------------
+
+sinh_p = _function("sinh", np.sinh, "The hyperbolic sine.", lambda out, x: cosh_p.bind(x),
+                   math.sinh, -3, 3)
+cosh_p = _function("cosh", np.cosh, "The hyperbolic cosine.", lambda out, x: sinh_p.bind(x),
+                   math.cosh, -3, 3)
+tanh_p = _function("tanh", np.tanh, "The hyperbolic tangent.",
+                   lambda out, x: mul(sub(_one(x), out), add(_one(x), out)), math.tanh, -3, 3)
+asinh_p = _function("asinh", np.arcsinh, "The inverse hyperbolic sine.",
+                    lambda out, x: rsqrt(add(square(x), _one(x))), math.asinh, -3, 3)
+acosh_p = _function("acosh", np.arccosh, "The inverse hyperbolic cosine.",
+                    lambda out, x: rsqrt(sub(square(x), _one(x))), math.acosh, 1.2, 5)
+atanh_p = unary("atanh", INEXACT, np.arctanh, "The inverse hyperbolic tangent.",
+                jvp=(lambda g, out, x: div(g, mul(sub(_one(x), x), add(_one(x), x))),),
+                samples=sampled(1, math.atanh, -0.9, 0.9, (F32, C64)))
+

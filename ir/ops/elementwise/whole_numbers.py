@@ -1,0 +1,20 @@
+"""Rounding as numpy has it in one function, where programs write several operations for it.
+
+The executor takes these for such operations (runtime/rewrites/round_integers.py); no program is
+traced with them.
+"""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .declaration import FLOAT, INTEGER, nary, sampled, unary
+
+floor_div_p = nary(
+    "floor_div", (INTEGER, INTEGER), np.floor_divide,
+    "x / y rounded down, of integers, with y other than 0.", jvp="zero",
+    samples=sampled(2, lambda x, y: x // y, -9, 9, (np.int32,)))
+
+trunc_p = unary("trunc", FLOAT, np.trunc, "The nearest integer in the direction of 0.", jvp="zero",
+                samples=sampled(1, math.trunc, -3.2, 3.1))

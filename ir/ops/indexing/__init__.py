@@ -1,0 +1,1 @@
+"""Gathers and scatters: reading and writing at positions that are values."""

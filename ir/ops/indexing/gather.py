@@ -1,0 +1,367 @@
+"""gather: windows of an array at positions that are values (`x[i]`, `take`, `take_along_axis`).
+
+Queries, whole windows and batching dimensions pass through; a partial window or a collapsed
+dimension is an indexed factor of the operand. The evaluator is one `numpy.take` of rows, for any
+number of device dimensions.
+"""
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...dtypes import iinfo, issubdtype
+from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
+from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...support.buffer_pool import empty
+from ...support.lazy import lazy_import
+from ...types import ArrayType, Entries, Shape
+from ..derivatives import cotangent_type, move_first
+from ..emitting import INT32, Emitting, literal
+from ..rules import permutation_inverse, rule_text, shifted, zeros
+from .common import (
+    Checks,
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_index_dtype,
+    factor_dims,
+    linear_index,
+    locate,
+    query_order,
+    window_dims,
+)
+from .split_windows import own_windows, split_dims
+
+_row_indexing = lazy_import(".row_indexing", __package__)
+_point_indexing = lazy_import(".point_indexing", __package__)
+
+
+def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherDimensionNumbers,
+           slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
+           mode: GatherScatterMode, fill_value: Any) -> tuple:
+    n = dimension_numbers
+    types = [operand, indices]
+    check = Checks("gather", types)
+    check_index_dtype(types, indices)
+    if indices.ndim == 0:
+        check.fail("Gather index leaf dimension must be within [0, rank(indices) + 1). "
+                   "rank(indices) is 0 and gather index leaf dimension is -1.")
+    check.sorted_unique(n.offset_dims, "offset_dims")
+    rank = len(n.offset_dims) + indices.ndim - 1
+    for i, d in enumerate(n.offset_dims):
+        if not 0 <= d < rank:
+            check.fail(f"Offset dimension {i} in gather op is out of bounds; got {d}, but should "
+                       f"have been in [0, {rank})")
+    last = indices.ndim - 1
+    if len(n.start_index_map) != indices.shape[last]:
+        check.fail(f"Gather op has {len(n.start_index_map)} elements in start_index_map and the "
+                   f"bound of dimension index_vector_dim={last} of indices is "
+                   f"{indices.shape[last]}. These two numbers must be equal.")
+    for i, d in enumerate(n.start_index_map):
+        if not 0 <= d < operand.ndim:
+            check.fail(f"Invalid start_index_map; domain is [0, {operand.ndim}), got: {i}->{d}.")
+    check.unique(n.start_index_map, "start_index_map")
+    for dims, name in ((n.collapsed_slice_dims, "collapsed_slice_dims"),
+                       (n.operand_batching_dims, "operand_batching_dims")):
+        check.sorted_unique(dims, name)
+        check.in_range(dims, operand.ndim, name)
+    check.disjoint(n.collapsed_slice_dims, n.operand_batching_dims, "collapsed_slice_dims",
+                   "operand_batching_dims")
+    check.disjoint(n.start_index_map, n.operand_batching_dims, "start_index_map",
+                   "operand_batching_dims")
+    check.batching(operand, indices, n.operand_batching_dims, n.start_indices_batching_dims,
+                   "operand_batching_dims", "start_indices_batching_dims")
+    if operand.ndim != len(slice_sizes):
+        check.fail("Gather op must have one slice size for every input dimension; got: "
+                   f"len(slice_sizes)={len(slice_sizes)}, input_shape.rank={operand.ndim}")
+    if len(slice_sizes) != (len(n.offset_dims) + len(n.collapsed_slice_dims)
+                            + len(n.operand_batching_dims)):
+        check.fail("All components of the offset index in a gather op must either be a offset "
+                   "dimension or explicitly collapsed/batching; got "
+                   f"len(slice_sizes)={len(slice_sizes)}, output_slice_sizes={n.offset_dims}, "
+                   f"collapsed_slice_dims={n.collapsed_slice_dims}, operand_batching_dims="
+                   f"{n.operand_batching_dims}.")
+    for i, (m, size) in enumerate(zip(slice_sizes, operand.shape, strict=True)):
+        if not 0 <= m <= size and 0 not in indices.shape:
+            check.fail(f"Slice size at index {i} in gather op is out of range, must be within [0, "
+                       f"{size} + 1), got {m}.")
+    for i, d in enumerate(n.collapsed_slice_dims):
+        if slice_sizes[d] != 1:
+            check.fail("Gather op can only collapse slice dims with bound 1, but bound is "
+                       f"{slice_sizes[d]} for index {d} at position {i}.")
+    for i, d in enumerate(n.operand_batching_dims):
+        if slice_sizes[d] > 1:
+            check.fail("Gather op can only have operand batching dims with bound 0/1, but bound is "
+                       f"{slice_sizes[d]} for index {d} at position {i}.")
+    return gather_shape(indices.shape, n, slice_sizes), operand.dtype, operand.weak_type
+
+
+def gather_shape(indices: Shape, n: GatherDimensionNumbers, slice_sizes: Shape) -> Shape:
+    windows = iter([slice_sizes[d] for d in window_dims(
+        len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)])
+    queries = iter(indices[:-1])
+    return tuple(next(windows) if d in n.offset_dims else next(queries)
+                 for d in range(len(n.offset_dims) + len(indices) - 1))
+
+
+def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+          dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, **params: Any) -> str:
+    operand, indices, result, kinds = factor_dims(operands[0], operands[1],
+                                                   slice_sizes, dimension_numbers)
+    # a device that owns a row has it, the others have zero
+    kinds = [f"{k}(sum)" if k[0] in "ck" else k for k in kinds]
+    return rule_text([operand, indices], [result], kinds)
+
+
+def _resize(params: dict[str, Any], operands: Sequence[Shape],
+            results: Sequence[Shape]) -> dict[str, Any]:
+    n = params["dimension_numbers"]
+    sizes = list(params["slice_sizes"])
+    windows = window_dims(len(sizes), n.collapsed_slice_dims, n.operand_batching_dims)
+    for d, at in zip(windows, n.offset_dims, strict=True):
+        sizes[d] = results[0][at]
+    return {**params, "slice_sizes": tuple(sizes)}
+
+
+def _localize(context: LocalizeContext) -> list[Any]:
+    """Where indexed dimensions are split: what this device owns of the windows, zero elsewhere.
+
+    What lies outside of the whole operand is filled by the first device alone.
+    """
+    out = Emitting(context)
+    operand, indices = context.operands
+    params = context.params
+    n: GatherDimensionNumbers = params["dimension_numbers"]
+    params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
+    split = split_dims(context, n, context.params["slice_sizes"])
+    if not split:
+        return context.emit(gather_p, [operand, indices], params)
+    fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
+    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
+                      params["slice_sizes"], split, fills)
+    found = context.emit(gather_p, [operand, own.indices], {
+        **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
+        "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]
+    shape, dtype = found.aval.shape, context.result_types[0].dtype
+    at = tuple(d for d in range(len(shape)) if d not in own.numbers.offset_dims)
+
+    def mask(x: Any) -> Any:
+        return out.broadcast(out.without(x, len(x.aval.shape) - 1), shape, at)
+
+    found = out.select(mask(own.mine), found, out.full(0, shape, dtype))
+    if own.outside is not None:
+        axes = tuple(a for group in split.values() for a in group)
+        first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))
+        fill = out.select(first, literal(fill_constant(dtype, params["fill_value"]), dtype),
+                          literal(0, dtype))
+        found = out.select(mask(own.outside), out.broadcast(fill, shape, ()), found)
+    if own.moved:
+        back = permutation_inverse(own.order(len(shape)))
+        found = out.call("transpose", found, permutation=back)
+    return [found]
+
+
+# -- Explicit axes ---------------------------------------------------------------------------------
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+              params: dict[str, Any]) -> list[Entries]:
+    operand, indices = types
+    n, slice_sizes = params["dimension_numbers"], params["slice_sizes"]
+    batching = list(zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True))
+    queries = list(indices.entries[:-1])
+    sliced = all(not operand.entries[d] or slice_sizes[d] == operand.shape[d]
+                 for d in range(operand.ndim) if d not in n.operand_batching_dims)
+    in_step = all(not operand.entries[d] or not queries[q] or operand.entries[d] == queries[q]
+                  for d, q in batching)
+    common = all(not e for q, e in enumerate(indices.entries)
+                 if q not in n.start_indices_batching_dims)
+    if not (sliced and in_step and common):
+        fail(ShardingTypeError,
+             "Use `.at[...].get(out_sharding=)` to provide output PartitionSpec for the gather "
+             "indexing as out sharding could not be resolved unambiguously (or would require "
+             f"collectives on inputs). Got operand={operand!r}, indices={indices!r}",
+             code="gather-sharding", label=f"operand is {operand.str_short(True)}, indices are "
+             f"{indices.str_short(True)}",
+             notes=("a dimension that is indexed must be whole, and so must the indices",),
+             help="say how the result is split: `get` of the property `at` takes `out_sharding`")
+    for d, q in batching:
+        queries[q] = queries[q] or operand.entries[d]
+    windows = iter([operand.entries[d] for d in window_dims(
+        operand.ndim, n.collapsed_slice_dims, n.operand_batching_dims)])
+    rest = iter(queries)
+    return [tuple(next(windows) if d in n.offset_dims else next(rest)
+                  for d in range(len(shapes[0])))]
+
+
+# -- evaluation -----------------------------------------------------------------------------------
+
+def fill_constant(dtype: np.dtype, value: Any) -> Any:
+    """What a FILL_OR_DROP gather gives outside: `value`, or JAX's default for the dtype."""
+    if value is not None:
+        return value
+    if issubdtype(dtype, np.inexact):
+        return np.nan
+    if issubdtype(dtype, np.signedinteger):
+        return iinfo(dtype).min
+    return True if dtype == np.bool_ else iinfo(dtype).max
+
+
+def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
+              dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
+              indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> np.ndarray:
+    n = dimension_numbers
+    at = locate(lead, x.shape[lead:], indices, n, slice_sizes)
+    queries = indices.ndim - lead - 1
+    sizes = [x.shape[lead + d] for d in at.addressed]
+    view = x.transpose(*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
+    stop = lead + len(at.addressed)
+    tail = view.shape[stop:]
+    full = tuple(indices.shape[lead:-1]) + tuple(slice_sizes[d] for d in at.partial)
+    if is_common(indices, lead):
+        flat = linear_index([i.reshape(i.shape[-len(full):] if full else ()) for i in at.index]
+                            if lead else at.index, sizes)
+        flat = np.broadcast_to(flat, full).reshape(-1)
+        front = view.shape[:lead]
+        if len(at.addressed) == 1 and not at.partial and x.size:
+            out = _taken(x, flat, lead + at.addressed[0], lead)
+        elif mergeable(view, lead, stop):
+            out = view.reshape(*front, -1 if view.size else int(np.prod(sizes, dtype=int)), *tail)
+            out = take(out, flat, lead)
+        else:
+            where = np.unravel_index(flat, sizes) if sizes else ()
+            out = (view[(slice(None),) * lead + where] if sizes
+                   else np.take(view[(slice(None),) * lead + (None,)], flat, axis=lead))
+        devices = front
+    else:
+        devices = lead_sizes(lead, (x, indices))
+        where = [*lead_indices(x, lead, devices, lead + len(full)), *at.index]
+        count, rows = math.prod(devices + full), math.prod(view.shape[:stop])
+        if 4 * count < rows and not mergeable(view, 0, stop):   # far less than a copy of all
+            out = view[tuple([np.broadcast_to(i, devices + full) for i in where])]
+        else:
+            flat = np.broadcast_to(linear_index(where, view.shape[:stop]), devices + full)
+            out = take(view.reshape(rows, *tail), flat.reshape(-1), 0)
+    out = out.reshape(devices + full + tail)
+    if mode is GatherScatterMode.FILL_OR_DROP and at.inside is not None:
+        outside = ~at.inside.reshape(at.inside.shape + (1,) * (out.ndim - lead - queries))
+        np.copyto(out, np.asarray(fill_constant(x.dtype, fill_value), x.dtype), where=outside)
+    windows = window_dims(len(slice_sizes), n.collapsed_slice_dims, n.operand_batching_dims)
+    return out.transpose(query_order(lead, queries, at.partial, at.whole, n.offset_dims,
+                                     windows))
+
+
+def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+              params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The same for arrays of these shapes, where rows lie one behind the other."""
+    if lead:
+        return None
+    fill = None
+    if params["mode"] is GatherScatterMode.FILL_OR_DROP:
+        fill = np.asarray(fill_constant(dtypes[0], params["fill_value"]), dtypes[0])
+    like = (shapes, dtypes, params["dimension_numbers"], params["slice_sizes"], fill,
+            functools.partial(_evaluate, lead, **params))
+    return _row_indexing.rows_taken(*like) or _point_indexing.windows_taken(*like)
+
+
+_evaluate.prepared = _prepared  # type: ignore[attr-defined]
+
+
+def take(x: np.ndarray, places: np.ndarray, axis: int) -> np.ndarray:
+    """`numpy.take` of a list of places, all of them inside, into memory of the pool."""
+    out = empty((*x.shape[:axis], places.size, *x.shape[axis + 1:]), x.dtype)
+    return np.take(x, places, axis=axis, out=out, mode="clip")
+
+
+def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
+    """The rows at these places along `axis`, that dimension moved to `to`.
+
+    Dimensions stay in memory in the order in which they are: nothing is copied but what is taken.
+    """
+    order = sorted(range(x.ndim), key=lambda d: -x.strides[d])
+    dense = x.transpose(order)
+    if dense.flags.c_contiguous or x.shape[axis] <= 4 * places.size:    # numpy copies other arrays
+        out = take(dense, places, order.index(axis))
+        out = out.transpose([order.index(d) for d in range(x.ndim)])
+    else:
+        out = x[(slice(None),) * axis + (places,)]
+    return out if axis == to else np.moveaxis(out, axis, to)
+
+
+# -- derivatives and batching ----------------------------------------------------------------------
+
+def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **params: Any) -> Any:
+    return gather_p.bind(g, indices, fill_value=0, **params)
+
+
+def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
+               slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
+               mode: GatherScatterMode, fill_value: Any) -> tuple:
+    n = dimension_numbers
+    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map,
+                                      n.operand_batching_dims, n.start_indices_batching_dims)
+    base = zeros(cotangent_type(operand.aval).update(dtype=ct.dtype))
+    return OPS["scatter-add"].bind(
+        base, indices, ct, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices, mode=mode), None
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+           dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
+           indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> tuple:
+    n = dimension_numbers
+    x, indices = (x if d is None else move_first(x, d)
+                  for x, d in zip(operands, dims, strict=True))
+    in_x, in_indices = int(dims[0] is not None), int(dims[1] is not None)
+    pair = (0,) if in_x and in_indices else ()
+    numbers = GatherDimensionNumbers(
+        offset_dims=((0,) if in_x and not in_indices else ()) + shifted(n.offset_dims),
+        collapsed_slice_dims=shifted(n.collapsed_slice_dims, in_x),
+        start_index_map=shifted(n.start_index_map, in_x),
+        operand_batching_dims=pair + shifted(n.operand_batching_dims, in_x),
+        start_indices_batching_dims=pair + shifted(n.start_indices_batching_dims, in_indices))
+    sizes = ((min(size, 1) if in_indices else size,) if in_x else ()) + tuple(slice_sizes)
+    kept = in_x and not in_indices
+    return [gather_p.bind(
+        x, indices, dimension_numbers=numbers, slice_sizes=sizes,
+        unique_indices=unique_indices and bool(kept or pair),
+        indices_are_sorted=indices_are_sorted and bool(kept or pair), mode=mode,
+        fill_value=fill_value)], [0]
+
+
+def _sample(x: np.ndarray, indices: Any, n: GatherDimensionNumbers, slice_sizes: Shape,
+            reference: Any, mode: GatherScatterMode = GatherScatterMode.CLIP,
+            fill: Any = None) -> Sample:
+    return Sample((x, np.asarray(indices, np.int32)),
+                  {"dimension_numbers": n, "slice_sizes": slice_sizes, "unique_indices": False,
+                   "indices_are_sorted": False, "mode": mode, "fill_value": fill}, reference)
+
+
+def _samples() -> list[Sample]:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    rows = GatherDimensionNumbers((1,), (0,), (0,))
+    return [
+        _sample(x, [[2], [0], [3]], rows, (1, 6), lambda x, i: x[i[:, 0]]),
+        _sample(x, [[2], [9], [-1]], rows, (1, 6), lambda x, i: np.where(
+            [[True], [False], [False]], x[2], np.float32(-5)), GatherScatterMode.FILL_OR_DROP, -5.),
+        _sample(x, [[1], [0], [5], [3]], GatherDimensionNumbers((), (1,), (1,), (0,), (0,)), (1, 1),
+                lambda x, i: np.take_along_axis(x, i, 1)[:, 0]),
+        _sample(x, [[1, 2], [3, 5]], GatherDimensionNumbers((1, 2), (), (0, 1)), (2, 3),
+                lambda x, i: np.stack([x[1:3, 2:5], x[2:4, 3:6]])),
+        _sample(x, [[[4], [0]], [[1], [2]]], GatherDimensionNumbers((0,), (1,), (1,)), (4, 1),
+                lambda x, i: x[:, i[..., 0]]),
+    ]
+
+
+gather_p = defop(
+    "gather",
+    doc="Windows of `slice_sizes` of operand 0 at the positions given by the index vectors.",
+    infer=_infer, rule=_rule, explicit=_explicit, evaluate=_evaluate, resize=_resize,
+    localize=_localize, pending="iterated", arithmetic=False, linear=((0,),), jvp=(_jvp, None),
+    transpose=_transpose, batch=_batch,
+    samples=_samples)

@@ -1,0 +1,399 @@
+"""scatter and its accumulating kin: write, add, subtract, multiply, min or max into windows.
+
+The updates are the result of the gather with the same dimension numbers. Windows outside the
+operand are dropped (or moved inside, mode CLIP); where windows overlap, an overwriting scatter
+keeps the last update in row-major order of the indices and the others accumulate all.
+
+Queries are a reduction onto the result for the accumulating ops: each device adds its own updates,
+and the operand counts once (see `_localize`).
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
+from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
+from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...rule import REDUCE
+from ...support.lazy import lazy_import
+from ...types import ArrayType, Entries, Shape, short_list
+from ..derivatives import batch_first
+from ..elementwise.declaration import check_same_dtypes
+from ..emitting import INT32, Emitting, literal
+from ..rules import call, permutation_inverse, rule_text, shifted
+from .common import (
+    Checks,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+    check_index_dtype,
+    factor_dims,
+    linear_index,
+    locate,
+    query_order,
+    window_dims,
+)
+from .one_window import one_window, window_changed
+from .scatter_derivatives import (
+    jvp_extremal,
+    jvp_mul_operand,
+    jvp_mul_updates,
+    slice_sizes_of,
+    transpose_mul,
+    transpose_sum,
+    transpose_write,
+)
+from .split_windows import own_windows, split_dims
+from .window_updates import as_windows, change_windows
+
+_row_indexing = lazy_import(".row_indexing", __package__)
+_point_indexing = lazy_import(".point_indexing", __package__)
+
+Params = dict[str, Any]
+
+
+def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
+    """Dimensions of the updates that are queries, in the order of the indices' dimensions."""
+    return [d for d in range(rank) if d not in n.update_window_dims]
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+def _infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
+           dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+           unique_indices: bool, mode: GatherScatterMode) -> tuple:
+    n = dimension_numbers
+    types = [operand, indices, updates]
+    check = Checks("scatter", types)
+    check_index_dtype(types, indices)
+    check_same_dtypes("scatter", [operand, updates])
+    if indices.ndim == 0:
+        check.fail("Scatter index leaf dimension must be within [0, rank(indices) + 1). "
+                   "rank(indices) is 0 and scatter index leaf dimension is -1.")
+    last = indices.ndim - 1
+    rank = last + len(n.update_window_dims)
+    if updates.ndim != rank:
+        check.fail(f"Updates tensor must be of rank {rank}; got {updates.ndim}.")
+    check.sorted_unique(n.update_window_dims, "update_window_dims")
+    check.in_range(n.update_window_dims, updates.ndim, "update_window_dims")
+    for dims, name in ((n.inserted_window_dims, "inserted_window_dims"),
+                       (n.operand_batching_dims, "operand_batching_dims")):
+        check.sorted_unique(dims, name)
+        check.in_range(dims, operand.ndim, name)
+    check.disjoint(n.inserted_window_dims, n.operand_batching_dims, "inserted_window_dims",
+                   "operand_batching_dims")
+    check.disjoint(n.scatter_dims_to_operand_dims, n.operand_batching_dims,
+                   "scatter_dims_to_operand_dims", "operand_batching_dims")
+    check.batching(operand, indices, n.operand_batching_dims, n.scatter_indices_batching_dims,
+                   "operand_batching_dims", "scatter_indices_batching_dims")
+    window = (len(n.update_window_dims) + len(n.inserted_window_dims)
+              + len(n.operand_batching_dims))
+    if operand.ndim != window:
+        check.fail(f"Scatter op has window of size {window}; doesn't match operand of rank "
+                   f"{operand.ndim}.")
+    if len(n.scatter_dims_to_operand_dims) != indices.shape[last]:
+        check.fail(f"Scatter op has {len(n.scatter_dims_to_operand_dims)} elements in "
+                   f"scatter_dims_to_operand_dims and the bound of dimension index_vector_dim="
+                   f"{last} of indices is {indices.shape[last]}. These two numbers must be equal")
+    for i, d in enumerate(n.scatter_dims_to_operand_dims):
+        if not 0 <= d < operand.ndim:
+            check.fail("Invalid scatter_dims_to_operand_dims mapping; domain is [0, "
+                       f"{operand.ndim}), got: {i}->{d}.")
+    check.unique(n.scatter_dims_to_operand_dims, "scatter_dims_to_operand_dims")
+    windows = window_dims(operand.ndim, n.inserted_window_dims, n.operand_batching_dims)
+    for at, d in zip(n.update_window_dims, windows, strict=True):
+        if updates.shape[at] > operand.shape[d]:
+            check.fail("Bounds of the window dimensions of updates must not exceed the bounds of "
+                       "the corresponding dimensions of operand. For dimension "
+                       f"{at}, updates bound is {updates.shape[at]}, operand bound is "
+                       f"{operand.shape[d]}.")
+    for at, size in zip(query_dims(n, updates.ndim), indices.shape[:-1], strict=True):
+        if updates.shape[at] != size:
+            check.fail("Bounds of the scatter dimensions of updates must be the same as the bounds "
+                       "of the corresponding dimensions of scatter indices. For scatter dimension "
+                       f"{at}, updates bound is {updates.shape[at]}, indices bound is {size}.")
+    return operand.shape, operand.dtype, operand.weak_type
+
+
+# -- the factor rule and Explicit axes -------------------------------------------------------------
+
+def _rule_with(query_kind: str) -> Callable[..., str]:
+    def rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+             dimension_numbers: ScatterDimensionNumbers, **params: Any) -> str:
+        n = dimension_numbers
+        operand, indices, updates, kinds = factor_dims(
+            operands[0], operands[1], slice_sizes_of(operands[0], operands[2], n), n.as_gather())
+        kinds = [f"{k}(own)" if k[0] in "ck" else k for k in kinds]
+        kinds += [f"{q}:{query_kind}" for q in indices[:-1] if q.startswith("q")]
+        return rule_text([operand, indices, updates], [operand], kinds)
+    return rule
+
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+              params: Params) -> list[Entries]:
+    operand, indices, updates = types
+    n = params["dimension_numbers"]
+    queries = query_dims(n, updates.ndim)
+    batching = [(d, q, queries[q]) for d, q in zip(
+        n.operand_batching_dims, n.scatter_indices_batching_dims, strict=True)]
+    windows = list(zip(window_dims(operand.ndim, n.inserted_window_dims, n.operand_batching_dims),
+                       n.update_window_dims, strict=True))
+    in_step = all(len({e for e in (operand.entries[d], indices.entries[q], updates.entries[u])
+                       if e}) <= 1 for d, q, u in batching)
+    alike = all(operand.entries[d] == updates.entries[u]
+                and (not operand.entries[d] or operand.shape[d] == updates.shape[u])
+                for d, u in windows)
+    whole = (all(not operand.entries[d] for d in n.inserted_window_dims)
+             and not indices.entries[-1]
+             and all(not indices.entries[q] and not updates.entries[u]
+                     for q, u in enumerate(queries) if q not in n.scatter_indices_batching_dims))
+    if not (in_step and alike and whole):
+        fail(ShardingTypeError,
+             "Use `.at[...].set/add/mul/...(out_sharding=)` to provide output PartitionSpec for "
+             "the scatter update as out sharding could not be resolved unambiguously (or would "
+             f"require collectives on inputs). Got operand={operand!r}, indices={indices!r}, "
+             f"updates={updates!r}", code="scatter-sharding",
+             label=f"operand, indices and updates are {short_list(types)}",
+             notes=("a dimension that is written in part must be whole, and so must the indices",),
+             help="say how the result is split, with `out_sharding`")
+    entries = list(operand.entries)
+    for d, q, u in batching:
+        entries[d] = entries[d] or indices.entries[q] or updates.entries[u]
+    return [tuple(entries)]
+
+
+def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
+    def localize(context: LocalizeContext) -> list[Any]:
+        """Each device writes what it owns; of split queries it adds its own, to zero but for one
+        (multiplies, one).
+
+        Where written dimensions are split, positions are counted from the start of the block, and
+        what lies outside of it is dropped: another device has it, or none.
+        """
+        out = Emitting(context)
+        x, indices, updates = context.operands
+        params = context.params
+        n: ScatterDimensionNumbers = params["dimension_numbers"]
+        factors, axes_of = context.rule.factors, context.axes_of_factor
+        for operator, neutral in (("sum", 0), ("prod", 1)):
+            split_queries = tuple(a for f, factor in enumerate(factors) if factor.kind == REDUCE
+                                  and factor.operator == operator for a in axes_of.get(f, ()))
+            if split_queries:
+                first = out.call("eq", context.block_offset(split_queries, 1), literal(0, INT32))
+                x = out.call("select_n", first, out.full(neutral, x.aval.shape, x.aval.dtype), x)
+        whole = context.operand_types[0].shape
+        windows = slice_sizes_of(whole, context.operand_types[2].shape, n)
+        split = split_dims(context, n.as_gather(), windows)
+        if split:
+            sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
+            fills = params["mode"] not in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
+            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, fills)
+            mine = own.mine
+            if own.outside is not None:
+                mine = out.call("and", mine, out.call("not", own.outside))
+            shape = own.indices.aval.shape
+            mine = out.broadcast(out.without(mine, len(shape) - 1), shape, range(len(shape) - 1))
+            indices = out.select(mine, own.indices, out.full(-1, shape, INT32))
+            if own.moved:
+                updates = out.call("transpose", updates,
+                                   permutation=own.order(len(updates.aval.shape)))
+            g = own.numbers
+            params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False,
+                      "dimension_numbers": ScatterDimensionNumbers(
+                          g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
+                          g.operand_batching_dims, g.start_indices_batching_dims)}
+        return context.emit(OPS[name], [x, indices, updates], params)
+    return localize
+
+
+# -- evaluation ------------------------------------------------------------------------------------
+
+def _copied(x: np.ndarray) -> np.ndarray:
+    out = empty_like(x, x.shape)
+    np.copyto(out, x)
+    return out
+
+
+def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
+                   ufunc: np.ufunc | None) -> Callable[..., np.ndarray]:
+    """An evaluator, and as its attribute `over` one that may write over the operand.
+
+    combine: of rows, places and updates. ufunc: what it does to one element; None if it writes.
+    """
+    def evaluate(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+                 **params: Any) -> np.ndarray:
+        one = one_window(lead, x, indices, updates, params)
+        if one is None:
+            return apart(lead, x, indices, updates, **params)
+        out = empty_like(x, (*lead_sizes(lead, (x, updates)), *x.shape[lead:]))
+        np.copyto(out, x)
+        one.change(out, updates, ufunc)
+        return out
+
+    def written_over(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+                     **params: Any) -> np.ndarray:
+        one = one_window(lead, x, indices, updates, params)
+        if one is None:
+            return apart(lead, x, indices, updates, **params, over=True)
+        if x.shape[:lead] != lead_sizes(lead, (x, updates)) or not x.flags.writeable:
+            return evaluate(lead, x, indices, updates, **params)
+        one.change(x, updates, ufunc)
+        return x
+
+    def apart(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
+              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+              unique_indices: bool, mode: GatherScatterMode, over: bool = False
+              ) -> np.ndarray:
+        n = dimension_numbers
+        local = x.shape[lead:]
+        devices = lead_sizes(lead, (x, indices, updates))
+        slices = slice_sizes_of(local, updates.shape[lead:], n)
+        large = as_windows(local, slices, ufunc)    # each changed as such
+        at = locate(lead, local, indices, n.as_gather(), slices, starts_alone=large)
+        queries = indices.ndim - lead - 1
+        layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
+        sizes = [local[d] for d in at.addressed]
+        asked = tuple(indices.shape[lead:-1])
+        whole = with_lead(x, lead, devices)
+        where = [*lead_indices(whole, lead, devices, lead + queries + len(at.partial)), *at.index]
+        windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
+        order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
+        values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
+        kept = None
+        if at.inside is not None and mode is not GatherScatterMode.CLIP:
+            kept = np.broadcast_to(at.inside, devices + asked)
+        owned = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
+        in_order = layout == tuple(range(x.ndim))
+
+        def changed() -> np.ndarray:
+            return x if owned and in_order and x.flags.carray else np.array(
+                whole.transpose(layout), order="C")
+
+        if large:
+            out = changed()
+            change_windows(out, where, [slices[d] for d in at.partial],
+                           [lead + at.addressed.index(d) for d in at.partial], values,
+                           np.ones(devices + asked, bool) if kept is None else kept, ufunc)
+        else:
+            positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
+                                        devices + asked + tuple([slices[d] for d in at.partial]))
+            if kept is not None:
+                positions, values = positions[kept], values[kept]
+            width = math.prod([local[d] for d in at.whole])
+            positions = positions.reshape(-1)
+            values = values.reshape(positions.size, width)
+            rows = math.prod((*devices, *sizes))
+            if not in_order and 2 * positions.size <= rows:
+                out = x if owned and x.flags.writeable else _copied(whole)
+                combine_few(combine, out.transpose(layout), (*devices, *sizes), positions, values)
+                return out
+            out = changed()
+            combine(out.reshape(rows, width), positions, values)
+        return x if out is x else out.transpose(permutation_inverse(layout))
+
+    def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                 params: Params) -> Callable[..., np.ndarray] | None:
+        """The same for arrays of these shapes, where it changes one window, or where rows lie one
+        behind the other."""
+        one = window_changed(lead, shapes, params, ufunc)
+        if one is not None:
+            return one
+        if lead or 0 in shapes[2]:
+            return None
+        clips = params["mode"] is GatherScatterMode.CLIP
+        n = params["dimension_numbers"]
+        sizes = slice_sizes_of(shapes[0], shapes[2], n)
+        found = None if clips else _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
+        return found or _point_indexing.windows_combined(shapes, dtypes, n, sizes, combine, clips)
+    evaluate.prepared = prepared  # type: ignore[attr-defined]
+    evaluate.over = written_over  # type: ignore[attr-defined]
+    return evaluate
+
+
+# -- batching --------------------------------------------------------------------------------------
+
+def _batch_with(name: str) -> Callable[..., tuple]:
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+              unique_indices: bool, mode: GatherScatterMode) -> tuple:
+        n = dimension_numbers
+        together = dims[1] is not None
+        x, indices, updates = batch_first(operands, dims, size)
+        pair = (0,) if together else ()
+        numbers = ScatterDimensionNumbers(
+            update_window_dims=(() if together else (0,)) + shifted(n.update_window_dims),
+            inserted_window_dims=shifted(n.inserted_window_dims),
+            scatter_dims_to_operand_dims=shifted(n.scatter_dims_to_operand_dims),
+            operand_batching_dims=pair + shifted(n.operand_batching_dims),
+            scatter_indices_batching_dims=pair + shifted(n.scatter_indices_batching_dims,
+                                                         len(pair)))
+        return [call(name, x, indices if together else operands[1], updates,
+                     dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
+                     unique_indices=unique_indices, mode=mode)], [0]
+    return batch
+
+
+# -- the ops ---------------------------------------------------------------------------------------
+
+def _samples(unique: bool = False) -> list[Sample]:
+    def sample(x: np.ndarray, indices: Any, updates: np.ndarray, n: ScatterDimensionNumbers,
+               mode: GatherScatterMode = GatherScatterMode.FILL_OR_DROP,
+               distinct: bool = False) -> Sample:
+        return Sample((x, np.asarray(indices, np.int32), updates), {
+            "dimension_numbers": n, "indices_are_sorted": False,
+            "unique_indices": distinct or unique, "mode": mode})
+
+    x = np.arange(24, dtype=np.float32).reshape(4, 6) / 4
+    rows = ScatterDimensionNumbers((1,), (0,), (0,))
+    few = np.arange(18, dtype=np.float32).reshape(3, 6) / 8 + 1
+    box = ScatterDimensionNumbers((1, 2), (), (0, 1))
+    boxes = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 8 + 1
+    found = [
+        sample(x, [[2], [0], [3]], few, rows, distinct=True),
+        sample(x, [[2], [9], [-1]], few, rows, distinct=True),
+        sample(x, [[1], [0], [5], [3]], few[0, :4], ScatterDimensionNumbers((), (1,), (1,), (0,),
+                                                                          (0,)), distinct=True),
+        sample(x, [[0, 0], [9, 9]], boxes, box, GatherScatterMode.CLIP, distinct=True),
+    ]
+    if not unique:
+        found += [sample(x, [[2], [0], [2]], few, rows),
+                  sample(x, [[0, 0], [1, 1]], boxes, box)]
+    return found
+
+
+def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
+                arithmetic: bool = True, **fields: Any) -> Op:
+    combine = write_rows if ufunc is None else accumulate_rows(ufunc)
+    return defop(
+        name, doc=doc, infer=_infer, rule=_rule_with(query_kind), explicit=_explicit,
+        pending="iterated", evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic,
+        localize=_localize(name), batch=_batch_with(name), **fields)
+
+
+scatter_p = _defscatter(
+    "scatter", "Overwrite windows of operand 0, at the positions given by operand 1, with operand "
+    "2.", "replicate", None, arithmetic=False, linear=((0, 2),), jvp="linear",
+    transpose=transpose_write, samples=_samples)
+scatter_add_p = _defscatter(
+    "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
+    linear=((0, 2),), jvp="linear",
+    transpose=transpose_sum(1), samples=_samples)
+scatter_sub_p = _defscatter(
+    "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum",
+    np.subtract, linear=((0, 2),),
+    jvp="linear", transpose=transpose_sum(-1), samples=_samples)
+scatter_mul_p = _defscatter(
+    "scatter-mul", "Multiply windows of operand 0 by operand 2.", "prod", np.multiply,
+    linear=((0,),), jvp=(jvp_mul_operand, None, jvp_mul_updates), transpose=transpose_mul,
+    samples=lambda: _samples(unique=True))
+scatter_min_p = _defscatter(
+    "scatter-min", "The smaller of windows of operand 0 and operand 2.", "min",
+    np.minimum, jvp=jvp_extremal("scatter-min"), samples=_samples)
+scatter_max_p = _defscatter(
+    "scatter-max", "The larger of windows of operand 0 and operand 2.", "max",
+    np.maximum, jvp=jvp_extremal("scatter-max"), samples=_samples)

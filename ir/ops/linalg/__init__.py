@@ -1,0 +1,1 @@
+"""Matrix decompositions and triangular systems over stacks of matrices."""

@@ -1,0 +1,1 @@
+"""Ops that make, rearrange, cut and join arrays without computing on elements."""

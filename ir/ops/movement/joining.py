@@ -1,0 +1,330 @@
+"""Ops that put arrays together and take them apart: concatenate, stack, unstack, split.
+
+The dimension along which pieces meet is a `replicate` or `halo` factor: blocks of the result are
+not blocks of the operands. A concatenation exchanges the rows that devices lack; otherwise the
+dimension is gathered before the op. All other dimensions pass through.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...inference.explicit import POLICIES
+from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
+from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
+from ...support.buffer_pool import SMALLEST
+from ...types import ArrayType, Entries, Shape, array_type, short_list
+from ..communication.neighbours import split_halos
+from ..communication.row_exchange_plan import joined, plain
+from ..derivatives import batch_first, cotangent_type, move_first, type_of
+from ..elementwise.declaration import check_same_dtypes
+from ..emitting import Emitting
+from ..rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
+
+_EMPTY: frozenset[str] = frozenset()
+
+
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def _joined_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                    unreduced: Sequence[frozenset], reduced: Sequence[frozenset]) -> tuple:
+    """Pieces of one value are pending over the same axes, all of them."""
+    out = []
+    for word, sets in (("unreduced", unreduced), ("reduced", reduced)):
+        found = {s for s in sets if s}
+        if len(found) > 1 or (word == "unreduced" and found and not all(sets)):
+            listed = ", ".join(str(sorted(s)) for s in sets)
+            fail(ShardingTypeError,
+                 f"All operands should be {word} along the same mesh axes. Got {word} specs: "
+                 f"{listed}", code="pending-operands", label=f"operands are {short_list(types)}",
+                 help="bring all operands to one spec with `reshard`")
+        out.append(next(iter(found), _EMPTY))
+    return out[0], out[1]
+
+
+# -- concatenate -----------------------------------------------------------------------------------
+
+def _concatenate_infer(*types: ArrayType, dimension: int) -> tuple:
+    if not types:
+        reject(TypeError, types, "concatenate expects at least one operand, got 0.")
+    listed = ", ".join(str(t.shape) for t in types)
+    if len({t.ndim for t in types}) != 1:
+        reject(TypeError, types,
+               "Cannot concatenate arrays with different numbers of dimensions: got "
+               f"{listed}.")
+    if not 0 <= dimension < types[0].ndim:
+        reject(TypeError, types,
+               f"concatenate dimension out of bounds: dimension {dimension} for shapes "
+               f"{listed}.")
+    if len({t.shape[:dimension] + t.shape[dimension + 1:] for t in types}) != 1:
+        reject(TypeError, types,
+               "Cannot concatenate arrays with shapes that differ in dimensions other "
+               "than the one being concatenated: concatenating along dimension "
+               f"{dimension} for shapes {listed}.")
+    check_same_dtypes("concatenate", types)
+    shape = list(types[0].shape)
+    shape[dimension] = sum(t.shape[dimension] for t in types)
+    return tuple(shape), types[0].dtype
+
+
+def _concatenate_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+                      dimension: int) -> str:
+    dims = [f"d{d}" for d in range(len(results[0]))]
+    if len(operands) == 1:
+        return rule_text([dims], [dims])
+    return rule_text([dims] * len(operands), [dims], [f"d{dimension}:halo(joined)"])
+
+
+def _concatenate_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, each device gets the rows of its block that it lacks."""
+    out, d = Emitting(context), context.params["dimension"]
+    x = (context.emit(concatenate_p, list(context.operands), context.params)[0]
+         if len(context.operands) > 1 else context.operands[0])
+    axes = split_halos(context).get(d)
+    if not axes:
+        return [x]
+    n = out.size(axes)
+    parts, wanted = joined(n, [t.shape[d] for t in context.operand_types])
+    return [out.call("exchange_rows", x, axis_name=axes, axis_size=n, dimension=d, parts=parts,
+                     wanted=plain(wanted))]
+
+
+def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.ndarray:
+    sizes = lead_sizes(lead, arrays)
+    parts = [with_lead(x, lead, sizes) for x in arrays]
+    shape = list(parts[0].shape)
+    shape[lead + dimension] = sum([x.shape[lead + dimension] for x in parts])
+    out = empty_like(max(parts, key=_extent), tuple(shape))
+    return np.concatenate(parts, lead + dimension, out=out)
+
+
+def _concatenate_prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                          params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+    """The same of small arrays that all have the same device dimensions."""
+    size = sum([math.prod(s) for s in shapes]) * dtypes[0].itemsize
+    if size >= SMALLEST or any([s[:lead] != shapes[0][:lead] for s in shapes]):
+        return None
+    axis = lead + params["dimension"]
+
+    def together(*arrays: np.ndarray) -> np.ndarray:
+        return np.concatenate(arrays, axis)
+
+    def into(*arrays: np.ndarray) -> np.ndarray:
+        *parts, out = arrays
+        return np.concatenate(parts, axis, out)
+    together.into = into  # type: ignore[attr-defined]
+    return together
+
+
+_concatenate_evaluate.prepared = _concatenate_prepared  # type: ignore[attr-defined]
+
+
+def _extent(x: np.ndarray) -> int:
+    """How many elements of its own an array has, as opposed to repeated ones."""
+    return 0 if 0 in x.strides else x.size
+
+
+def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
+    out, start = [], 0
+    shape = type_of(ct).shape
+    for x in operands:
+        size = type_of(x).shape[dimension]
+        if isinstance(x, LinearOperand):
+            starts, limits = [0] * len(shape), list(shape)
+            starts[dimension], limits[dimension] = start, start + size
+            out.append(call("slice", ct, start_indices=tuple(starts), limit_indices=tuple(limits),
+                            strides=None))
+        else:
+            out.append(None)
+        start += size
+    return tuple(out)
+
+
+def _joined_batch(op: Op, key: str):
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
+        moved = batch_first(operands, dims, size)
+        return [op.bind(*moved, **{**params, key: params[key] + 1})], [0]
+    return batch
+
+
+concatenate_p = defop(
+    "concatenate",
+    doc="The operands one after the other along `dimension`.",
+    infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_joined_pending,
+    evaluate=_concatenate_evaluate, localize=_concatenate_localize, arithmetic=False,
+    linear="all", jvp="linear", transpose=_concatenate_transpose,
+    samples=lambda: [
+        Sample((_arange(2, 3), -_arange(2, 2)), {"dimension": 1},
+               lambda a, b: np.concatenate([a, b], 1)),
+        Sample((_arange(2, 3), _arange(1, 3), _arange(3, 3)), {"dimension": 0},
+               lambda *xs: np.concatenate(xs, 0)),
+        Sample((_arange(4, 2),), {"dimension": 1}),
+    ])
+concatenate_p.batch = _joined_batch(concatenate_p, "dimension")
+
+
+# -- stack and unstack -----------------------------------------------------------------------------
+
+def _stack_infer(*types: ArrayType, axis: int) -> tuple:
+    if not types:
+        reject(ValueError, types, "stack expects at least one operand, got 0.")
+    if len({t.ndim for t in types}) != 1:
+        reject(ValueError, types, "Cannot stack arrays with different numbers of dimensions: got "
+               f"{', '.join(str(t.shape) for t in types)}.")
+    if len({t.shape for t in types}) != 1:
+        reject(ValueError, types, "All input arrays must have the same shape. Got "
+               f"{', '.join(str(t.shape) for t in types)}.")
+    check_same_dtypes("stack", types)
+    shape = types[0].shape
+    return (*shape[:axis], len(types), *shape[axis:]), types[0].dtype
+
+
+def _stack_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, axis: int) -> str:
+    dims = [f"d{d}" for d in range(len(operands[0]))]
+    return rule_text([dims] * len(operands), [[*dims[:axis], "n", *dims[axis:]]],
+                     ["n!:replicate"])
+
+
+def _stack_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                    params: dict[str, Any]) -> list[Entries]:
+    (entries,) = POLICIES["equal"](op, types, [types[0].shape], params)
+    return [(*entries[:params["axis"]], (), *entries[params["axis"]:])]
+
+
+def _stack_evaluate(lead: int, *arrays: np.ndarray, axis: int) -> np.ndarray:
+    sizes = lead_sizes(lead, arrays)
+    return np.stack([with_lead(x, lead, sizes) for x in arrays], lead + axis)
+
+
+def _stack_transpose(ct: Any, *operands: Any, axis: int) -> tuple:
+    pieces = unstack_p.bind(ct, axis=axis)
+    return tuple(p if isinstance(x, LinearOperand) else None
+                 for p, x in zip(pieces, operands, strict=True))
+
+
+stack_p = defop(
+    "stack",
+    doc="The operands as slices of a new dimension `axis`.",
+    infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_joined_pending,
+    evaluate=_stack_evaluate, arithmetic=False, linear="all", jvp="linear",
+    transpose=_stack_transpose,
+    samples=lambda: [Sample((_arange(2, 3), -_arange(2, 3)), {"axis": 1},
+                            lambda a, b: np.stack([a, b], 1)),
+                     Sample((_arange(2), _arange(2), -_arange(2)), {"axis": 0},
+                            lambda *xs: np.stack(xs))])
+stack_p.batch = _joined_batch(stack_p, "axis")
+
+
+def _unstack_infer(x: ArrayType, *, axis: int) -> list[tuple]:
+    if x.ndim == 0:
+        reject(ValueError, [x],
+               "unstack requires arrays with rank > 0, however a scalar array of shape "
+               f"{x.shape} was passed.")
+    return [(x.shape[:axis] + x.shape[axis + 1:], x.dtype)] * x.shape[axis]
+
+
+def _unstack_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, axis: int) -> str:
+    dims = [f"d{d}" for d in range(len(operands[0]))]
+    kept = dims[:axis] + dims[axis + 1:]
+    return rule_text([dims], [kept] * len(results), [f"d{axis}!:replicate"])
+
+
+def _unstack_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                      params: dict[str, Any]) -> list[Entries]:
+    (x,), axis = types, params["axis"]
+    if x.entries[axis]:
+        fail(ShardingTypeError,
+             f"unstack operand cannot be sharded on the unstacking axis {axis}. Got operand "
+             f"type={x.str_short(True)}", code="sharded-unstack",
+             label=f"dimension {axis} is split over {', '.join(x.entries[axis])}",
+             help="gather that dimension first with `reshard`")
+    return [x.entries[:axis] + x.entries[axis + 1:]] * len(shapes)
+
+
+def _piece(x: ArrayType, shape: Shape, entries: Entries) -> ArrayType:
+    """The cotangent type of a piece of `x`."""
+    ct = cotangent_type(x)
+    return array_type(shape, ct.dtype, False, with_entries(ct.sharding, entries), ct.manual)
+
+
+def _unstack_transpose(cts: Sequence[Any], x: Any, *, axis: int) -> tuple:
+    aval = x.aval
+    shape = aval.shape[:axis] + aval.shape[axis + 1:]
+    piece = _piece(aval, shape, aval.entries[:axis] + aval.entries[axis + 1:])
+    return (stack_p.bind(*(zeros(piece) if ct is None else ct for ct in cts), axis=axis),)
+
+
+def _unstack_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, axis: int):
+    results = unstack_p.bind(move_first(operands[0], batch_dim(dims)), axis=axis + 1)
+    return results, [0] * len(results)
+
+
+unstack_p = defop(
+    "unstack",
+    doc="The slices of dimension `axis`, without it.",
+    infer=_unstack_infer, rule=_unstack_rule, explicit=_unstack_explicit, pending="indexed",
+    multiple_results=True, arithmetic=False,
+    evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)),
+    linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=_unstack_batch,
+    samples=lambda: [Sample((_arange(2, 3),), {"axis": 1}, lambda x: list(x.T)),
+                     Sample((_arange(3, 2),), {"axis": 0}, lambda x: list(x))])
+
+
+# -- split -----------------------------------------------------------------------------------------
+
+def _split_infer(x: ArrayType, *, sizes: tuple[int, ...], axis: int) -> list[tuple]:
+    if any(n < 0 for n in sizes):
+        reject(ValueError, [x], f"Sizes passed to split must be nonnegative, got {list(sizes)}")
+    if x.shape[axis] != sum(sizes):
+        reject(ValueError, [x],
+               f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the "
+               f"operand shape {list(x.shape)}")
+    return [((*x.shape[:axis], n, *x.shape[axis + 1:]), x.dtype) for n in sizes]
+
+
+def _split_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+                sizes: tuple[int, ...], axis: int) -> str:
+    dims = [f"d{d}" for d in range(len(operands[0]))]
+    return rule_text([dims], [dims] * len(results),
+                     [f"d{axis}:halo"] if len(results) > 1 else [])
+
+
+def _split_evaluate(lead: int, x: np.ndarray, *, sizes: tuple[int, ...], axis: int) -> list:
+    return np.split(x, np.cumsum(sizes[:-1]), lead + axis) if sizes else []
+
+
+def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: tuple[int, ...], axis: int) -> tuple:
+    shape = x.aval.shape
+    pieces = [zeros(_piece(x.aval, (*shape[:axis], n, *shape[axis + 1:]), x.aval.entries))
+              if ct is None else ct for n, ct in zip(sizes, cts, strict=True)]
+    return (concatenate_p.bind(*pieces, dimension=axis),)
+
+
+def _split_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                 sizes: tuple[int, ...], axis: int) -> tuple:
+    dim = batch_dim(dims)
+    return (split_p.bind(operands[0], sizes=sizes, axis=axis + (axis >= dim)),
+            [dim] * len(sizes))
+
+
+split_p = defop(
+    "split",
+    doc="Consecutive pieces of these sizes along `axis`.",
+    infer=_split_infer, rule=_split_rule, pending="keep", multiple_results=True, arithmetic=False,
+    explicit=lambda op, types, shapes, params: [
+        resized_entries("split", types[0], s) for s in shapes],
+    evaluate=_split_evaluate, linear=((0,),), jvp="linear", transpose=_split_transpose,
+    batch=_split_batch,
+    resize=lambda params, operands, results: {
+        **params, "sizes": tuple(r[params["axis"]] for r in results)},
+    samples=lambda: [Sample((_arange(2, 6),), {"sizes": (1, 3, 2), "axis": 1},
+                            lambda x: np.split(x, [1, 4], 1)),
+                     Sample((_arange(4, 2),), {"sizes": (2, 2), "axis": 0},
+                            lambda x: np.split(x, 2))])

@@ -1,0 +1,149 @@
+"""pad: put elements before, behind and between those of an array; negative padding cuts off.
+
+A padded dimension is a halo factor: blocks of the result need elements of neighbouring blocks.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...kernels.pad import Config, pad_array
+from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
+from ...program import Literal
+from ...rule import FactorRule, make_rule
+from ...types import ArrayType, Shape, array_type
+from ..communication.neighbours import rows_needed, split_halos
+from ..derivatives import batch_first, explicit_sharding, move_first, type_of
+from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
+
+
+def _pad_infer(x: ArrayType, value: ArrayType, *, padding_config: Config) -> tuple:
+    if x.dtype != value.dtype:
+        reject(TypeError, [x, value], "pad operand and padding_value must be same dtype: got "
+               f"{x.dtype} and {value.dtype}.")
+    if value.ndim:
+        reject(ValueError, [x, value],
+               "padding_value must be a scalar; got np.shape(padding_value)="
+               f"{value.shape}")
+    if len(padding_config) != x.ndim:
+        reject(ValueError, [x, value],
+               "length of padding_config must equal the number of axes of operand, got "
+               f"padding_config {padding_config} for operand shape {x.shape}")
+    if any(inner < 0 for _, _, inner in padding_config):
+        reject(ValueError, [x, value],
+               "interior padding in padding_config must be nonnegative, got "
+               f"padding_config {padding_config}")
+    shape = tuple(lo + hi + (n + (n - 1) * inner if n else 0)
+                  for n, (lo, hi, inner) in zip(x.shape, padding_config, strict=True))
+    if any(n < 0 for n in shape):
+        reject(ValueError, [x, value],
+               f"Dimension size after padding is not at least 0, got result shape "
+               f"{shape}, for padding_config {padding_config} and operand shape "
+               f"{x.shape}")
+    return shape, x.dtype
+
+
+def within_blocks(config: tuple[int, int, int]) -> bool:
+    """Does each element become `interior + 1` of the result, so that blocks are padded alike?"""
+    low, high, inner = config
+    return inner > 0 and low >= 0 and high >= 0 and low + high == inner
+
+
+def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+              padding_config: Config) -> FactorRule:
+    dims: list[Any] = [f"d{d}" for d in range(len(padding_config))]
+    out, kinds, sizes = list(dims), [], {}
+    for d, config in enumerate(padding_config):
+        low, _, inner = config
+        if within_blocks(config) and operands[0][d] > 0:
+            out[d] = (f"d{d}", f"p{d}")
+            sizes |= {f"d{d}": operands[0][d], f"p{d}": inner + 1}
+            kinds.append(f"p{d}!:replicate")
+        elif config != (0, 0, 0):
+            kinds.append(f"d{d}:halo" if inner else f"d{d}:halo({-low},1,1)")
+    return make_rule(rule_text([dims, []], [out], kinds), operands, results, sizes)
+
+
+def _pad_localize(context: LocalizeContext) -> list[Any]:
+    """A partial sum is padded on one device only: else the padding is added once per device. A
+    split dimension gets its rows from neighbours, and the padding where there are none."""
+    x, value = context.operands
+    axes = context.result_types[0].mesh.sort_axes(context.result_types[0].unreduced)
+    known_zero = isinstance(value, Literal) and not np.any(np.asarray(value.val))
+    if axes and not known_zero:
+        first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})
+        zero = _literal(0, context.operand_types[1].dtype)
+        value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
+        known_zero = False
+    config = list(context.params["padding_config"])
+    for d, split in split_halos(context).items():
+        rows = rows_needed(context, x, d, split)
+        x = rows.x if known_zero else rows.masked(value, (0, context.operand_types[0].shape[d]))
+        config[d] = (0, 0, 0)
+    if all(c == (0, 0, 0) for c in config):
+        return [x]
+    return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
+
+
+def _literal(value: Any, dtype: Any) -> Literal:
+    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
+
+
+def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Config) -> tuple:
+    ct_x = ct_value = None
+    aval = type_of(ct)
+    if isinstance(x, LinearOperand) or isinstance(value, LinearOperand):
+        cut = tuple((-lo, -hi, 0) for lo, hi, _ in padding_config)
+        ct_x = pad_p.bind(ct, np.zeros((), aval.dtype), padding_config=cut)
+        if any(inner for _, _, inner in padding_config):
+            shape = type_of(ct_x).shape
+            ct_x = call("slice", ct_x, start_indices=(0,) * len(shape), limit_indices=shape,
+                        strides=tuple(inner + 1 for _, _, inner in padding_config))
+    if isinstance(value, LinearOperand):
+        every = tuple(range(len(aval.shape)))
+        wanted = cotangent_sharding(value.aval)
+        ct_value = call("sub", call("reduce_sum", ct, axes=every, out_sharding=wanted),
+                        call("reduce_sum", ct_x, axes=every, out_sharding=wanted))
+    return ct_x if isinstance(x, LinearOperand) else None, ct_value
+
+
+def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+               padding_config: Config) -> tuple:
+    x, value = operands
+    config = ((0, 0, 0), *padding_config)
+    if dims[1] is None:
+        x = move_first(x, batch_dim(dims[:1]))
+        return [pad_p.bind(x, value, padding_config=config)], [0]
+    x, value = batch_first(operands, dims, size)
+    aval = type_of(x)
+    padded = pad_p.bind(x, np.zeros((), aval.dtype), padding_config=config)
+    inside = call("broadcast_in_dim", np.asarray(True), shape=aval.shape, broadcast_dimensions=(),
+                  sharding=explicit_sharding(aval))
+    inside = pad_p.bind(inside, np.asarray(False), padding_config=config)
+    out = type_of(padded)
+    value = call("broadcast_in_dim", value, shape=out.shape, broadcast_dimensions=(0,),
+                 sharding=explicit_sharding(out))
+    return [call("select_n", inside, value, padded)], [0]
+
+
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+pad_p = defop(
+    "pad",
+    doc="padding_value before, behind and between the elements: (low, high, interior) for each "
+        "dimension; low and high may be negative.",
+    infer=_pad_infer, rule=_pad_rule, evaluate=pad_array, localize=_pad_localize,
+    explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
+    pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
+    arithmetic=False, linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
+    samples=lambda: [
+        Sample((_arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
+               lambda x, v: np.pad(x, ((1, 2), (0, 1)), constant_values=v)),
+        Sample((_arange(3, 4), np.float32(7)), {"padding_config": ((0, 0, 2), (-1, -2, 0))}),
+        Sample((_arange(4,), np.float32(1)), {"padding_config": ((-3, 2, 1),)}),
+        Sample((_arange(4,), np.float32(1)), {"padding_config": ((3, -4, 1),)}),
+    ])

@@ -1,0 +1,134 @@
+"""place and roll: rows of one array over rows of another, at positions known while tracing.
+
+Concatenations of slices (a shift, a roll, a stencil) become chains of these before propagation
+(partitioner/preparation/arrange.py): base and source are then split alike, and a device needs only
+the rows that cross the border of its block. A source of another size than the base is held whole,
+and each device writes those of its rows that lie in its block.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...inference.pending import refuse
+from ...kernels.device_dimensions import lead_sizes, with_lead
+from ...op import LocalizeContext, Sample, defop
+from ...types import ArrayType, Shape
+from ..communication.neighbours import rows_needed, split_halos
+from ..derivatives import batch_first
+from ..emitting import INT32, Emitting, literal
+from ..rules import reject, rule_text
+
+
+def _infer(source: ArrayType, base: ArrayType, *, dimension: int, start: int, limit: int, low: int
+           ) -> tuple:
+    d = dimension
+    rest = [s[:d] + s[d + 1:] for s in (source.shape, base.shape)]
+    fits = (rest[0] == rest[1] and 0 <= start <= limit <= source.shape[d]
+            and 0 <= low and low + limit - start <= base.shape[d])
+    if not fits or source.dtype != base.dtype:
+        reject(TypeError, [source, base], f"place of rows {start} to {limit} of dimension {d} at "
+               f"row {low} does not fit: {source} over {base}")
+    return base.shape, base.dtype, base.weak_type
+
+
+def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimension: int, start: int,
+          limit: int, low: int) -> str:
+    dims = [f"d{d}" for d in range(len(results[0]))]
+    source = list(dims)
+    if operands[0][dimension] == results[0][dimension]:
+        kinds = [f"d{dimension}:halo({start - low},1,1,{start},{limit})"]
+    else:
+        source[dimension] = "s"
+        kinds = [f"d{dimension}:indexed(own)", "s!:replicate"]
+    return rule_text([source, dims], [dims], kinds)
+
+
+def _evaluate(lead: int, source: np.ndarray, base: np.ndarray, *, dimension: int, start: int,
+              limit: int, low: int) -> np.ndarray:
+    out = np.array(with_lead(base, lead, lead_sizes(lead, (source, base))))
+    front = (slice(None),) * (lead + dimension)
+    out[(*front, slice(low, low + limit - start))] = source[(*front, slice(start, limit))]
+    return out
+
+
+def _localize(context: LocalizeContext) -> list[Any]:
+    out = Emitting(context)
+    source, base = context.operands
+    d, start, limit, low = (context.params[k] for k in ("dimension", "start", "limit", "low"))
+    axes = context.axes_of_factor.get(context.rule.operands[1][d][0], ())
+    if not axes:
+        return context.emit(place_p, [source, base], context.params)
+    shape, count = base.aval.shape, limit - start
+    offset = context.block_offset(axes, shape[d])
+    places = out.call("add", out.iota((shape[d],), 0), out.broadcast(offset, (shape[d],), ()))
+    places = out.minus(places, literal(low, INT32))
+    if d in split_halos(context):
+        rows = rows_needed(context, source, d, axes).x
+    else:
+        highest = out.full(limit - 1, (), INT32)
+        rows = out.rows(source, d, out.call(
+            "clamp", literal(start, INT32),
+            out.call("add", places, out.full(start, places.aval.shape, INT32)), highest))
+    mask = out.broadcast(out.inside(places, count), shape, (d,))
+    return [out.select(mask, rows, base)]
+
+
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
+           **params: int) -> tuple:
+    moved = batch_first(operands, dims, size)
+    return [place_p.bind(*moved, dimension=dimension + 1, **params)], [0]
+
+
+def _roll_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, dimension: int,
+                shift: int) -> tuple:
+    dim = dims[0]
+    return [roll_p.bind(operands[0], dimension=dimension + (dimension >= dim), shift=shift)], [dim]
+
+
+def _samples() -> list[Sample]:
+    def sample(source: Sequence[int], base: Sequence[int], **params: int) -> Sample:
+        x, y = (np.arange(np.prod(s), dtype=np.float32).reshape(s) for s in (source, base))
+        return Sample((x, -1 - y), params, grad=False)
+    return [
+        sample((4, 6), (4, 6), dimension=1, start=0, limit=5, low=1),
+        sample((4, 6), (4, 6), dimension=0, start=3, limit=4, low=0),
+        sample((12, 2), (12, 2), dimension=0, start=2, limit=12, low=0),
+        sample((1, 6), (4, 6), dimension=0, start=0, limit=1, low=3),
+        sample((3, 6), (8, 6), dimension=0, start=1, limit=3, low=3),
+    ]
+
+
+def _roll_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimension: int,
+               shift: int) -> str:
+    dims = [f"d{d}" for d in range(len(results[0]))]
+    n = results[0][dimension]
+    return rule_text([dims], [dims], [f"d{dimension}:halo({-shift % n if n else 0},1,1,ring)"])
+
+
+def _roll_localize(context: LocalizeContext) -> list[Any]:
+    (x,), d = context.operands, context.params["dimension"]
+    for axes in split_halos(context).values():
+        return [rows_needed(context, x, d, axes).x]
+    return context.emit(roll_p, [x], context.params)
+
+
+roll_p = defop(
+    "roll", doc="The rows of x, each `shift` further on, the last ones in front.",
+    infer=lambda x, *, dimension, shift: (x.shape, x.dtype), rule=_roll_rule,
+    evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
+    localize=_roll_localize, batch=_roll_batch, pending=refuse, arithmetic=False,
+    linear=((0,),), jvp="linear",
+    transpose=lambda ct, x, *, dimension, shift: [
+        roll_p.bind(ct, dimension=dimension, shift=-shift)],
+    samples=lambda: [
+        Sample((np.arange(24, dtype=np.float32).reshape(4, 6),), {"dimension": d, "shift": s},
+               lambda x, d=d, s=s: np.roll(x, s, d), grad=False)
+        for d, s in ((0, 1), (0, -1), (1, 4), (1, 3), (0, 7))])
+
+place_p = defop(
+    "place", doc="Operand 1 with rows start to limit of operand 0 written from row low on.",
+    infer=_infer, rule=_rule, evaluate=_evaluate, localize=_localize, batch=_batch, pending=refuse,
+    arithmetic=False, samples=_samples)

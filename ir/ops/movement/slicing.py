@@ -1,0 +1,181 @@
+"""Static slices: `x[1:5:2]` with bounds that are known while tracing.
+
+A dimension taken whole passes through; a part is a halo factor: a block of the result is made of
+rows of one or two blocks of the operand.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...op import LocalizeContext, Sample, defop
+from ...rule import INDEXED
+from ...types import ArrayType, Shape
+from ..communication.neighbours import rows_needed, split_halos
+from ..derivatives import move_first, type_of
+from ..emitting import INT32, Emitting, literal
+from ..rules import batch_dim, call, reject, resized_entries, rule_text
+
+
+def _arange(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+
+
+def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                 strides: tuple[int, ...] | None) -> tuple:
+    if x.ndim != len(start_indices):
+        reject(TypeError, [x], "slice start_indices must have length equal to the number of "
+               f"dimensions of the operand, got indices {start_indices} for operand shape "
+               f"{x.shape}.")
+    if len(start_indices) != len(limit_indices):
+        reject(TypeError, [x], "slice limit_indices must have the same length as start_indices, "
+               f"got start_indices {start_indices} and limit_indices {limit_indices}.")
+    if any(stop > n for n, stop in zip(x.shape, limit_indices, strict=True)):
+        reject(TypeError, [x], "slice limit_indices must be less than or equal to operand shape, "
+               f"got limit_indices {limit_indices} for operand shape {x.shape}.")
+    if any(start < 0 for start in start_indices):
+        reject(TypeError, [x], "slice start_indices must be greater than or equal to zero, got "
+               f"start_indices of {start_indices}.")
+    if any(stop < start for start, stop in zip(start_indices, limit_indices, strict=True)):
+        reject(TypeError, [x], "slice limit_indices must be greater than or equal to "
+               f"start_indices, got start_indices {start_indices} and limit_indices "
+               f"{limit_indices}.")
+    steps = (1,) * x.ndim if strides is None else tuple(strides)
+    if len(steps) != x.ndim:
+        reject(TypeError, [x], "slice strides must have length equal to the number of dimensions "
+               f"of the operand, got strides {strides} for operand shape {x.shape}.")
+    if not all(step > 0 for step in steps):
+        reject(TypeError, [x], f"slice strides must be positive, got {strides}")
+    return tuple(-(-(stop - start) // step) for start, stop, step
+                 in zip(start_indices, limit_indices, steps, strict=True)), x.dtype
+
+
+def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
+                start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                strides: tuple[int, ...] | None) -> str:
+    dims = [f"d{d}" for d in range(len(start_indices))]
+    out = list(dims)
+    steps = strides or (1,) * len(dims)
+    kinds = []
+    for d, (name, n, m, start, step) in enumerate(zip(
+            dims, operands[0], results[0], start_indices, steps, strict=True)):
+        if _few(m, n):                       # few devices have the rows
+            kinds.append(f"{name}:indexed(sum)")
+            if m > 1:
+                out[d] = f"s{d}"
+                kinds.append(f"s{d}!:replicate")
+        elif n != m:
+            kinds.append(f"{name}:halo({start},1,{step})")
+    return rule_text([dims], [out], kinds)
+
+
+def _few(rows: int, size: int) -> bool:
+    """Are these rows of a dimension too few to be split themselves?"""
+    return rows == 1 < size or 0 < 8 * rows <= size and rows < 8
+
+
+def _slice_evaluate(lead: int, x: np.ndarray, *, start_indices: tuple[int, ...],
+                    limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> np.ndarray:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    return x[(slice(None),) * lead + tuple(map(slice, start_indices, limit_indices, steps))]
+
+
+def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
+                  results: Sequence[Shape]) -> dict[str, Any]:
+    """Only dimensions taken whole are split: there, the limit is the block's size.
+
+    The stride is 1 there; a dimension of size 1 may have had any.
+    """
+    whole = [n == m for n, m in zip(operands[0], results[0], strict=True)]
+    steps = params["strides"]
+    return {**params, "limit_indices": tuple(
+        n if w else stop for n, w, stop
+        in zip(operands[0], whole, params["limit_indices"], strict=True)),
+        "strides": steps and tuple(1 if w else step for w, step in zip(whole, steps, strict=True))}
+
+
+def _slice_localize(context: LocalizeContext) -> list[Any]:
+    """Where a dimension taken in part is split: the rows that its part of the result is made of."""
+    x, params = context.operands[0], context.params
+    params = _slice_resize(params, context.local_operand_shapes, context.local_result_shapes)
+    starts, limits = list(params["start_indices"]), list(params["limit_indices"])
+    owners, few = [], []
+    for d, dims in enumerate(context.rule.operands[0]):
+        axes = context.axes_of_factor.get(dims[0], ()) if dims else ()
+        if axes and context.rule.factors[dims[0]].kind == INDEXED:
+            block = context.local_operand_shapes[0][d]
+            if context.local_result_shapes[0][d] > 1:
+                few.append((d, axes, starts[d]))
+                starts[d], limits[d] = 0, block
+            else:
+                owner, starts[d] = divmod(starts[d], block)
+                limits[d] = starts[d] + 1
+                owners.append((axes, owner))
+    for d, axes in split_halos(context).items():
+        rows = rows_needed(context, x, d, axes)
+        x, starts[d], limits[d] = rows.x, 0, rows.count
+    steps = list(context.params["strides"] or (1,) * len(starts))
+    taken = {d: steps[d] for d, _, _ in few}
+    for d in taken:
+        steps[d] = 1
+    if x.aval.shape != tuple(limits) or any(starts) or any(step != 1 for step in steps):
+        x = context.emit(slice_p, [x], {"start_indices": tuple(starts), "strides": tuple(steps),
+                                        "limit_indices": tuple(limits)})[0]
+    out = Emitting(context)
+    for d, axes, start in few:
+        x = _owned(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
+    for axes, owner in owners:
+        mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
+        x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))
+    return [x]
+
+
+def _owned(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int, step: int, count: int
+           ) -> Any:
+    """The rows start, start + step, ... of the whole dimension that this device has, else zeros."""
+    block = x.aval.shape[d]
+    places = out.call("mul", out.iota((count,), 0), out.full(step, (count,), INT32))
+    places = out.call("add", places, out.full(start, (count,), INT32))
+    places = out.minus(places, out.context.block_offset(axes, block))
+    mine = out.inside(places, block)
+    x = out.rows(x, d, out.call("clamp", literal(0, INT32), places, literal(block - 1, INT32)))
+    shape = x.aval.shape
+    return out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
+
+
+def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
+                     limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple:
+    steps = strides if strides is not None else (1,) * len(start_indices)
+    config = []
+    for n, m, start, step in zip(x.aval.shape, type_of(ct).shape, start_indices, steps,
+                                 strict=True):
+        covered = start + (m - 1) * step + 1 if m else start
+        config.append((start, n - covered, step - 1))
+    return (call("pad", ct, np.zeros((), x.aval.dtype), padding_config=tuple(config)),)
+
+
+def _slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
+                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
+                 strides: tuple[int, ...] | None) -> tuple:
+    return [slice_p.bind(
+        move_first(operands[0], batch_dim(dims)), start_indices=(0, *start_indices),
+        limit_indices=(size, *limit_indices),
+        strides=None if strides is None else (1, *strides))], [0]
+
+
+slice_p = defop(
+    "slice",
+    doc="Elements start, start + stride, ... below limit in each dimension.",
+    infer=_slice_infer, rule=_slice_rule, pending="keep", arithmetic=False,
+    explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
+    evaluate=_slice_evaluate, resize=_slice_resize, localize=_slice_localize,
+    linear=((0,),), jvp="linear",
+    transpose=_slice_transpose, batch=_slice_batch,
+    samples=lambda: [
+        Sample((_arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
+                                  "strides": (1, 2)}, lambda x: x[:, 1:5:2]),
+        Sample((_arange(4, 6),), {"start_indices": (2, 0), "limit_indices": (4, 6),
+                                  "strides": None}, lambda x: x[2:]),
+    ])

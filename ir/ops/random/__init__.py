@@ -1,0 +1,1 @@
+"""Random keys, random bits, and gamma numbers."""

@@ -1,0 +1,1 @@
+"""Ops that combine elements along dimensions: reductions, prefixes, windows, sorting."""

@@ -1,0 +1,264 @@
+"""Cumulative reductions: sums, products, maxima, minima and log-sum-exps of prefixes.
+
+All are scans with one combining operator, and their factor kind says which (`k:scan(sum)`): a split
+scan is a local one and an exchange of block totals. Explicit typing wants the axis unsharded.
+
+The derivatives of all but the sum solve a linear recurrence, t[i] = a[i] * t[i - 1] + b[i], with
+coefficients from the primals: in log2(n) rounds of doubling (Hillis and Steele, "Data parallel
+algorithms", 1986).
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...dtypes import finfo, iinfo, issubdtype, long_name
+from ...op import LocalizeContext, Op, Sample, defop
+from ...types import ArrayType, Entries, Shape, short_list
+from ..derivatives import add, const, convert, eq, exp, max_, mul, shift, sub, type_of, whole_along
+from ..elementwise.declaration import values
+from ..emitting import Emitting
+
+F32, I32, C64 = np.float32, np.int32, np.complex64
+
+
+def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., Any]:
+    def infer(x: ArrayType, *, axis: int, reverse: bool) -> tuple[Shape, Any]:
+        if axis < 0:
+            fail(ValueError, "XLA operations do not allow negative axes", code="axis-range")
+        if axis >= x.ndim:
+            fail(ValueError, f"axis {axis} is out of bounds for array of shape {x.shape}",
+                 code="axis-range")
+        if not issubdtype(x.dtype, accepted) and not x.entries[axis]:    # `_explicit` comes first
+            fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes "
+                 f"are subtypes of {accepted.__name__}.", code="dtype-not-accepted",
+                 help="convert first, with `astype`")
+        return x.shape, x.dtype
+    return infer
+
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
+              ) -> list[Entries]:
+    (x,), axis = types, params["axis"]
+    if x.entries[axis]:
+        fail(ShardingTypeError, "Input should be unsharded over the axis being reduced. Got input "
+             f"type={x} and axis={axis}", code="axis-sharded",
+             label=f"the operand is {short_list(types)}",
+             notes=(f"each element of a `{op.name}` depends on all elements before it",),
+             help=f"`reshard` the operand so that dimension {axis} is whole")
+    return [x.entries]
+
+
+def _rule(kind: str) -> Callable[..., str]:
+    def rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, axis: int,
+             reverse: bool) -> str:
+        names = " ".join("k" if d == axis else f"b{d}" for d in range(len(operand_shapes[0])))
+        return f"{names} -> {names} | k:scan({kind})"
+    return rule
+
+
+def _evaluate(function: np.ufunc) -> Callable[..., Any]:
+    def evaluate(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
+        place = lead + axis
+        if reverse:
+            x = np.flip(x, place)
+        out = function.accumulate(x, axis=place, dtype=x.dtype)
+        return np.flip(out, place) if reverse else out
+
+    def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+                 params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
+        place, kind = lead + params["axis"], dtypes[0]
+        if params["reverse"]:
+            return None
+        return lambda x: function.accumulate(x, place, kind)
+    evaluate.prepared = prepared  # type: ignore[attr-defined]
+    return evaluate
+
+
+def _localize(op: Callable[[], Op], combine: str, identity: Callable[[np.dtype], Any]
+              ) -> Callable[[LocalizeContext], list[Any]]:
+    """A scan of blocks: scan each, exchange the totals, combine each block with those before it.
+
+    combine: the op of two arrays, "" where only the scan itself can combine them.
+    """
+    def localize(context: LocalizeContext) -> list[Any]:
+        out = Emitting(context)
+        axis, reverse = context.params["axis"], context.params["reverse"]
+        local = context.emit(op(), list(context.operands), context.params)[0]
+        axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+        if not axes:
+            return [local]
+        n, dtype = context.local_operand_shapes[0][axis], context.operand_types[0].dtype
+        if n == 0:
+            return [local]
+        edge = out.part(local, axis, 0, 1) if reverse else out.part(local, axis, n - 1, n)
+        totals = out.gathered(edge, axes)
+        shape = totals.aval.shape
+        me = out.broadcast(context.block_offset(axes, 1), shape, ())
+        before = out.call("gt" if reverse else "lt", out.iota(shape, 0), me)
+        totals = out.select(before, totals, out.full(identity(dtype), shape, dtype))
+        whole = context.emit(op(), [totals], {"axis": 0, "reverse": False})[0]
+        carry = out.without(out.part(whole, 0, shape[0] - 1, shape[0]), 0)
+        rank = len(local.aval.shape)
+        carry = out.broadcast(carry, local.aval.shape, range(rank))
+        if combine:
+            return [out.call(combine, carry, local)]
+        shape = (1, *local.aval.shape)
+        rows = [out.broadcast(x, shape, range(1, rank + 1)) for x in (carry, local)]
+        pair = context.emit(op(), [out.call("concatenate", *rows, dimension=0)],
+                            {"axis": 0, "reverse": False})[0]
+        return [out.without(out.part(pair, 0, 1, 2), 0)]
+    return localize
+
+
+def _extreme(lowest: bool) -> Callable[[np.dtype], Any]:
+    def of(dtype: np.dtype) -> Any:
+        if issubdtype(dtype, np.integer):
+            return iinfo(dtype).min if lowest else iinfo(dtype).max
+        return -np.inf if lowest else np.inf
+    return of
+
+
+# -- derivatives ----------------------------------------------------------------------------------
+
+def linear_recurrence(a: Any, b: Any, axis: int, reverse: bool) -> Any:
+    """t with t[i] = a[i] * t[i - 1] + b[i] along `axis` (i + 1 if reverse); linear in b."""
+    n, step = type_of(b).shape[axis], 1
+    while step < n:
+        by = -step if reverse else step
+        b = add(b, mul(a, shift(b, axis, by, 0)))
+        if 2 * step < n:
+            a = mul(a, shift(a, axis, by, 1))
+        step *= 2
+    return b
+
+
+def product_of_others(x: Any, axis: int) -> Any:
+    """At each element, the product of the others along `axis`; right also where some are zero."""
+    x = whole_along(x, axis)
+    before, after = (shift(cumprod_p.bind(x, axis=axis, reverse=reverse), axis,
+                           -1 if reverse else 1, 1) for reverse in (False, True))
+    return mul(before, after)
+
+
+def _jvp(op: Callable[[], Op], coefficients: Callable[..., tuple[Any, Any]], start: float
+         ) -> Callable[..., Any]:
+    """coefficients: (x, previous result, result) -> how the result depends on the previous one,
+    and on x. start: what stands before the first element."""
+    def jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axis: int, reverse: bool
+            ) -> tuple[Any, Any]:
+        (x,), (g,) = operands, tangents
+        out = op().bind(x, axis=axis, reverse=reverse)
+        if g is None:
+            return out, None
+        x, whole, g = (whole_along(v, axis) for v in (x, out, g))
+        previous = shift(whole, axis, -1 if reverse else 1, start)
+        a, b = coefficients(x, previous, whole)
+        return out, linear_recurrence(a, mul(g, b), axis, reverse)
+    return jvp
+
+
+def _choice(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
+    """Which of the two was taken; half of each where they are equal."""
+    from_x, from_previous = (convert(eq(v, out), out.dtype) for v in (x, previous))
+    half = mul(const(0.5, out), mul(from_x, from_previous))
+    return sub(from_previous, half), sub(from_x, half)
+
+
+def _weights(x: Any, previous: Any, out: Any) -> tuple[Any, Any]:
+    finite = max_(out, const(finfo(out.dtype).min, out))     # -inf - -inf would be NaN
+    return exp(sub(previous, finite)), exp(sub(x, finite))
+
+
+def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
+    return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
+
+
+# -- the ops --------------------------------------------------------------------------------------
+
+def _batch(op: Callable[[], Op]) -> Callable[..., Any]:
+    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axis: int, reverse: bool
+              ) -> tuple[list[Any], list[int]]:
+        dim = dims[0]
+        return [op().bind(operands[0], axis=axis + (axis >= dim), reverse=reverse)], [dim]
+    return batch
+
+
+def _samples(reference: Any, dtypes: Sequence[Any]) -> Callable[[], list[Sample]]:
+    def of(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+        out = np.empty(x.shape, x.dtype if x.dtype.kind in "ib" else np.result_type(x, float))
+        for i in range(x.shape[axis]):
+            part = range(i, x.shape[axis]) if reverse else range(i + 1)
+            whole = reference(np.take(x, part, axis), axis=axis)
+            out[tuple(i if d == axis else slice(None) for d in range(x.ndim))] = whole
+        return out
+
+    return lambda: [
+        Sample((values((4, 6), dtype, -2, 2),), {"axis": axis, "reverse": reverse},
+               lambda x, axis=axis, reverse=reverse: of(x, axis, reverse),
+               grad=np.dtype(dtype).kind in "fc")
+        for dtype in dtypes for axis, reverse in ((0, False), (1, True), (1, False))]
+
+
+cumsum_p = defop(
+    "cumsum", doc="The sums of all elements up to each one along `axis`, or from it if `reverse`.",
+    infer=_infer("cumsum"), rule=_rule("sum"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.add),
+    localize=_localize(lambda: cumsum_p, "add", lambda dtype: 0),
+    linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_batch(lambda: cumsum_p),
+    samples=_samples(np.sum, (F32, I32, C64)))
+cumprod_p = defop(
+    "cumprod", doc="The products of all elements up to each one along `axis`.",
+    infer=_infer("cumprod"), rule=_rule("prod"), explicit=_explicit, pending="indexed",
+    localize=_localize(lambda: cumprod_p, "mul", lambda dtype: 1),
+    evaluate=_evaluate(np.multiply), batch=_batch(lambda: cumprod_p),
+    jvp=_jvp(lambda: cumprod_p, lambda x, previous, out: (x, previous), 1),
+    samples=_samples(np.prod, (F32, I32, C64)))
+cummax_p = defop(
+    "cummax", doc="The maxima of all elements up to each one along `axis`.",
+    infer=_infer("cummax"), rule=_rule("max"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.maximum),
+    localize=_localize(lambda: cummax_p, "max", _extreme(True)),
+    batch=_batch(lambda: cummax_p), jvp=_jvp(lambda: cummax_p, _choice, -np.inf),
+    samples=_samples(np.max, (F32, I32)))
+cummin_p = defop(
+    "cummin", doc="The minima of all elements up to each one along `axis`.",
+    infer=_infer("cummin"), rule=_rule("min"), explicit=_explicit, pending="indexed",
+    evaluate=_evaluate(np.minimum),
+    localize=_localize(lambda: cummin_p, "min", _extreme(False)),
+    batch=_batch(lambda: cummin_p), jvp=_jvp(lambda: cummin_p, _choice, np.inf),
+    samples=_samples(np.min, (F32, I32)))
+
+
+def _log_sum_exp(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
+    if x.dtype.kind != "c":
+        return _scan_log_sum_exp(lead, x, axis=axis, reverse=reverse)
+    place = lead + axis
+    parts = np.moveaxis(np.flip(x, place) if reverse else x, place, 0)
+    out = np.empty_like(parts)
+    for i, part in enumerate(parts):
+        out[i] = part if i == 0 else _log_add_exp(out[i - 1], part)
+    out = np.moveaxis(out, 0, place)
+    return np.flip(out, place) if reverse else out
+
+
+def _log_add_exp(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    swap = np.real(x) < np.real(y)
+    larger, smaller = np.where(swap, y, x), np.where(swap, x, y)
+    return larger + np.log1p(np.exp(smaller - larger))
+
+
+_scan_log_sum_exp = _evaluate(np.logaddexp)
+
+cumlogsumexp_p = defop(
+    "cumlogsumexp", doc="The log of the sum of exp of all elements up to each one along `axis`.",
+    infer=_infer("cumlogsumexp", np.inexact), rule=_rule("logaddexp"), explicit=_explicit,
+    pending="indexed",
+    localize=_localize(lambda: cumlogsumexp_p, "", lambda dtype: -np.inf),
+    evaluate=_log_sum_exp, batch=_batch(lambda: cumlogsumexp_p),
+    jvp=_jvp(lambda: cumlogsumexp_p, _weights, -np.inf),
+    samples=_samples(lambda x, axis: np.log(np.sum(np.exp(x.astype(float)), axis)), (F32,)))

@@ -1,0 +1,403 @@
+"""Reductions: sums, products, maxima, logic, and the positions of maxima, along dimensions.
+
+A reduction of a split dimension leaves a partial result on each device; which reducers the lowering
+can finish with a collective is said by the factor kind (`k:sum`, `k:max`, ...). On Explicit axes
+the axis just disappears from the type, unless `out_sharding` of `reduce_sum` keeps the sum pending.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...dtypes import issubdtype, long_name
+from ...inference.pending import refuse
+from ...inference.unreduced import is_pending, refuse_pending
+from ...kernels.arg_extrema import WIDE, first_position
+from ...kernels.row_sums import adder_of
+from ...op import LocalizeContext, Op, Sample, defop
+from ...rule import REDUCE, Pattern
+from ...shardings.sharding import named_sharding_abstract
+from ...spec import spec_from_entries
+from ...support.caches import cached
+from ...types import ArrayType, Entries, Shape, short_list
+from ..derivatives import (
+    broadcast,
+    convert,
+    cotangent_type,
+    div,
+    eq,
+    mul,
+    reduce_sum,
+    reshard_like,
+    restore_dims,
+    type_of,
+)
+from ..elementwise.declaration import values
+from ..emitting import INT32, Emitting
+from .cumulative import product_of_others
+
+Axes = tuple[int, ...]
+FEW = 1 << 13           # bytes that are soon copied
+PIECE = 1 << 18         # bytes of an operand whose positions are found at once
+F32, I32, C64 = np.float32, np.int32, np.complex64
+
+
+# -- shared by all --------------------------------------------------------------------------------
+
+def _kept(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
+    return tuple([n for d, n in enumerate(shape) if d not in axes])
+
+
+def _check_axes(x: ArrayType, axes: Axes) -> None:
+    if len(axes) == 1 and 0 <= axes[0] < len(x.shape):
+        return
+    if len(axes) != len(set(axes)):
+        fail(ValueError, f"duplicate value in 'axes' of reduction: {axes}", code="axis-range")
+    if not all(0 <= a < x.ndim for a in axes):
+        fail(ValueError, f"reduction axes {axes} contains out-of-bounds indices for {x}.",
+             code="axis-range")
+
+
+def check_number(name: str, x: ArrayType) -> None:
+    """Raise JAX's TypeError for booleans and keys."""
+    if x.dtype.kind not in "iufc" and not issubdtype(x.dtype, np.number):
+        fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes are "
+             "subtypes of number.", code="dtype-not-accepted",
+             help="convert first, with `astype`")
+
+
+def _rule(operator: str) -> Callable[..., Pattern]:
+    def rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, axes: Axes,
+             **params: Any) -> Pattern:
+        return _pattern(len(operand_shapes[0]), axes, operator)
+    return rule
+
+
+@cached(4096, "rules of reductions")
+def _pattern(ndim: int, axes: Axes, operator: str) -> Pattern:
+    names = [f"k{d}" if d in axes else f"b{d}" for d in range(ndim)]
+    reduced = (REDUCE, operator, False, ())
+    return Pattern([names], [_kept(names, axes)], {names[a]: reduced for a in axes})
+
+
+def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape], params: dict[str, Any]
+              ) -> list[Entries]:
+    return [_kept(types[0].entries, params["axes"])]
+
+
+def shifted(axes: Sequence[int], dim: int) -> tuple[Axes, int]:
+    """Axes of an op and the place of the batch in its result, for a batch dimension `dim`."""
+    moved = tuple(a + (a >= dim) for a in axes)
+    return moved, dim - sum(a < dim for a in moved)
+
+
+def _batch(name: Callable[[], Op]) -> Callable[..., Any]:
+    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes: Axes, **params: Any
+              ) -> tuple[list[Any], list[int]]:
+        moved, out_dim = shifted(axes, dims[0])
+        return [name().bind(operands[0], axes=moved, **params)], [out_dim]
+    return batch
+
+
+def _positions(lead: int, axes: Axes) -> Axes:
+    return tuple(lead + a for a in axes)
+
+
+# -- sums -----------------------------------------------------------------------------------------
+
+def _sum_infer(x: ArrayType, *, axes: Axes, out_sharding: Any = None) -> tuple[Shape, Any]:
+    _check_axes(x, axes)
+    check_number("reduce_sum", x)
+    return _kept(x.shape, axes), x.dtype
+
+
+def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                  params: dict[str, Any]) -> list[Any]:
+    (x,), axes, wanted = types, params["axes"], params.get("out_sharding")
+    if wanted is None:
+        return [_kept(x.entries, axes)]
+    spec = x.sharding.spec
+    unreduced = wanted.spec.unreduced
+    summed = {a for d in axes for a in x.entries[d]} | spec.unreduced
+    if not unreduced <= summed:
+        fail(ShardingTypeError,
+             "out_sharding's unreduced axes should be in operand's specs that were summed over. "
+             f"Got operand={x!r}, axes={frozenset(axes)}, unreduced_spec={unreduced}",
+             code="unreduced-operand", label=f"the operand is {short_list(types)}",
+             help="a sum over a mesh axis stays pending only where that axis splits a summed "
+                  "dimension")
+    entries = wanted.spec.padded(len(shapes[0])).entries
+    return [named_sharding_abstract(
+        wanted.mesh, spec_from_entries(entries, unreduced or spec.unreduced, spec.reduced))]
+
+
+def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
+    positions = _positions(lead, axes)
+    add = adder_of(positions, x.shape, x.dtype) if type(x) is np.ndarray else None
+    return np.add.reduce(x, axis=positions, dtype=x.dtype) if add is None else add(x)
+
+
+def _sum_transpose(ct: Any, x: Any, *, axes: Axes, out_sharding: Any = None) -> list[Any]:
+    want = cotangent_type(x.aval)
+    kept = [d for d in range(want.ndim) if d not in axes]
+    return [reshard_like(broadcast(ct, want, kept), want)]
+
+
+def _sum_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes: Axes,
+               out_sharding: Any = None) -> tuple[list[Any], list[int]]:
+    moved, out_dim = shifted(axes, dims[0])
+    if out_sharding is not None:
+        spec = out_sharding.spec
+        x = type_of(operands[0])
+        entries = list(spec.padded(x.ndim - 1 - len(axes)).entries)
+        entries.insert(out_dim, x.entries[dims[0]])
+        out_sharding = named_sharding_abstract(
+            out_sharding.mesh, spec_from_entries(tuple(entries), spec.unreduced, spec.reduced))
+    return [reduce_sum_p.bind(operands[0], axes=moved, out_sharding=out_sharding)], [out_dim]
+
+
+def _axes_samples(reference: Any, dtypes: Sequence[Any], low: float = -3, high: float = 3,
+                  **params: Any) -> Callable[[], list[Sample]]:
+    def make() -> list[Sample]:
+        return [Sample((values((4, 6, 2), dtype, low, high),), {"axes": axes, **params},
+                       lambda x, axes=axes: reference(x, axis=axes),
+                       grad=np.dtype(dtype).kind in "fc")
+                for dtype in dtypes for axes in ((1,), (0, 2), (0, 1, 2), ())]
+    return make
+
+
+reduce_sum_p = defop(
+    "reduce_sum",
+    doc="The sum along `axes`, in the operand's dtype; sharded by `out_sharding` unless None.",
+    infer=_sum_infer, rule=_rule("sum"), explicit=_sum_explicit, pending="keep", evaluate=_sum,
+    sharding_param="out_sharding", linear=((0,),),
+    jvp="linear",
+    transpose=_sum_transpose, batch=_sum_batch,
+    samples=_axes_samples(np.sum, (F32, I32, C64), out_sharding=None))
+
+
+# -- products -------------------------------------------------------------------------------------
+
+def _prod_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
+    _check_axes(x, axes)
+    check_number("reduce_prod", x)
+    return _kept(x.shape, axes), x.dtype
+
+
+def _prod(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
+    return np.multiply.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
+
+
+def _prod_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, axes: Axes
+              ) -> tuple[Any, Any]:
+    (x,), (tangent,) = operands, tangents
+    out = reduce_prod_p.bind(x, axes=axes)
+    if tangent is not None:
+        for axis in sorted(axes, reverse=True):
+            tangent = reduce_sum(mul(tangent, product_of_others(x, axis)), (axis,))
+            x = reduce_prod_p.bind(x, axes=(axis,))
+    return out, tangent
+
+
+reduce_prod_p = defop(
+    "reduce_prod", doc="The product along `axes`, in the operand's dtype.", infer=_prod_infer,
+    rule=_rule("prod"), explicit=_explicit, pending="iterated", evaluate=_prod, jvp=_prod_jvp,
+    batch=_batch(lambda: reduce_prod_p), samples=_axes_samples(np.prod, (F32, I32, C64)))
+
+
+# -- maxima ---------------------------------------------------------------------------------------
+
+def _infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any]:
+    _check_axes(x, axes)
+    return _kept(x.shape, axes), x.dtype
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    if dtype.kind == "b":
+        return False
+    return np.iinfo(dtype).min if dtype.kind in "iu" else -np.inf
+
+
+def _highest(dtype: np.dtype) -> Any:
+    if dtype.kind == "b":
+        return True
+    return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
+
+
+def _folded(function: np.ufunc, identity: Callable[[np.dtype], Any]) -> Callable[..., Any]:
+    def evaluate(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
+        positions = _positions(lead, axes)
+        if x.size:
+            return function.reduce(x, axis=positions)
+        return function.reduce(x, axis=positions, initial=identity(x.dtype))
+    return evaluate
+
+
+def _chosen_partial(g: Any, out: Any, x: Any, *, axes: Axes) -> Any:
+    """The tangent of the element that was chosen; the mean of theirs where several are equal."""
+    chosen = convert(eq(x, restore_dims(out, x, axes)), g.dtype)
+    return div(reduce_sum(mul(g, chosen), axes), reduce_sum(chosen, axes))
+
+
+reduce_max_p = defop(
+    "reduce_max", doc="The maximum along `axes`; NaN if there is one; -inf of no elements.",
+    infer=_infer, rule=_rule("max"), explicit=_explicit, pending="iterated",
+    evaluate=_folded(np.maximum, _lowest), jvp=(_chosen_partial,),
+    batch=_batch(lambda: reduce_max_p),
+    samples=_axes_samples(np.max, (F32, I32, bool)))
+reduce_min_p = defop(
+    "reduce_min", doc="The minimum along `axes`; NaN if there is one; inf of no elements.",
+    infer=_infer, rule=_rule("min"), explicit=_explicit, pending="iterated",
+    evaluate=_folded(np.minimum, _highest), jvp=(_chosen_partial,),
+    batch=_batch(lambda: reduce_min_p),
+    samples=_axes_samples(np.min, (F32, I32, bool)))
+
+
+# -- logic ----------------------------------------------------------------------------------------
+
+def _logical_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any, bool]:
+    if not issubdtype(x.dtype, np.bool_) and not issubdtype(x.dtype, np.integer):
+        fail(TypeError, "logical reduction requires operand dtype bool or int, got "
+             f"{long_name(x.dtype)}.", code="dtype-not-accepted")
+    _check_axes(x, axes)
+    return _kept(x.shape, axes), x.dtype, False
+
+
+def _logical_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
+                     unreduced: Sequence[frozenset[str]], reduced: Sequence[frozenset[str]]
+                     ) -> NoReturn:
+    if len(params["axes"]) < types[0].ndim and is_pending(types[0]):
+        refuse_pending(op.name, types)
+    refuse(op, types, params, unreduced, reduced)
+
+
+def _bitwise(function: np.ufunc) -> Callable[..., Any]:
+    def evaluate(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
+        return function.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
+    return evaluate
+
+
+reduce_and_p = defop(
+    "reduce_and", doc="The bits that are set everywhere along `axes`; of booleans, whether all.",
+    infer=_logical_infer, rule=_rule("and"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_and), batch=_batch(lambda: reduce_and_p),
+    samples=_axes_samples(np.bitwise_and.reduce, (bool, I32), -99, 99))
+reduce_or_p = defop(
+    "reduce_or", doc="The bits that are set somewhere along `axes`; of booleans, whether any.",
+    infer=_logical_infer, rule=_rule("or"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_or), batch=_batch(lambda: reduce_or_p),
+    samples=_axes_samples(np.bitwise_or.reduce, (bool, I32), -99, 99))
+reduce_xor_p = defop(
+    "reduce_xor", doc="The bits that are set an odd number of times along `axes`.",
+    infer=_logical_infer, rule=_rule("xor"), explicit=_explicit, pending=_logical_pending,
+    jvp="zero", evaluate=_bitwise(np.bitwise_xor), batch=_batch(lambda: reduce_xor_p),
+    samples=_axes_samples(np.bitwise_xor.reduce, (bool, I32), -99, 99))
+
+
+# -- positions ------------------------------------------------------------------------------------
+
+def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shape, Any, bool]:
+    (axis,) = axes
+    if not 0 <= axis < x.ndim:
+        fail(ValueError, f"Invalid axis {axis} for operand shape {x.shape}", code="axis-range")
+    if x.shape[axis] < 1:
+        fail(ValueError, "argmin and argmax require non-empty reduced dimension. "
+             f"operand.shape={x.shape} axis={axis}", code="axis-range")
+    if not issubdtype(index_dtype, np.integer):
+        fail(TypeError, f"index_dtype must be an integer type, but got {long_name(index_dtype)}",
+             code="dtype-not-accepted")
+    return _kept(x.shape, axes), np.dtype(index_dtype), False
+
+
+def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:
+    def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
+        axis = lead + axes[0]
+        # numpy copies an operand that is read-only, or whose last dimension is another one.
+        if (axis == x.ndim - 1 and x.nbytes > FEW and x.flags.c_contiguous
+                and x.dtype.isbuiltin == 1):
+            return np.asarray(function(_writable(x), axis=axis)).astype(index_dtype)
+        if x.nbytes <= PIECE or x.ndim == 1:
+            found = None if axis == x.ndim - 1 else first_position(x, axis, extreme)
+            return np.asarray(function(x, axis=axis) if found is None else found).astype(
+                index_dtype)
+        out = np.empty(x.shape[:axis] + x.shape[axis + 1:], index_dtype)
+        cut = max((n, d) for d, n in enumerate(x.shape) if d != axis)[1]
+        step = max(1, x.shape[cut] * PIECE // x.nbytes)
+        if cut > axis:
+            step = max(step, WIDE)
+        whole = (slice(None),)
+        for i in range(0, x.shape[cut], step):
+            some = slice(i, i + step)
+            part = x[whole * cut + (some,)]
+            found = first_position(part, axis, extreme)
+            out[whole * (cut - (cut > axis)) + (some,)] = (
+                function(part, axis=axis) if found is None else found)
+        return out
+    return evaluate
+
+
+class _Data:
+    """What an array consists of, for another one on the same memory."""
+
+    __slots__ = ("__array_interface__", "array")
+
+    def __init__(self, array: np.ndarray, interface: dict[str, Any]) -> None:
+        self.array, self.__array_interface__ = array, interface
+
+
+def _writable(x: np.ndarray) -> np.ndarray:
+    """x itself, also where it is read-only, for who does not write to it."""
+    if x.flags.writeable:
+        return x
+    interface = x.__array_interface__
+    return np.asarray(_Data(x, {**interface, "data": (interface["data"][0], False)}))
+
+
+def _position_localize(op: Callable[[], Op], extreme: str
+                       ) -> Callable[[LocalizeContext], list[Any]]:
+    """Of the best element of each block and its position, the best: ties go to the first block."""
+    def localize(context: LocalizeContext) -> list[Any]:
+        out = Emitting(context)
+        (axis,) = context.params["axes"]
+        operand = context.operands[0]
+        place = context.emit(op(), [operand], context.params)[0]
+        axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+        if not axes:
+            return [place]
+        best = out.call(extreme, operand, axes=(axis,))
+        offset = context.block_offset(axes, context.local_operand_shapes[0][axis])
+        shape = place.aval.shape
+        place = out.call("add", place, out.broadcast(
+            out.convert(offset, place.aval.dtype), shape, ()))
+        values, places = out.gathered(best, axes), out.gathered(place, axes)
+        winner = context.emit(op(), [values], {"axes": (0,), "index_dtype": INT32})[0]
+        winner = out.broadcast(winner, places.aval.shape, range(1, len(shape) + 1))
+        mine = out.call("eq", out.iota(places.aval.shape, 0), winner)
+        only = out.select(mine, places, out.full(0, places.aval.shape, places.aval.dtype))
+        return [out.call("reduce_sum", only, axes=(0,), out_sharding=None)]
+    return localize
+
+
+def _position_samples(reference: Any) -> Callable[[], list[Sample]]:
+    return lambda: [
+        Sample((values((4, 6), dtype, -9, 9),), {"axes": (axis,), "index_dtype": np.dtype(I32)},
+               lambda x, axis=axis: reference(x, axis=axis), grad=False)
+        for dtype in (F32, I32) for axis in (0, 1)]
+
+
+argmax_p = defop(
+    "argmax", doc="The first position of the maximum (or of NaN) along `axes`, which is one.",
+    infer=_position_infer, rule=_rule("argmax"), explicit=_explicit, pending="indexed",
+    evaluate=_position(np.argmax, np.maximum),
+    localize=_position_localize(lambda: argmax_p, "reduce_max"),
+    jvp="zero", batch=_batch(lambda: argmax_p), samples=_position_samples(np.argmax))
+argmin_p = defop(
+    "argmin", doc="The first position of the minimum (or of NaN) along `axes`, which is one.",
+    infer=_position_infer, rule=_rule("argmin"), explicit=_explicit, pending="indexed",
+    evaluate=_position(np.argmin, np.minimum),
+    localize=_position_localize(lambda: argmin_p, "reduce_min"),
+    jvp="zero", batch=_batch(lambda: argmin_p), samples=_position_samples(np.argmin))

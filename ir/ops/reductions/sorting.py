@@ -1,0 +1,312 @@
+"""Sorting: `sort` of several operands at once, and the k largest elements.
+
+`sort` compares the first `num_keys` operands lexicographically and permutes all operands alike.
+-0.0 equals 0.0, all NaNs are equal and come last; complex numbers compare by real, then imaginary
+part. `top_k` compares by the total order of floats instead (see comparison.py), as XLA does, and
+takes the first of equal elements.
+
+Derivatives permute tangents with another sort: along the permutation's inverse as key, a sort is a
+permutation, so it is linear in the operands that are no keys, and transposes to a sort.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.diagnostic import fail
+from ...diagnostics.errors import ShardingTypeError
+from ...dtypes import issubdtype
+from ...kernels.stable_order import stable_order, taken
+from ...kernels.top_k import largest
+from ...mesh import empty_abstract_mesh
+from ...op import OPS, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...types import ArrayType, Entries, Shape, short_list
+from ..communication.column_sort import column_sort
+from ..derivatives import batch_first, iota_like, type_of
+from ..elementwise.declaration import values
+from ..emitting import Emitting
+from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
+
+F32, I32 = np.float32, np.int32
+INT32 = np.dtype(I32)
+
+
+# -- sort -----------------------------------------------------------------------------------------
+
+def _sort_infer(*types: ArrayType, dimension: int, is_stable: bool, num_keys: int) -> list[tuple]:
+    if any(t.shape != types[0].shape for t in types):
+        fail(TypeError, "Arguments to sort must have equal shapes, got: "
+             f"{' '.join(str(t.shape) for t in types)}", code="shape-mismatch",
+             label=f"operands are {short_list(types)}")
+    if not 0 <= dimension < types[0].ndim:
+        fail(ValueError, f"dimension {dimension} is out of bounds for array of shape "
+             f"{types[0].shape}", code="axis-range")
+    if not 1 <= num_keys <= len(types):
+        fail(ValueError, f"num_keys={num_keys} must be between 1 and {len(types)}",
+             code="axis-range")
+    return [(t.shape, t.dtype, t.weak_type) for t in types]
+
+
+def _sort_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                   params: dict[str, Any]) -> list[Any]:
+    dimension = params["dimension"]
+    placed = [t for t in types if t.sharding.mesh is not empty_abstract_mesh]
+    for t in placed:
+        if t.entries[dimension]:
+            fail(ShardingTypeError,
+                 "Arguments to sort must be unsharded over the sorting dimension. "
+                 f"Got arg sharding={t.sharding} and sorting dimension={dimension}",
+                 code="axis-sharded", label=f"operands are {short_list(types)}",
+                 help=f"`reshard` the operand so that dimension {dimension} is whole")
+    if any(t.sharding is not placed[0].sharding for t in placed):
+        fail(ShardingTypeError, "Arguments to sort must have equal shardings, got: "
+             f"{' '.join(str(t.sharding) for t in placed)}", code="sharding-conflict",
+             label=f"operands are {short_list(types)}",
+             help="bring all operands to one spec with `reshard`")
+    return [placed[0].entries if placed else ((),) * len(shapes[0])] * len(types)
+
+
+def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *,
+               dimension: int, is_stable: bool, num_keys: int) -> str:
+    names = " ".join("k" if d == dimension else f"b{d}" for d in range(len(operand_shapes[0])))
+    side = ", ".join([names] * len(operand_shapes))
+    return f"{side} -> {side} | k:ordered(columns)"
+
+
+def _sort_localize(context: LocalizeContext) -> list[Any]:
+    """Where the dimension is split, by columns (column_sort.py)."""
+    dimension = context.params["dimension"]
+    axes = context.axes_of_factor.get(context.rule.operands[0][dimension][0], ())
+    if not axes:
+        return context.emit(sort_p, list(context.operands), context.params)
+    return column_sort(context, axes, dimension, context.params["num_keys"],
+                       context.params["is_stable"])
+
+
+def _keys(x: np.ndarray) -> list[np.ndarray]:
+    """What compares as x does, the most significant first: numpy puts complex NaNs elsewhere."""
+    return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
+
+
+def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int
+          ) -> list[np.ndarray]:
+    axis = lead + dimension
+    if len(arrays) == 1 and arrays[0].dtype.kind != "c":
+        x = arrays[0]
+        if not _told_apart(x):
+            return [np.sort(x, axis=axis)]
+        return [taken(x, stable_order(x, axis), axis)]
+    arrays = np.broadcast_arrays(*arrays)
+    keys = [key for x in arrays[:num_keys] for key in _keys(x)]
+    order = (stable_order(keys[0], axis) if len(keys) == 1
+             else np.lexsort(keys[::-1], axis=axis))
+    return [taken(x, order, axis) for x in arrays]
+
+
+def _told_apart(x: np.ndarray) -> bool:
+    """Whether equal values differ to the eye, so that their order shows: zeros of both signs.
+
+    Where they do not, numpy's sort that is not stable gives the same, several times as fast.
+    """
+    if x.dtype.isbuiltin != 1:
+        return True                         # ml_dtypes: sorted by comparison in any case
+    if x.dtype.kind != "f":
+        return False
+    zero = x == 0
+    if not zero.any():
+        return False
+    zeros = np.signbit(x[zero])
+    return bool(zeros.any() and not zeros.all())
+
+
+def permute(x: Any, order: Any, dimension: int) -> Any:
+    """The elements of x at the positions `order` along `dimension`, by sorting; linear in x."""
+    return _sort_by(_inverse(order, dimension), x, dimension)
+
+
+def _inverse(order: Any, dimension: int) -> Any:
+    return _sort_by(order, iota_like(order, order.dtype, dimension), dimension)
+
+
+def _sort_by(key: Any, x: Any, dimension: int) -> Any:
+    return sort_p.bind(key, x, dimension=dimension, is_stable=True, num_keys=1)[1]
+
+
+def _sort_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, dimension: int,
+              is_stable: bool, num_keys: int) -> tuple[list[Any], list[Any]]:
+    if all(t is None for t in tangents[:num_keys]):
+        # The keys are constants: the tangents of the others are sorted by them.
+        moving = [i for i, t in enumerate(tangents) if t is not None]
+        moved = sort_p.bind(*operands[:num_keys], *(tangents[i] for i in moving),
+                            dimension=dimension, is_stable=is_stable, num_keys=num_keys)
+        found = dict(zip(moving, moved[num_keys:], strict=True))
+        outs = sort_p.bind(*operands, dimension=dimension, is_stable=is_stable, num_keys=num_keys)
+        return list(outs), [found.get(i) for i in range(len(operands))]
+    # The positions are whole, as in JAX: over Explicit axes the derivative needs whole operands.
+    shape = type_of(operands[0]).shape
+    index = OPS["iota"].bind(dtype=INT32, shape=shape, dimension=dimension, sharding=None)
+    *outs, order = sort_p.bind(*operands, index, dimension=dimension, is_stable=is_stable,
+                               num_keys=num_keys)
+    inverse = _inverse(order, dimension)
+    return outs, [None if t is None else _sort_by(inverse, t, dimension) for t in tangents]
+
+
+def _sort_transpose(cts: Sequence[Any], *operands: Any, dimension: int, is_stable: bool,
+                    num_keys: int) -> list[Any]:
+    keys = operands[:num_keys]
+    index = iota_like(keys[0], INT32, dimension)
+    order = sort_p.bind(*keys, index, dimension=dimension, is_stable=is_stable,
+                        num_keys=num_keys)[-1]
+    return [_sort_by(order, ct, dimension)
+            if isinstance(x, LinearOperand) and ct is not None else None
+            for x, ct in zip(operands, cts, strict=True)]
+
+
+def _sort_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
+                is_stable: bool, num_keys: int) -> tuple[list[Any], list[int]]:
+    outs = sort_p.bind(*batch_first(operands, dims, size), dimension=dimension + 1,
+                       is_stable=is_stable, num_keys=num_keys)
+    return list(outs), [0] * len(outs)
+
+
+def _repeated_keys() -> np.ndarray:
+    return values((4, 6), I32, 0, 3)
+
+
+sort_p = defop(
+    "sort",
+    doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
+    infer=_sort_infer, rule=_sort_rule, explicit=_sort_explicit, evaluate=_sort,
+    pending="indexed", localize=_sort_localize, multiple_results=True, jvp=_sort_jvp,
+    transpose=_sort_transpose, batch=_sort_batch,
+    samples=lambda: [
+        Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
+               lambda x: [np.sort(x, 1)]),
+        Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -3, 3, 1)),
+               {"dimension": 0, "is_stable": True, "num_keys": 1},
+               lambda x, y: [np.sort(x, 0), np.take_along_axis(y, np.argsort(x, 0), 0)]),
+        Sample((_repeated_keys(), values((4, 6), F32, -3, 3)),
+               {"dimension": 1, "is_stable": True, "num_keys": 2},
+               lambda k, x: [np.sort(k, 1), np.take_along_axis(x, np.lexsort((x, k), 1), 1)])])
+
+
+# -- top_k ----------------------------------------------------------------------------------------
+
+def _check_top_k(x: ArrayType, k: int, axis: int) -> None:
+    if issubdtype(x.dtype, np.complexfloating):
+        fail(ValueError, "top_k is not compatible with complex inputs.", code="dtype-not-accepted")
+    if k < 0:
+        fail(ValueError, f"k argument to top_k must be nonnegative, got {k}", code="axis-range")
+    if not x.shape:
+        fail(TypeError, f"top_k operand must have >= 1 dimension, got {x.shape}",
+             code="shape-mismatch")
+    if not 0 <= axis < x.ndim:
+        fail(ValueError, f"axis argument out of range: axis={axis} for operand.shape={x.shape}",
+             code="axis-range")
+    if x.shape[axis] < k:
+        fail(ValueError, "k argument to top_k must be no larger than size along axis; got "
+             f"k={k} with shape={list(x.shape)} and axis={axis}", code="axis-range")
+
+
+def _top_k_infer(x: ArrayType, *, k: int, axis: int) -> list[tuple]:
+    _check_top_k(x, k, axis)
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1:])
+    return [(shape, x.dtype, x.weak_type), (shape, INT32, x.weak_type)]
+
+
+def _top_k_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
+                    params: dict[str, Any]) -> list[Entries]:
+    (x,) = types
+    axis = params["axis"]
+    if x.entries[axis]:
+        fail(ShardingTypeError,
+             "The input should be unsharded over the axis along which to compute the top_k values. "
+             f"Got input type={x} and axis={axis}", code="axis-sharded",
+             label=f"the operand is {short_list(types)}",
+             help=f"`reshard` the operand so that dimension {axis} is whole")
+    return [x.entries] * 2
+
+
+def _top_k_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, k: int,
+                axis: int) -> str:
+    rank = len(operand_shapes[0])
+    left, right = (" ".join(name if d == axis else f"b{d}" for d in range(rank))
+                   for name in ("k", "m"))
+    return f"{left} -> {right}, {right} | k:ordered(top) m!:replicate"
+
+
+def _top_k_localize(context: LocalizeContext) -> list[Any]:
+    """The best of the best of each block: blocks in order, so that ties go to the first."""
+    out = Emitting(context)
+    k, axis = context.params["k"], context.params["axis"]
+    axes = context.axes_of_factor.get(context.rule.operands[0][axis][0], ())
+    n = context.local_operand_shapes[0][axis]
+    values, places = context.emit(top_k_p, list(context.operands), {"k": min(k, n), "axis": axis})
+    if not axes:
+        return [values, places]
+    offset = context.block_offset(axes, n)
+    places = out.call("add", places, out.broadcast(offset, places.aval.shape, ()))
+    values, places = (
+        out.call("all_gather_invariant", x, axis_name=axes, axis_size=out.size(axes),
+                 all_gather_dimension=axis, tiled=True) for x in (values, places))
+    best, order = context.emit(top_k_p, [values], {"k": k, "axis": axis})
+    return [best, _chosen(out, places, order, axis)]
+
+
+def _chosen(out: Emitting, x: Any, order: Any, axis: int) -> Any:
+    """x at the positions `order` along `axis` (take_along_axis)."""
+    rank = len(x.aval.shape)
+    shape = (*order.aval.shape, 1)
+    batch = tuple(d for d in range(rank) if d != axis)
+    numbers = GatherDimensionNumbers((), (axis,), (axis,), batch, batch)
+    index = out.broadcast(order, shape, range(rank))
+    return out.call("gather", x, index, dimension_numbers=numbers, slice_sizes=(1,) * rank,
+                    unique_indices=False, indices_are_sorted=False, mode=GatherScatterMode.CLIP,
+                    fill_value=None)
+
+
+def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int) -> list[np.ndarray]:
+    values, places = largest(x, k, lead + axis)
+    return [values, places.astype(I32)]
+
+
+def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis: int
+               ) -> tuple[list[Any], list[Any]]:
+    (x,), (g,) = operands, tangents
+    if g is None:
+        return list(top_k_p.bind(x, k=k, axis=axis)), [None, None]
+    shape = type_of(x).shape
+    order = top_k_p.bind(x, k=shape[axis], axis=axis)[1]
+    return (list(top_k_p.bind(x, k=k, axis=axis)),
+            [_first(permute(g, order, axis), k, axis), None])
+
+
+def _first(x: Any, k: int, axis: int) -> Any:
+    shape = type_of(x).shape
+    limits = tuple(k if d == axis else n for d, n in enumerate(shape))
+    return OPS["slice"].bind(x, start_indices=(0,) * len(shape), limit_indices=limits,
+                             strides=None)
+
+
+def _top_k_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, k: int, axis: int
+                 ) -> tuple[list[Any], list[int]]:
+    return list(top_k_p.bind(operands[0], k=k, axis=axis + (axis >= dims[0]))), [dims[0]] * 2
+
+
+def _top_k_reference(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
+    order = np.argsort(-x, axis, kind="stable").take(range(k), axis)
+    return [np.take_along_axis(x, order, axis), order]
+
+
+top_k_p = defop(
+    "top_k", doc="The `k` largest elements along `axis`, largest first, and their positions.",
+    infer=_top_k_infer, rule=_top_k_rule, explicit=_top_k_explicit, evaluate=_top_k,
+    pending="indexed", localize=_top_k_localize, multiple_results=True, jvp=_top_k_jvp,
+    batch=_top_k_batch,
+    samples=lambda: [
+        Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
+               lambda x: _top_k_reference(x, 2, 1)),
+        Sample((values((4, 6), I32, 0, 4),), {"k": 3, "axis": 0},
+               lambda x: _top_k_reference(x, 3, 0), grad=False)])

@@ -1,0 +1,1 @@
+"""Utilities that know no programs: caches, lazy imports, records, buffers, time by phase."""

@@ -1,0 +1,98 @@
+"""Environment variables: those that there are, what they may be, and refusing others.
+
+A misspelt SHARDTRACE_DUMP would be a dump that never comes, so names that begin with SHARDTRACE_
+are checked when the first setting is read.
+"""
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .spelling import close_match, none_such
+
+_YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
+
+
+SKIPPABLE = ("optimize", "narrow-updates", "join-slices", "round-integers", "rematerialize-scans",
+             "rematerialize")
+"""The passes that may be left out, in their order."""
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in (*_YES, *_NO):
+        raise ValueError("write 1 or 0")
+    return text.lower() in _YES
+
+
+def _count(text: str, what: str = "number of devices, such as 8") -> int | None:
+    if not text:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"write a {what}")
+    return int(text)
+
+
+def _entries(text: str) -> int | None:
+    return _count(text, "number of entries, such as 256")
+
+
+def _debug(text: str) -> str:
+    if any(word not in ("", "trace") for word in text.split(",")):
+        raise ValueError("write trace")
+    return text
+
+
+def _passes(text: str) -> str:
+    skipped(text)
+    return text
+
+
+def skipped(names: str) -> frozenset[str]:
+    """The passes of a list of names with commas. Raises ValueError for one that is needed."""
+    found = frozenset(filter(None, map(str.strip, names.split(","))))
+    for name in sorted(found.difference(SKIPPABLE)):
+        raise ValueError(none_such(name, SKIPPABLE, "pass that can be left out called"))
+    return found
+
+
+VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
+    "SHARDTRACE_CACHE_SIZE": (_entries, "the most entries of any cache, such as 256"),
+    "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
+    "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
+    "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
+    "SHARDTRACE_NUM_DEVICES": (_count, "how many devices are simulated"),
+    "SHARDTRACE_PROFILE": (_flag, "1: where the time of the process went, when it ends"),
+    "SHARDTRACE_PROGRESS": (_flag, "0: no progress bars"),
+    "SHARDTRACE_SKIP": (_passes, "passes to leave out, such as rematerialize,optimize"),
+}
+
+
+def read(name: str, default: Any) -> Any:
+    """The value of a variable, `default` where it is not set. Raises ValueError for a wrong one."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        value = VARIABLES[name][0](text)
+    except ValueError as problem:
+        raise ValueError(f"{name}={text!r}: {problem} ({VARIABLES[name][1]})") from None
+    return default if value is None else value
+
+
+def check(environ: Mapping[str, str]) -> None:
+    """Raise ValueError for a variable of ours that there is not."""
+    for name in environ:
+        if name.startswith("SHARDTRACE_") and name not in VARIABLES:
+            listed = "\n".join(f"    {known}: {text}" for known, (_, text) in VARIABLES.items())
+            hint = close_match(name, VARIABLES)
+            raise ValueError(f"there is no environment variable {name}{', ' + hint if hint else ''}"
+                             f"\n{listed}")
+
+
+def device_count() -> int:
+    """Devices to simulate: SHARDTRACE_NUM_DEVICES, or what XLA_FLAGS asks XLA for, or 8."""
+    flag = re.search(r"--xla_force_host_platform_device_count=(\d+)",
+                     os.environ.get("XLA_FLAGS", ""))
+    return read("SHARDTRACE_NUM_DEVICES", int(flag[1]) if flag else 8)

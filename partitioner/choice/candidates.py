@@ -1,0 +1,361 @@
+"""Ways: what the layouts in play suggest to try of a rule.
+
+What the layouts of an equation's tensors give to the factors of its rule decides what is tried: one
+factor or none for every axis in play. That is a small part of what the layouts say, the same for
+most of the ways of holding the operands, so what is tried is looked up by that part alone, kept as
+sets of (axis, factor) in whole numbers. It is the same for all rules that lay out dimensions alike,
+whatever their sizes and however many operands they have.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from ...ir.rule import PASS, REDUCE
+from ...ir.support.named_tuple import NamedTuple
+from ..factors import Axes, RuleInfo, project
+from .choose import Pending
+from .layouts import Held, Layouts
+from .prices import parts_of
+
+_EMPTY: Pending = frozenset()
+_WHOLE = ((),)
+_MOST_CANDIDATES = 256
+
+Pair = tuple[int, Axes]                 # a factor, and axes that a layout gives to it
+Part = tuple[tuple[Pair, ...], Axes]    # of one layout; and overflow
+
+
+class Way:
+    """One way of splitting factors. parts: of those that are split, into how many; product: of
+    these. layouts, cuts: per map what splits its dimensions, and into how many blocks; at the end
+    of a tensor without dimensions. pending: axes over which it leaves a sum. All but
+    axes_of only where it is `simple` (`Ways`).
+    """
+
+    __slots__ = ("axes_of", "cuts", "layouts", "parts", "pending", "product")
+
+    def __init__(self, ways: Ways, axes_of: dict[int, Axes]) -> None:
+        self.axes_of = axes_of
+        if not ways.simple:
+            return
+        mesh, summed = ways.layouts.mesh, ways.summed
+        self.pending, self.product, self.parts = _EMPTY, 1, {}
+        parts = self.parts
+        for f in axes_of:
+            parts[f] = parts_of(mesh, axes_of[f])
+            self.product *= parts[f]
+            if summed >> f & 1:
+                self.pending = self.pending.union(axes_of[f])
+        layouts, cuts = (), ()
+        for plain in ways.plain:
+            entries, cut = (), 1
+            for f in plain:                                     # type: ignore[union-attr]
+                if f in parts:
+                    cut *= parts[f]
+                    entries += (axes_of[f],)
+                else:
+                    entries += _WHOLE
+            layouts += (entries,)
+            cuts += (cut,)
+        self.layouts, self.cuts = (*layouts, ()), (*cuts, 1)
+
+
+# What the layouts of a tensor give to the factors, as a set of (axis, factor), where what overflows
+# is given to a factor after the last; what they lack: factors that the tensor has, with axes that
+# one of the layouts does not give to any; and the pairs in order.
+_Given = tuple[int, int, tuple[Pair, ...]]
+
+
+class _Met(NamedTuple):
+    """What is known while there are so many axes. order: `Layouts.order` then. lacking: per map,
+    what a tensor lacks where it is whole; given: by (map, layouts).
+    """
+    order: list[tuple[str, int]]
+    lacking: list[int]
+    given: dict[tuple[int, Held], _Given]
+
+
+class _Shared(NamedTuple):
+    """What is tried where several axes may meet on a factor (of `factors`): it depends on the
+    orders of axes that tensors have there. picks: sets of (axis, factor).
+    """
+    picks: list[int]
+    order: list[tuple[str, int]]
+    factors: int
+    by_orders: dict[tuple[Pair, ...], list[Way]]
+
+
+class Ways:
+    """What is tried of rules that agree in maps, and in all of their factors but sizes.
+
+    maps: the different ones that tensors with dimensions have, numbered. simple: whether no
+    dimension has several factors, and factors pass through, or are summed (`summed`, a set as the
+    other ones of factors); what is legal then, and what it costs, takes no more than to divide
+    sizes. alike: whether besides all that has dimensions has the same, as in what works element by
+    element.
+    """
+
+    __slots__ = ("alike", "by_pick", "can_split", "carried", "found", "info", "layouts", "maps",
+                 "met", "other", "parts", "passing", "plain", "simple", "summed", "ways", "width")
+
+    def __init__(self, layouts: Layouts, info: RuleInfo) -> None:
+        self.layouts, self.info = layouts, info
+        self.maps: dict[tuple, int] = {(): -1}
+        self.plain: list[tuple[int, ...] | None] = []
+        self.carried: list[int] = []
+        m = 0
+        for dims, plain, carried in zip(info.maps, info.plain, info.carried):  # noqa: B905 (speed)
+            if dims not in self.maps:
+                self.maps[dims] = m
+                m += 1
+                self.plain.append(plain)
+                own = 0
+                for f in carried:                               # type: ignore[misc]
+                    own |= 1 << f
+                self.carried.append(own)
+        self.width = len(info.factors) + 1
+        self.can_split = self.other = self.passing = self.summed = 0
+        for f, ok in enumerate(info.split_ok):
+            self.can_split |= ok << f
+        if info.has_other_kinds:
+            for f, factor in enumerate(info.factors):
+                if factor.kind != PASS:
+                    self.other |= 1 << f
+                    if factor.kind == REDUCE and factor.operator == "sum":
+                        self.summed |= 1 << f
+                elif factor.size > 1:
+                    self.passing |= self.can_split & 1 << f
+        self.simple = info.simple and self.other == self.summed and not info.has_halos
+        self.alike = (self.simple and not self.other and m < 2
+                      and self.can_split == (1 << self.width - 1) - 1
+                      and not (m and -1 in (self.plain[0] or ())))
+        self.parts: dict[tuple[int, int], Part] = {}
+        self.ways: dict[tuple[Pair, ...], Way] = {}
+        self.by_pick: dict[int, Way] = {}
+        self.met = _Met([], [], {})     # replaced as a whole, as other threads read it
+        self.found: dict[tuple[int, int, Pending], list[Way] | _Shared] = {}   # by what is given
+
+    def way(self, axes_of: dict[int, Axes]) -> Way:
+        """The way of splitting factors so; these are in order."""
+        places, pick, met = self.layouts.places, 0, False
+        for f in axes_of:
+            axes = axes_of[f]
+            pick |= 1 << places[axes[0]] * self.width + f
+            met = met or bool(axes[1:])
+        if met:
+            key = tuple(axes_of.items())
+            if key not in self.ways:
+                self.ways[key] = Way(self, axes_of)
+            return self.ways[key]
+        if pick not in self.by_pick:
+            self.by_pick[pick] = Way(self, axes_of)
+        return self.by_pick[pick]
+
+    def part(self, m: int, layout: int) -> Part:
+        """The axes that a layout gives to the factors, of tensors with this map."""
+        key = m, layout
+        if key in self.parts:
+            return self.parts[key]
+        pairs: tuple[Pair, ...] = ()
+        overflow: Axes = ()
+        if m >= 0:
+            entries, plain, last = self.layouts.table[layout][0], self.plain[m], -1
+            if plain is None:
+                dims = next(dims for dims, n in self.maps.items() if n == m)
+                found, overflow, _ = project(dims, self.info.factors, entries,
+                                             self.layouts.mesh.axis_size)
+                pairs = tuple(sorted([(f, found[f]) for f in found if found[f]]))
+            else:
+                for f, axes in zip(plain, entries):  # noqa: B905 (speed)
+                    if axes:
+                        if f < 0:
+                            overflow += axes
+                        elif f > last:
+                            pairs += ((f, axes),)
+                            last = f
+                        else:                   # of a factor that comes twice, the last
+                            pairs = tuple(sorted({**dict(pairs), f: axes}.items()))
+        self.parts[key] = pairs, overflow
+        return pairs, overflow
+
+    def meet(self) -> _Met:
+        """What is known while there are as many axes as now."""
+        order = self.layouts.order()
+        every = 0
+        for _, place in order:
+            every |= 1 << place * self.width
+        self.met = met = _Met(order, [every * own for own in self.carried], {})
+        return met
+
+    def give(self, met: _Met, m: int, held: Held) -> _Given:
+        """What these layouts of a tensor with this map give; noted in `met`."""
+        if len(held) != 1:
+            has = lacks = 0
+            together: tuple[Pair, ...] = ()
+            for n in held:
+                key = m, (n,)
+                own, lack, pairs = met.given[key] if key in met.given else self.give(met, *key)
+                has |= own
+                lacks |= lack
+                for pair in pairs:
+                    if pair not in together:
+                        together += (pair,)
+        else:
+            places, width = self.layouts.places, self.width
+            together, overflow = self.part(m, held[0])
+            has, lacks = 0, met.lacking[m]
+            for f, axes in together:
+                for a in axes:
+                    place = places[a] * width
+                    has |= 1 << place + f
+                    lacks &= ~((1 << width) - 1 << place)
+            for a in overflow:
+                has |= 1 << (places[a] + 1) * width - 1
+        found = met.given[m, held] = has, lacks, together
+        return found
+
+    def tried(self, met: _Met, has: int, lacks: int, kept: Pending, given: Sequence[_Given]
+              ) -> tuple[list[Way], tuple[Pair, ...]]:
+        """What is tried for (axis, factor) that layouts give, and that some of them lack; and what
+        it depends on besides: the orders of axes in what is given, where axes may meet. kept: axes
+        over which operands are unfinished sums.
+        """
+        key = has, lacks, kept
+        if key in self.found:
+            found = self.found[key]
+        else:
+            found = self.found[key] = self._tried(met, *key)
+        if found.__class__ is list:
+            return found, ()                                    # type: ignore[return-value]
+        shared: _Shared = found                                 # type: ignore[assignment]
+        factors = shared.factors
+        orders = tuple({pair: None for _, _, pairs in given for pair in pairs
+                        if factors >> pair[0] & 1})
+        if orders not in shared.by_orders:
+            ways, by_pick = [], self.by_pick
+            for pick in shared.picks:
+                ways += ((by_pick[pick],) if pick in by_pick else
+                         self._ordered(pick, shared.order, orders))
+            shared.by_orders[orders] = ways
+        return shared.by_orders[orders], orders
+
+    def _tried(self, met: _Met, has: int, lacks: int, kept: Pending) -> list[Way] | _Shared:
+        """An axis that passes through, and that all which could have it have, stays; one that some
+        tensor has not on the factor, or that has no factor or several, is tried without, too.
+        """
+        width, other = self.width, self.other
+        every = (1 << width - 1) - 1
+        choices: list[tuple[int, int, bool]] = []       # (place, factors, is none tried)
+        for a, place in met.order:
+            mine = has >> place * width
+            if mine & (every << 1 | 1) and a not in kept:
+                factors = mine & every
+                none = not factors or factors & factors - 1 or lacks >> place * width & factors
+                if factors & other:
+                    # work along the factor while another dimension is split
+                    factors |= self.passing
+                    none = 1
+                factors &= self.can_split
+                choices.append((place * width, factors, bool(none or not factors)))
+        if width ** len(choices) > _MOST_CANDIDATES:
+            choices = self._fewer(choices)
+        picks, first, seen, shared = [0], False, 0, 0
+        for place, factors, none in choices:
+            more: list[int] = []
+            for pick in picks:
+                rest = factors
+                while rest:
+                    least = rest & -rest
+                    more.append(pick | least << place)
+                    rest ^= least
+                if none:
+                    more.append(pick)
+            picks = more
+            first = first or not none
+            shared |= seen & factors
+            seen |= factors
+        if first:
+            picks = [0, *picks]             # in case that none of the others is possible
+        if shared:
+            return _Shared(picks, met.order, shared, {})
+        ways, by_pick = [], self.by_pick
+        for pick in picks:
+            ways += (by_pick[pick],) if pick in by_pick else self._ordered(pick, met.order, ())
+        return ways
+
+    def _fewer(self, choices: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+        """These choices, or where there are too many, some of them."""
+        lists = [[*[f for f in range(self.width - 1) if factors >> f & 1], *([-1] if none else ())]
+                 for _, factors, none in choices]
+        while math.prod([len(c) for c in lists]) > _MOST_CANDIDATES:
+            longest = max(lists, key=len)
+            if len(longest) == 1:
+                break
+            del longest[-2 if len(longest) > 2 else -1]     # drop a factor, at last "no factor"
+        return [(place, sum([1 << f for f in some if f >= 0]), some[-1] < 0)
+                for (place, _, _), some in zip(choices, lists, strict=True)]
+
+    def _ordered(self, pick: int, order: list[tuple[str, int]], orders: tuple[Pair, ...]
+                 ) -> list[Way]:
+        """The ways of splitting factors so: axes that meet on one in an order that some tensor has.
+        """
+        sets: dict[int, Axes] = {}
+        met, ordered, last = False, True, -1
+        every = (1 << self.width - 1) - 1
+        for a, place in order:
+            own = pick >> place * self.width & every
+            if own:
+                f = 0
+                while own >> f + 1:
+                    f += 1
+                if f in sets:
+                    sets[f] += (a,)
+                    met = True
+                else:
+                    sets[f] = (a,)
+                    ordered = ordered and f > last
+                    last = f
+        if not ordered:
+            sets = {f: sets[f] for f in sorted(sets)}
+        if not met:
+            way = self.by_pick[pick] = Way(self, sets)
+            return [way]
+        return [self.way(dict(zip(sets, combination, strict=True))) for combination in
+                itertools.product(*[_orders(members, [axes for g, axes in orders if g == f])
+                                    for f, members in sets.items()])]
+
+
+def ways_of(layouts: Layouts, info: RuleInfo) -> Ways:
+    """What is tried of a rule."""
+    memo = layouts.memo
+    if info in memo:
+        return memo[info]
+    key: object = info
+    if info.simple:
+        if info.has_other_kinds:
+            key = info.maps, info.split_ok, tuple([
+                (f.kind, f.operator, f.reach > 0, f.size > 1) for f in info.factors])
+        else:
+            maps: tuple = ()
+            for dims in info.maps:
+                if dims and dims not in maps:
+                    maps += (dims,)
+            key = maps, info.split_ok
+    if key not in memo:
+        memo[key] = Ways(layouts, info)
+    memo[info] = memo[key]
+    return memo[key]
+
+
+def _orders(members: Axes, seen: Sequence[Axes]) -> list[Axes]:
+    """Orders of these axes on a factor: those that tensors have, else one that extends one."""
+    if len(members) == 1:
+        return [members]
+    exact = list(dict.fromkeys([s for s in seen if set(s) == set(members)]))
+    if exact:
+        return exact[:2]
+    heads = [s for s in seen if set(s) <= set(members)]
+    head = max(heads, key=len, default=())
+    return [(*head, *(a for a in members if a not in head))]

@@ -1,0 +1,341 @@
+"""Tasks: what there is to decide about an equation, and the ways of running it.
+
+Equations that agree in rule, shapes, layouts and in what may be moved are one task, so repeated
+layers share all that is found out about the first. A task whose layouts agree as propagation left
+them, and that moves and sums nothing then, is *settled*: while its operands are where propagation
+has them, and no reader would like a result elsewhere, nothing needs to be looked for.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.rule import PASS, FactorRule
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import ArrayType
+from ..factors import Axes, RuleInfo, rule_info
+from .alternatives import BY_CONSTANTS, is_nonzero_constant, sums_through
+from .candidates import Way, ways_of
+from .choose import Choice
+from .layouts import Goal, Held, Layouts
+from .options import Option, Table
+from .prices import parts_of
+
+_EMPTY: frozenset[str] = frozenset()
+_RANGE = tuple(range(64))
+_FIRST = (0,)
+_FREE = ()          # all results of an equation are
+
+
+# An option where its variables were held in something: its price with that of bringing them to it,
+# itself (None where there is none), what they are held in then, and what the results are.
+Outcome = tuple[int, Option | None, tuple[Held, ...], Held]
+
+
+class Task:
+    """What is to be decided about one equation, or a part of it that shares no dimension with the
+    rest; one per case, told apart by identity.
+
+    places: position of each operand among the distinct variables, -1 for literals; read: where each
+    of these stands first, None where every operand is another one. count: of operands. sums: per
+    operand, axes over which its type makes the equation pass a sum on. linear: operand sets through
+    which other sums may pass. pinned: per result, whether it must end as its type says. needs: per
+    variable the layout that it is taken in in any case, or (); without a table there are no other
+    options. settled: what variables and results are held in where all are as propagation has them
+    and nothing is moved, or None; rest: whether that is as it has them. spots: where each of the
+    variables stands; () if one stands twice. nothing, unliked: what readers would like of
+    variables, and of results, where they take them as they are.
+    """
+
+    __slots__ = ("alone", "count", "goals", "homes", "info", "kinds", "layouts",
+                 "linear", "needs", "nothing", "outcomes", "pinned", "places", "read", "rest",
+                 "results", "settled", "spots", "sums", "table", "unliked", "var_homes",
+                 "var_kinds", "way")
+
+    table: Table
+    spots: tuple[int, ...]
+
+    def __init__(self, layouts: Layouts, info: RuleInfo | None, kinds: tuple[int, ...],
+                 homes: Held, places: tuple[int, ...], sums: tuple[frozenset[str], ...],
+                 linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...], needs: Held
+                 ) -> None:
+        self.layouts, self.info, self.kinds, self.homes = layouts, info, kinds, homes
+        self.places, self.sums, self.linear = places, sums, linear
+        self.pinned, self.needs = pinned, needs
+        self.count = count = len(places)
+        if places == _RANGE[:count]:
+            self.read, self.var_kinds, self.var_homes = None, kinds[:count], homes[:count]
+            self.spots = places
+        else:
+            first = {p: i for i, p in reversed(list(enumerate(places))) if p >= 0}
+            self.read = read = tuple([first[p] for p in range(len(first))])
+            self.var_kinds = tuple([kinds[i] for i in read])
+            self.var_homes = tuple([homes[i] for i in read])
+            self.spots = read if len([p for p in places if p >= 0]) == len(read) else ()
+        self.alone = tuple([(n,) for n in self.var_homes])     # each held as propagation has it
+        self.nothing: tuple[Goal, ...] = ((),) * len(self.var_homes)
+        self.results = homes[count:]
+        self.unliked = ((),) * len(pinned)
+        self.outcomes: dict[tuple, Any] = {}                   # see transitions.py
+        self.goals: dict[tuple[tuple[Goal, ...], bool], tuple[Goal, ...]] = {}
+        self.way: Way | None = None
+        self.settled: tuple[tuple[Held, ...], Held] | None = (
+            self._settled(info) if info is not None else None)
+        self.rest = self.settled is not None and self.settled[0] == self.alone
+
+    def __getattr__(self, name: str) -> Table:
+        """The table is made when it is first asked for: most settled tasks need none."""
+        if name != "table":
+            raise AttributeError(name)
+        layouts, info = self.layouts, self.info
+        assert info is not None
+        table = layouts.memo.get((info, self.kinds))
+        if table is None:
+            table = layouts.memo[info, self.kinds] = Table(layouts, info, self.kinds)
+        self.table = table
+        return table
+
+    @property
+    def choice(self) -> Choice:
+        """The choice of a settled task, which is seldom asked for: its equation stays as it is."""
+        return self.option.choice
+
+    @property
+    def option(self) -> Option:
+        """The option of a settled task."""
+        table = self.table
+        if self.way is None:
+            home = dict(zip(table.maps, self.homes, strict=True)).get(0)    # of all of them
+            pairs = () if home is None else table.ways.part(0, home)[0]
+            self.way = table.ways.way(dict(pairs))
+        return table.option(self.way, self.sums)               # type: ignore[return-value]
+
+    def _settled(self, info: RuleInfo) -> tuple[tuple[Held, ...], Held] | None:
+        """What variables and results are held in where nothing is moved, all values being where
+        propagation has them; None if something must be.
+        """
+        homes, layouts, count = self.homes, self.layouts, self.count
+        if self.needs or (layouts.waiting and not layouts.waiting.isdisjoint(homes)):
+            return None
+        ways = ways_of(layouts, info)
+        tensors = [(ways.maps[dims], n) for dims, n in zip(info.maps, homes)]  # noqa: B905 (speed)
+        if ways.alike:
+            same, home, shape = True, -1, ()
+            for (m, n), kind in zip(tensors, self.kinds):  # noqa: B905 (speed)
+                if not m:
+                    same = same and home in (-1, n)
+                    home, shape = n, layouts.shapes[kind][0]
+            if same:                # what has dimensions is laid out in one way: is it divided?
+                if home >= 0:
+                    for n, names in zip(shape, layouts.table[home][0]):  # noqa: B905 (speed)
+                        if names and n % parts_of(layouts.mesh, names):
+                            return None
+                return self.alone, homes[count:]
+        axes_of: dict[int, Axes] = {}
+        for m, home in tensors[count:]:
+            axes, overflow = ways.part(m, home)
+            if overflow:
+                return None
+            for f, names in axes:
+                if f not in axes_of:
+                    if info.factors[f].kind != PASS or not info.split_ok[f]:
+                        return None
+                    axes_of[f] = names
+                elif axes_of[f] != names:
+                    return None
+        for m, home in tensors[:count]:
+            axes, overflow = ways.part(m, home)
+            if overflow:
+                return None
+            for f, names in axes:
+                if f not in axes_of or (axes_of[f] != names
+                                        and axes_of[f][:len(names)] != names):
+                    return None
+        seen: tuple[str, ...] = ()
+        last, ordered = -1, True
+        for f in axes_of:
+            for a in axes_of[f]:
+                if a in seen:
+                    return None
+            seen += axes_of[f]
+            ordered = ordered and f > last
+            last = f
+        self.way = ways.way(axes_of if ordered else {f: axes_of[f] for f in sorted(axes_of)})
+        option = self.table.option(self.way, self.sums)
+        if option is None or option.received or option.results != homes[count:]:
+            return None
+        needs = option.needs
+        if needs == homes[:count]:
+            return self.alone, homes[count:]
+        held: list[Held] = list(self.alone)
+        for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
+            if place >= 0 and need not in held[place]:
+                price, held[place] = layouts.moved[kind, held[place]][need]
+                if price:
+                    return None
+        return tuple(held), homes[count:]
+
+
+def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
+    """Per operand the axes over which the equation passes its sum on, as the types say."""
+    if len(types) != operands + 1:           # which result is pending over what is not said
+        return (_EMPTY,) * operands
+    wanted = types[-1].sharding.spec.unreduced
+    return tuple([t.sharding.spec.unreduced & wanted for t in types[:operands]])
+
+
+class Member(NamedTuple):
+    """A part of an equation: its task, and which of the operands and results belong to it."""
+    task: Task
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+
+Members = Task | tuple[Member, ...]     # of an equation that is one part, or of several
+
+
+class Tasks:
+    """Makes the tasks of equations. fixed: the values that stay as typed, None for all."""
+
+    def __init__(self, layouts: Layouts, fixed: frozenset[Var] | None) -> None:
+        self.layouts, self.fixed = layouts, fixed
+
+    def of(self, eqns: Sequence[Equation]) -> list[Members]:
+        """Per equation its task, or its parts where it has several."""
+        fixed, memo, found = self.fixed, self.layouts.memo, []
+        free = None
+        for eqn in eqns:
+            op, invars = eqn.op, eqn.invars
+            if fixed is not None:
+                free = _FREE if fixed.isdisjoint(eqn.outvars) else tuple(
+                    [v not in fixed for v in eqn.outvars])
+            types = eqn.known_types or eqn.types
+            if len(invars) == 1 and invars[0].__class__ is not Literal:
+                places = _FIRST
+            elif len(invars) == 2 and op.name not in BY_CONSTANTS:
+                first, second = invars
+                if first.__class__ is Literal:
+                    places = (-1, 0) if second.__class__ is not Literal else (-1, -1)
+                elif second.__class__ is Literal:
+                    places = (0, -1)
+                else:
+                    places = (0, 1) if first is not second else (0, 0)
+            else:
+                places = _places(invars, op.name in BY_CONSTANTS)
+            key = op if op.subprograms else eqn.use.identity, types, places, free
+            members = memo.get(key)
+            if members is None:
+                members = memo[key] = self._members(
+                    eqn, places, free or (free is _FREE,) * len(types[1]))
+            found.append(members)
+        return found
+
+    def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]) -> Members:
+        op, (operands, results) = eqn.op, eqn.types
+        types = operands + results
+        if -2 in places:
+            places = tuple([p if p > -2 else -1 for p in places])
+        if op is reshard_p or op.subprograms:
+            # a reshard takes its operand as its result is
+            return self._task(None, types, places, (), (), (True,) * len(free),
+                              results if op is reshard_p else operands)
+        rule = eqn.use.rule(operands, results)
+        sums, waiting = (_EMPTY,) * len(places), bool(op.effect)
+        for t in types:
+            if t.sharding.spec.unreduced:
+                waiting, sums = True, declared_sums(types, len(places))
+                if self.layouts.joint is not None:
+                    sums = tuple([self.layouts.joint.joined((), s)[1] for s in sums])
+                break
+        if waiting or True not in free:
+            pinned, linear = (True,) * len(free), ()
+        else:
+            pinned, linear = tuple([not f for f in free]), sums_through(eqn)
+        groups = groups_of(rule) if len(free) > 1 and not waiting else ()
+        if len(groups) < 2:
+            return self._task(rule_info(rule), types, places, sums, linear, pinned,
+                              operands if op.effect else ())
+        return tuple([Member(self._task(
+            rule_info(part_of(rule, some, made)),
+            (*[operands[i] for i in some], *[results[k] for k in made]),
+            _renumbered([places[i] for i in some]), tuple([sums[i] for i in some]),
+            linear, tuple([pinned[k] for k in made]), ()), some, made) for some, made in groups])
+
+    def _task(self, info: RuleInfo | None, types: tuple[ArrayType, ...], places: tuple[int, ...],
+              sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
+              pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Task:
+        """taken: the types that operands are taken in in any case."""
+        memo, kinds_of, homes_of = self.layouts.memo, self.layouts.kinds_of, self.layouts.homes
+        kinds, homes = tuple([kinds_of[t] for t in types]), tuple([homes_of[t] for t in types])
+        needs: Held = ()
+        if taken:
+            needs = tuple({p: homes_of[t] for p, t in zip(places, taken, strict=False)
+                           if p >= 0}.values())
+        key = info, kinds, homes, places, sums, linear, pinned, needs
+        if key not in memo:
+            memo[key] = Task(self.layouts, *key)
+        return memo[key]
+
+
+def _places(atoms: tuple[Atom, ...], constants: bool) -> tuple[int, ...]:
+    """Per operand its number among the distinct variables; -1 for literals. constants: -2 for those
+    that one may divide by.
+    """
+    seen: dict[Atom, int] = {}
+    places: tuple[int, ...] = ()
+    for a in atoms:
+        if a.__class__ is Literal:
+            places += (-2 if constants and is_nonzero_constant(a) else -1,)
+        else:
+            places += (seen.setdefault(a, len(seen)),)
+    return places
+
+
+def _renumbered(places: Sequence[int]) -> tuple[int, ...]:
+    seen: dict[int, int] = {}
+    return tuple([p if p < 0 else seen.setdefault(p, len(seen)) for p in places])
+
+
+def groups_of(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """(operands, results) that share no factor with others; one group unless all factors pass."""
+    found = rule.memo.get("groups")
+    if found is None:
+        found = rule.memo["groups"] = _groups(rule)
+    return found
+
+
+def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    count = len(rule.operands)
+    maps = rule.operands + rule.results
+    whole = [(tuple(range(count)), tuple(range(len(rule.results))))]
+    if any([f.kind != PASS for f in rule.factors]):
+        return whole
+    leader = list(range(len(maps)))
+    first: dict[int, int] = {}
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = i = leader[leader[i]]
+        return i
+
+    for i, dims in enumerate(maps):
+        for f in {f for d in dims for f in d}:
+            leader[find(i)] = find(first.setdefault(f, i))
+    groups: dict[int, tuple[list[int], list[int]]] = {}
+    for i in range(len(maps)):
+        group = groups.setdefault(find(i), ([], []))
+        group[i >= count].append(i - count if i >= count else i)
+    return [(tuple(a), tuple(b)) for a, b in groups.values()]
+
+
+def part_of(rule: FactorRule, operands: tuple[int, ...], results: tuple[int, ...]) -> FactorRule:
+    """The rule of these operands and results alone; factors keep their numbers."""
+    key = ("part", operands, results)
+    found = rule.memo.get(key)
+    if found is None:
+        found = rule.memo[key] = FactorRule(tuple([rule.operands[i] for i in operands]),
+                                            tuple([rule.results[k] for k in results]),
+                                            rule.factors)
+    return found

@@ -1,0 +1,1 @@
+"""What would avoid waste: changes of shardings, tried as a whole, and warnings."""

@@ -1,0 +1,167 @@
+"""Collectives that a `shard_map` body need not run: gathers of an operand, sums of equal values.
+
+An operand that the body gathers first may as well arrive whole: the axes leave its `in_specs`, and
+the gather goes. A `psum` over devices that all hold the same value multiplies it by their number,
+which takes no exchange. Both leave every value as it was.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.manual_state import ManualState
+from ...ir.op import OPS
+from ...ir.program import Equation, Literal, Program, Var
+from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.types import array_type
+from ..reasons.value_paths import Place, substituted
+
+_GATHERS = ("all_gather", "all_gather_invariant")
+_SUMS = ("psum", "psum_invariant")
+_CASTS = ("pvary",)
+
+
+@dataclass(frozen=True)
+class Ungather:
+    """Let the `shard_map` at a place take an operand as its body gathers it, without the gather.
+
+    gather: the equation of the body; spec: the operand's new entry of in_specs.
+    """
+    place: Place
+    gather: int
+    operand: int
+    spec: PartitionSpec
+    location: Location = field(default=UNKNOWN, compare=False)
+    shown: str = field(default="", compare=False)
+
+    @property
+    def text(self) -> str:
+        return (f"take out the `all_gather` at line {self.location.line}, and take operand "
+                f"{self.operand} of the `shard_map` as {self.shown} in in_specs")
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.place,)
+
+    def made(self, eqn: Equation) -> Equation:
+        """The `shard_map` with the change."""
+        body: Program = eqn.params["jaxpr"]
+        gather = body.eqns[self.gather]
+        gone = set(axis_names(gather))
+        result = gather.outvars[0]
+        state = result.aval.manual
+        whole = Var(result.aval.update(manual=ManualState(
+            state.varying - gone, state.unreduced, state.reduced)),
+            body.invars[self.operand].name)
+        invars = list(body.invars)
+        invars[self.operand] = whole
+        eqns = [e for i, e in enumerate(body.eqns) if i != self.gather]
+        first = []
+        new = whole
+        if state.varying & gone:
+            new = Var(result.aval, result.name)
+            first = [Equation(OPS["pvary"], (whole,), (new,),
+                              {"axes": tuple(sorted(state.varying & gone))}, gather.location)]
+        body = substituted(body.replace(invars=invars, eqns=eqns), {result: new})
+        specs = list(eqn.params["in_specs"])
+        specs[self.operand] = self.spec
+        return eqn.replace(params={**eqn.params, "in_specs": tuple(specs),
+                                   "jaxpr": body.replace(eqns=[*first, *body.eqns])})
+
+
+@dataclass(frozen=True)
+class Unsum:
+    """Multiply by the number of devices instead of a sum of equal values, in the body of the
+    `shard_map` at a place.
+    """
+    place: Place
+    sum: int
+    count: int
+    location: Location = field(default=UNKNOWN, compare=False)
+
+    @property
+    def text(self) -> str:
+        return (f"multiply by {self.count} instead of the sum at line {self.location.line}: its "
+                f"operand is the same on all {self.count} devices")
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.place,)
+
+    def made(self, eqn: Equation) -> Equation:
+        """The `shard_map` with the change."""
+        body: Program = eqn.params["jaxpr"]
+        summed = body.eqns[self.sum]
+        operand = _before_casts(body, summed)
+        scalar = array_type((), operand.aval.dtype)
+        factor: Literal | Var = Literal(np.asarray(self.count, operand.aval.dtype)[()], scalar)
+        eqns = []
+        varying = operand.aval.manual.varying
+        if varying:
+            factor = Var(scalar.update(sharding=operand.aval.sharding.update(
+                spec=PartitionSpec()), manual=operand.aval.manual))
+            eqns = [Equation(OPS["pvary"], (Literal(np.asarray(
+                self.count, operand.aval.dtype)[()], scalar),), (factor,),
+                {"axes": tuple(sorted(varying))}, summed.location)]
+        eqns.append(Equation(OPS["mul"], (operand, factor), summed.outvars, {}, summed.location))
+        return eqn.replace(params={**eqn.params, "jaxpr": body.replace(
+            eqns=[*body.eqns[:self.sum], *eqns, *body.eqns[self.sum + 1:]])})
+
+
+def axis_names(eqn: Equation) -> tuple[str, ...]:
+    """Over which axes a collective of a body runs."""
+    names = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
+    return tuple(names) if isinstance(names, tuple | list) else (names,)
+
+
+def _before_casts(body: Program, eqn: Equation) -> Var:
+    """The operand of an equation, as it was before it was regarded as varying."""
+    made = {v: e for e in body.eqns for v in e.outvars}
+    operand = eqn.invars[0]
+    assert isinstance(operand, Var)
+    while operand in made and made[operand].op.name in _CASTS:
+        source = made[operand].invars[0]
+        if not isinstance(source, Var):
+            break
+        operand = source
+    return operand
+
+
+def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
+                 ) -> Iterator[Ungather | Unsum]:
+    """Changes of a `shard_map` that avoid the collective which its body runs at a location.
+
+    equal: the devices over which it sums hold one value.
+    """
+    body: Program = eqn.params["jaxpr"]
+    for n, inner in enumerate(body.eqns):
+        if str(inner.location) != str(location) or not inner.invars:
+            continue
+        x = inner.invars[0]
+        name = inner.op.name
+        if name in _SUMS and equal and inner.params.get("axis_index_groups") is None:
+            before = _before_casts(body, inner)
+            if not before.aval.manual.varying & set(axis_names(inner)):
+                count = 1
+                for a in axis_names(inner):
+                    count *= body.mesh.axis_size(a)
+                yield Unsum(place, n, count, inner.location)
+        if (name in _GATHERS and x in body.invars and inner.params.get("tiled")
+                and inner.params.get("axis_index_groups") is None
+                and sum(x is a for e in body.eqns for a in e.invars) == 1
+                and x not in body.outvars):
+            k = body.invars.index(x)
+            dim = inner.params["all_gather_dimension"]
+            entries = list(eqn.params["in_specs"][k].padded(x.aval.ndim).entries)
+            gone = axis_names(inner)
+            if tuple(entries[dim][-len(gone):]) == gone:
+                entries[dim] = tuple(entries[dim][:-len(gone)])
+                spec = spec_from_entries(entries)
+                yield Ungather(place, n, k, spec, inner.location, _text(spec))
+
+
+def _text(spec: PartitionSpec) -> str:
+    return str(spec)

@@ -1,0 +1,292 @@
+"""What might avoid a collective: changes of a spec near it, the likeliest first.
+
+The values around a collective are the moved one, what reads and makes it, and everything on the
+ways of its axes back to their annotations. For each the candidates are other specs of the same
+axes: left out, moved to another dimension, or as the other side wants it. A value is changed where
+it is decided: an argument in its sharding, a constraint in its spec, a result in out_shardings, any
+other value by a constraint behind its equation. Each of the values has its first candidate before
+any has its second. Nothing here knows whether a candidate helps.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+
+from ...ir.diagnostics.location import Location
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.communication.retiling import joined_axes
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
+from ...ir.program import Equation, Program, Var
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.types import Entries
+from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.pipeline import Partitioned
+from ..reasons.causes import Cause, where
+from ..reasons.explain_collective import Reasons
+from ..reasons.value_paths import Place, places
+from ..words import spec_text
+from .body_changes import Ungather, body_changes
+from .changes import Argument, Change, Constrain, Respec, Result, sharding_key
+
+_NO_PLACE = frozenset(("shard_map",))
+_NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
+
+
+_NUMBERED = re.compile(r"(\w+?)_\d+")
+
+
+class Candidates:
+    """Enumerates changes for the collectives of one partitioned program."""
+
+    def __init__(self, partitioned: Partitioned, reasons: Reasons) -> None:
+        self.partitioned, self.reasons = partitioned, reasons
+        self.mesh: AbstractMesh = partitioned.mesh
+        self.inlined: Program = partitioned.stages["inlined"]
+        self.explicit = bool(partitioned.traced.mesh.explicit_axes) or any(
+            v.aval.mesh.explicit_axes for v in partitioned.traced.invars)
+        self.place: dict[Var, Place] = {}
+        self.maker: dict[Var, Equation | None] = {}
+        self.maps: list[tuple[Place, Equation]] = []       # the program's `shard_map`s
+        self.alike: dict[tuple, list[Place]] = {}          # the places of one line
+        for place, var, eqn in places(self.inlined):
+            if self._is_manual(place.path):
+                continue
+            self.place[var], self.maker[var] = place, eqn
+            if eqn is not None:
+                self.alike.setdefault(_line(eqn, place.index), []).append(place)
+                if eqn.op.name in _NO_PLACE and place.index == 0:
+                    self.maps.append((place, eqn))
+        origins = reasons.origins
+        self.value: dict[int, Var] = {}          # tensor of propagation -> value of the program
+        self.entries: dict[int, Entries] = {}
+        if origins is not None:
+            for var, t in origins.solution.graph.index.items():
+                self.value.setdefault(t, var)
+            for var, t in origins.tensors.items():
+                self.entries.setdefault(t, var.aval.entries)
+        self.laid_out = [v for v, maker in self.maker.items()
+                         if maker is not None and sharding_key(maker)]
+
+    def _is_manual(self, path) -> bool:
+        program = self.inlined
+        for n, name, j in path:
+            eqn = program.eqns[n]
+            if eqn.op.name in _NO_PLACE:
+                return True
+            held = eqn.params[name]
+            program = held if j < 0 else held[j]
+        return False
+
+    # -- what to look at -------------------------------------------------------------------------
+
+    def of(self, record: CollectiveRecord, cause: Cause) -> list[tuple[Change, ...]]:
+        """Changes that might avoid the collective, the likeliest first, none twice; some go
+        together.
+        """
+        axes = tuple(dict.fromkeys(str(a).partition(":")[0] for a in record.mesh_axes))
+        near = [self.changes(t, axes, wanted) for t, wanted in self.seeds(cause)]
+        rounds = itertools.chain.from_iterable(
+            itertools.zip_longest(*near, *self.results(axes, cause)))
+        found: dict[tuple[Change, ...], None] = dict.fromkeys(self.in_body(record, cause))
+        found.update(dict.fromkeys((c,) for c in rounds if c is not None))
+        return list(found)
+
+    def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """Changes of the `shard_map` in which the user wrote the collective, if he did."""
+        if cause.move is not None:
+            return
+        operand = record.equation.invars[0].aval
+        equal = not {str(a) for a in record.mesh_axes} & {str(a) for a in operand.manual.varying}
+        for place, eqn in self.maps:
+            for change in body_changes(place, eqn, record.source, equal):
+                yield (change,)
+                given = eqn.invars[change.operand] if isinstance(change, Ungather) else None
+                if isinstance(change, Ungather) and isinstance(given, Var):
+                    t = self.graph_tensor(given)
+                    wanted = change.spec.padded(given.aval.ndim).entries
+                    yield from ((change, other) for other in itertools.islice(
+                        self.changes(t, (), wanted), 1))
+
+    def seeds(self, cause: Cause) -> Iterator[tuple[int, Entries | None]]:
+        """Tensors to change, with the layout that is wanted where there is one."""
+        seen: set[tuple[int, Entries | None]] = set()
+
+        def fresh(t: int, wanted: Entries | None) -> Iterator[tuple[int, Entries | None]]:
+            if t >= 0 and (t, wanted) not in seen:
+                seen.add((t, wanted))
+                yield t, wanted
+
+        for hold in cause.holds:
+            yield from fresh(self.constraint_at(hold.root_location, hold.tensor), None)
+        for path in cause.paths:
+            if path.tensors:
+                yield from fresh(self.constraint_at(path.root_location, path.tensors[-1]), None)
+        move, eqn = cause.move, cause.equation
+        if move is not None and isinstance(move.invars[0], Var):
+            source, target = move.invars[0].aval, move.outvars[0].aval
+            yield from fresh(self.constraint_at(move.location, -1), None)
+            if not source.sharding.spec.unreduced:
+                yield from fresh(self.tensor(move.invars[0]), target.entries)
+            yield from fresh(self.tensor(move.outvars[0]), source.entries)
+        if eqn is not None:
+            for v in (*eqn.invars, *eqn.outvars):
+                if isinstance(v, Var):
+                    yield from fresh(self.tensor(v), None)
+        for path in cause.paths:
+            for t in path.tensors[:_NEAR]:
+                yield from fresh(t, None)
+        for v in (*self.laid_out[:_CONSTRAINTS], *self.inlined.invars[:_ARGUMENTS]):
+            yield from fresh(self.graph_tensor(v), None)
+
+    def constraint_at(self, location: Location, tensor: int) -> int:
+        """The tensor that the constraint written at a place gives, rather than what it reads."""
+        for var in self.laid_out:
+            maker = self.maker[var]
+            if maker is not None and location.line and where(maker.location) == where(location):
+                return self.graph_tensor(var)
+        return tensor
+
+    def tensor(self, var: Var) -> int:
+        t = self.reasons.tensor(var)
+        if t < 0:                                    # a partial sum: what it becomes
+            for reader in self.reasons.readers.get(var, ()):
+                if reader.op is reshard_p:
+                    return self.reasons.tensor(reader.outvars[0])
+        return t
+
+    def graph_tensor(self, var: Var) -> int:
+        origins = self.reasons.origins
+        return origins.solution.graph.index.get(var, -1) if origins is not None else -1
+
+    # -- changes of one value --------------------------------------------------------------------
+
+    def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None) -> Iterator[Change]:
+        var = self.value.get(t)
+        if var is None or var not in self.place or not var.aval.shape:
+            return
+        place, maker = self.place[var], self.maker[var]
+        key = sharding_key(maker) if maker is not None else ""
+        if maker is not None and key:
+            yield from self.of_annotation(maker, place, key, axes, wanted)
+            return
+        entries = self.entries.get(t)
+        if entries is None:
+            return
+        entries = self.joined(entries)
+        for new in self.specs(var.aval.shape, entries, axes, wanted):
+            spec = spec_from_entries(new)
+            if place.is_argument:
+                if new != entries:
+                    name = self.partitioned.traced.arg_names[place.index]
+                    yield Argument(place.index, name, spec, spec_text(spec_from_entries(entries)))
+            elif maker is not None:
+                yield Constrain(tuple(self.alike[_line(maker, place.index)]),
+                                self.name(var, maker), spec, maker.location, self.explicit)
+
+    def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
+                      wanted: Entries | None) -> Iterator[Change]:
+        """Other specs of a constraint, a `reshard` or an `out_sharding=`, or none."""
+        word = {sharding_constraint_p: "with_sharding_constraint", reshard_p: "reshard"}.get(
+            maker.op, "out_sharding")
+        sharding: NamedSharding = maker.params[key]
+        if sharding.spec.unreduced or sharding.spec.reduced:
+            return
+        aval = maker.outvars[place.index].aval
+        same = tuple(self.alike[_line(maker, place.index)])
+        was = spec_text(sharding.spec)
+        yield Respec(same, None, word, maker.location, was)
+        own = tuple(() if e is UNCONSTRAINED else e
+                    for e in sharding.spec.padded(aval.ndim).entries)
+        for new in self.specs(aval.shape, own, axes, wanted):
+            if new != own:
+                yield Respec(same, spec_from_entries(new), word, maker.location, was)
+
+    def name(self, var: Var, maker: Equation) -> str:
+        if var.name:
+            base = _NUMBERED.fullmatch(var.name)        # `x_1` is the second value called `x`
+            lines = maker.location.source_line()
+            return base[1] if base and base[1] in lines and var.name not in lines else var.name
+        text = maker.location.text()
+        return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
+
+    def specs(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],
+              wanted: Entries | None) -> Iterator[Entries]:
+        """Other layouts of the same value that differ in these axes alone."""
+        seen: set[Entries] = set()
+        entries, wanted = self.joined(entries), self.joined(wanted) if wanted else wanted
+        if wanted is not None and len(wanted) == len(entries) and not any(
+                ":" in str(a) for e in wanted for a in e):
+            seen.add(wanted)
+            yield wanted
+        if any(":" in str(a) for e in entries for a in e):
+            return                                   # parts of axes are not for users to write
+        bare = tuple(tuple(a for a in e if a not in axes) for e in entries)
+        for d in range(len(shape)):
+            new = (*bare[:d], (*bare[d], *axes), *bare[d + 1:])
+            parts = math.prod(map(self.mesh.axis_size, new[d]))
+            if new not in seen and shape[d] % parts == 0 and shape[d] >= parts:
+                seen.add(new)
+                yield new
+        if bare not in seen:
+            yield bare
+        if entries not in seen and any(entries) and entries != bare:
+            yield entries                # pinned as it is, against what propagates through
+
+    def joined(self, entries: Entries) -> Entries:
+        """The layout with the parts of an axis that follow each other as that axis."""
+        if all(a in self.mesh.shape for e in entries for a in e):
+            return entries
+        (found,) = joined_axes([entries], self.mesh.shape)
+        return tuple(map(tuple, found))
+
+    # -- results ---------------------------------------------------------------------------------
+
+    def results(self, axes: tuple[str, ...], cause: Cause) -> list[Iterator[Change]]:
+        """Other specs of each result, in out_shardings."""
+        if self.explicit or not self.partitioned.out_specs:
+            return []
+        return [self.of_result(i, axes, self.as_made(i, cause))
+                for i, v in enumerate(self.inlined.outvars[:_RESULTS]) if v.aval.shape]
+
+    def as_made(self, i: int, cause: Cause) -> Entries | None:
+        """The layout in which a result is before it is moved, where that is what a cause is of."""
+        move, outvars = cause.move, self.reasons.resharded.outvars
+        if move is None or outvars[i] is not move.outvars[0]:
+            return None
+        return move.invars[0].aval.entries
+
+    def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
+                  ) -> Iterator[Change]:
+        v, spec = self.inlined.outvars[i], self.partitioned.out_specs[i]
+        entries = spec.padded(v.aval.ndim).entries
+        for new in self.specs(v.aval.shape, entries, axes, wanted):
+            if new != entries:
+                yield Result(i, self.result_name(i), spec_from_entries(new),
+                             spec_text(spec_from_entries(entries)))
+
+    def result_name(self, i: int) -> str:
+        names = self.partitioned.traced.result_names
+        if i < len(names) and names[i]:
+            return names[i]
+        return f"[{i}]" if len(self.inlined.outvars) > 1 else ""
+
+    def kept_results(self, moved: Partitioned) -> tuple[Result, ...]:
+        """What asks for the results as they were, where a change has laid them out otherwise."""
+        if self.explicit or len(moved.out_specs) != len(self.partitioned.out_specs):
+            return ()
+        return tuple(Result(i, self.result_name(i), was, spec_text(was))
+                     for i, (was, now) in enumerate(zip(self.partitioned.out_specs,
+                                                        moved.out_specs, strict=True))
+                     if was != now and not was.unreduced)
+
+
+def _line(eqn: Equation, index: int) -> tuple:
+    """What the equations have in common that a change of their line changes."""
+    key = sharding_key(eqn)
+    at = where(eqn.location)
+    # derivatives of a layout repeat it, those of other values are others
+    return (at[:-1] if key else at, eqn.op.name, index, eqn.outvars[index].aval.shape,
+            eqn.params[key].spec if key else None, 0 if eqn.location.line else id(eqn))

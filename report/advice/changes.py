@@ -1,0 +1,206 @@
+"""Changes of how a program is laid out, as data: what to pass, ask for, constrain, or take out.
+
+None of them changes a value. `edited` makes those that stand inside of the program; what concerns
+its arguments and results is read by whoever partitions it (`arg_specs`, `result_specs`). A change
+of a line is made wherever the line has run: in every pass of a Python loop, in every call of a
+helper, and in what derivatives made of it.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.mesh import AbstractMesh
+from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
+from ...ir.program import Equation, Program, Var
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.spec import PartitionSpec
+from ..reasons.value_paths import Place, rewritten, substituted
+from ..words import spec_text
+from .body_changes import Ungather, Unsum
+
+
+@dataclass(frozen=True)
+class Argument:
+    """Pass argument `index` as `spec`."""
+    index: int
+    name: str
+    spec: PartitionSpec
+    was: str = ""
+
+    @property
+    def text(self) -> str:
+        now = f" instead of {self.was}" if self.was else ""
+        return f"pass `{self.name}` as {spec_text(self.spec)}{now}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Ask for result `index` as `spec`."""
+    index: int
+    name: str
+    spec: PartitionSpec
+    was: str = ""
+
+    @property
+    def text(self) -> str:
+        name = f"result {self.name}" if self.name else "the result"
+        if self.was == spec_text(self.spec):
+            return f"keep {name} as {self.was} by out_shardings"
+        now = f" instead of {self.was}" if self.was else ""
+        return f"ask for {name} as {spec_text(self.spec)} in out_shardings{now}"
+
+
+@dataclass(frozen=True)
+class Constrain:
+    """Insert a constraint (over Explicit axes: a `reshard`) behind the equation of a value, at each
+    of its places.
+    """
+    places: tuple[Place, ...]
+    name: str = field(compare=False)
+    spec: PartitionSpec
+    location: Location = field(compare=False)
+    explicit: bool = False
+
+    @property
+    def text(self) -> str:
+        word = "reshard" if self.explicit else "with_sharding_constraint"
+        at = f" behind line {self.location.line}" if self.location.line else ""
+        return f"bring `{self.name}` to {spec_text(self.spec)}{at}, with {word}"
+
+
+@dataclass(frozen=True)
+class Respec:
+    """Give the constraint, `reshard` or `out_sharding=` of a line another spec, or (None) take it
+    out, at each of its places.
+    """
+    places: tuple[Place, ...]
+    spec: PartitionSpec | None
+    word: str = field(compare=False)
+    location: Location = field(default=UNKNOWN, compare=False)
+    was: str = field(default="", compare=False)
+
+    @property
+    def text(self) -> str:
+        at = f" at line {self.location.line}" if self.location.line else ""
+        if self.spec is None:
+            to = f" to {self.was}" if self.was else ""
+            return f"take out the `{self.word}`{to}{at}"
+        now = f" instead of {self.was}" if self.was else ""
+        return f"`{self.word}`{at} to {spec_text(self.spec)}{now}"
+
+
+@dataclass(frozen=True)
+class Prioritize:
+    """Let the axes of an argument, or of a constraint, spread in the turn `priority` (0 is first).
+
+    spec: how the value is laid out anyway.
+    """
+    place: Place
+    priority: int
+    name: str
+    spec: PartitionSpec
+    location: Location = field(default=UNKNOWN, compare=False)
+
+    @property
+    def text(self) -> str:
+        at = f" at line {self.location.line}" if self.location.line else ""
+        return f"{self.name}{at} with priority {self.priority}"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.place,)
+
+
+Inside = Constrain | Respec | Ungather | Unsum | Prioritize
+Change = Argument | Result | Inside
+
+
+def text_of(changes: Iterable[Change]) -> str:
+    """The changes in words."""
+    return ", and ".join(c.text for c in changes)
+
+
+def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
+    """The inlined program with the changes that stand inside of it made.
+
+    mesh: that of the computation. Over Explicit axes types behind a change are stale afterwards.
+    """
+    found = [(place, c) for c in changes if isinstance(c, Inside) for place in c.places]
+    # from the last equation to the first, so that the places of the others hold
+    for place, change in sorted(found, key=lambda f: (f[0].path, f[0].equation), reverse=True):
+        program = rewritten(program, place.path,
+                            lambda p, at=place, c=change: _made(p, at, c, mesh))
+    return program
+
+
+def _made(program: Program, at: Place, change: Inside, mesh: AbstractMesh) -> Program:
+    eqns = list(program.eqns)
+    if isinstance(change, Ungather | Unsum):
+        eqns[at.equation] = change.made(eqns[at.equation])
+        return _with(program, eqns, program.outvars)
+    if isinstance(change, Prioritize) and at.equation >= 0:
+        eqn = eqns[at.equation]
+        eqns[at.equation] = eqn.replace(params={**eqn.params, "priority": change.priority})
+        return _with(program, eqns, program.outvars)
+    if isinstance(change, Constrain | Prioritize):
+        var = program.invars[at.index] if at.equation < 0 else eqns[at.equation].outvars[at.index]
+        new = Var(var.aval, var.name)
+        made = _constraint(var, new, NamedSharding(mesh, change.spec), change.location,
+                           isinstance(change, Constrain) and change.explicit)
+        if isinstance(change, Prioritize):
+            made = made.replace(params={**made.params, "priority": change.priority})
+        head = at.equation + 1
+        return _renamed(program, [*eqns[:head], made], eqns[head:], {var: new})
+    eqn = eqns[at.equation]
+    layout = eqn.op in (sharding_constraint_p, reshard_p)
+    if change.spec is None and layout:
+        return _renamed(program, eqns[:at.equation], eqns[at.equation + 1:],
+                        {eqn.outvars[0]: eqn.invars[0]})
+    key = sharding_key(eqn)
+    asked = None if change.spec is None else eqn.params[key].update(spec=change.spec)
+    eqns[at.equation] = eqn.replace(params={**eqn.params, key: asked})
+    return _with(program, eqns, program.outvars)
+
+
+def sharding_key(eqn: Equation) -> str:
+    """The param in which an equation says how its result is laid out; "" if it does not."""
+    if eqn.op is sharding_constraint_p:
+        return "sharding"
+    if eqn.op is reshard_p:
+        return "dst_sharding"
+    key = eqn.op.sharding_param
+    return key if key is not None and eqn.params.get(key) is not None else ""
+
+
+def _constraint(var: Var, new: Var, sharding: NamedSharding, location: Location, explicit: bool
+                ) -> Equation:
+    if explicit:
+        new.aval = var.aval.update(sharding=sharding)
+        return Equation(reshard_p, (var,), (new,), {"dst_sharding": sharding}, location)
+    return Equation(sharding_constraint_p, (var,), (new,), {"sharding": sharding}, location)
+
+
+def _renamed(program: Program, head: Sequence[Equation], tail: Sequence[Equation], same: dict
+             ) -> Program:
+    """The program with these equations, `same` taking effect behind `head`."""
+    behind = substituted(program.replace(eqns=tail), same)
+    return _with(program, [*head, *behind.eqns], behind.outvars)
+
+
+def _with(program: Program, eqns: Sequence[Equation], outvars: Sequence) -> Program:
+    new = program.replace(eqns=eqns, outvars=outvars)
+    if "meshes" in program.memo:
+        new.memo["meshes"] = program.memo["meshes"]
+    return new
+
+
+def arg_specs(changes: Iterable[Change]) -> dict[int, PartitionSpec]:
+    """What the changes say of arguments, by position."""
+    return {c.index: c.spec for c in changes if isinstance(c, Argument)}
+
+
+def result_specs(changes: Iterable[Change]) -> dict[int, PartitionSpec]:
+    """What the changes say of results, by position."""
+    return {c.index: c.spec for c in changes if isinstance(c, Result)}

@@ -1,0 +1,171 @@
+"""Which values of a per-device program exist in memory: the rest are names or are never written.
+
+A compiler fuses what works element by element: a value that only one such operation, or a
+reduction, reads is computed where it is needed. Reshapes, casts of what varies and the like give
+another name to a buffer. Both are decided here once per program, for the count of bytes and for
+the peak of memory.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rule import PASS, REDUCE
+from ...ir.support.caches import cached
+from ...ir.types import ArrayType
+from ...partitioner.factors import RuleInfo, rule_info
+
+_NAMES_ONLY = frozenset((
+    "reshape", "squeeze", "pvary", "preduced", "vary_unreduced_cast_p", "reduced_vary_cast_p",
+    "stop_gradient", "optimization_barrier", "name", "assume_invarying", "copy", "device_put"))
+_GENERATED = frozenset(("iota", "broadcast_in_dim", "axis_index", "empty"))
+_MOVED_ALONG = frozenset(("convert_element_type", "transpose", "slice", "rev", "pad", "select_n",
+                          "all_slice", "concatenate"))
+_IN_PLACE = frozenset(("dynamic_update_slice", "scatter", "scatter-add", "psum", "psum_invariant",
+                       "pmax", "pmin", "pprod", "pand", "por", "pxor", "unreduced_psum"))
+
+
+T = TypeVar("T")
+
+
+def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
+    """A decorator: found once for all equations of equal op, params and types, in all programs."""
+    def found(eqn: Equation) -> T:
+        known = eqn.use.table(f)
+        key = (*[a.aval for a in eqn.invars], None, *[v.aval for v in eqn.outvars])
+        if key in known:
+            return known[key]
+        made = known[key] = f(eqn)
+        return made
+    found.__doc__ = f.__doc__
+    return found
+
+
+@cached(4096, "the bytes of one device's block, by type")
+def nbytes(aval: ArrayType) -> int:
+    """Bytes of one device's block."""
+    return math.prod(aval.local_shape()) * aval.dtype.itemsize
+
+
+def info_of(eqn: Equation) -> RuleInfo:
+    """The factors of an equation on blocks."""
+    return rule_info(eqn.use.rule(tuple([a.aval for a in eqn.invars]),
+                                  tuple([v.aval for v in eqn.outvars])))
+
+
+@by_types
+def is_elementwise(eqn: Equation) -> bool:
+    """Does it fuse into what reads its result?"""
+    name = eqn.op.name
+    if name in _GENERATED or name in _MOVED_ALONG:
+        return True
+    if eqn.op.subprograms or eqn.op.collective or eqn.op.effect or len(eqn.outvars) != 1:
+        return False
+    if not eqn.op.arithmetic:
+        return False
+    info = info_of(eqn)
+    shape = eqn.outvars[0].aval.shape
+    return not info.is_product and all(f.kind == PASS for f in info.factors) and all(
+        not a.aval.shape or (len(a.aval.shape) == len(shape)
+                             and all(n in (1, m) for n, m in zip(a.aval.shape, shape,
+                                                                 strict=True)))
+        for a in eqn.invars)
+
+
+@by_types
+def is_reduction(eqn: Equation) -> bool:
+    """Does it read its operands element by element, and give fewer?"""
+    if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:
+        return False
+    info = info_of(eqn)
+    return not info.is_product and info.operands >= 1 and all(
+        f.kind in (PASS, REDUCE) for f in info.factors)
+
+
+@dataclass
+class Buffers:
+    """root: value -> the value whose buffer it is. fused: values that are never written."""
+    root: dict[Var, Var] = field(default_factory=dict)
+    fused: set[Var] = field(default_factory=set)
+    made: dict[Var, int] = field(default_factory=dict)
+    last: dict[Var, int] = field(default_factory=dict)
+    elementwise: list[bool] = field(default_factory=list)
+
+    def of(self, atom: Atom) -> Var | None:
+        """The value that has the buffer; None for scalars in the program text."""
+        return None if isinstance(atom, Literal) else self.root.get(atom, atom)
+
+
+KEY = "report-buffers"
+
+
+def buffers(program: Program) -> Buffers:
+    """The buffers of a LOCAL program (not of those inside)."""
+    found = program.memo.get(KEY)
+    if found is None:
+        found = program.memo[KEY] = _buffers(program)
+    return found
+
+
+def _buffers(program: Program) -> Buffers:
+    out = Buffers()
+    eqns = program.eqns
+    readers: dict[Var, list[int]] = {}
+    for i, eqn in enumerate(eqns):
+        if eqn.op.name in _NAMES_ONLY and len(eqn.invars) == len(eqn.outvars):
+            for a, v in zip(eqn.invars, eqn.outvars, strict=True):
+                source = out.of(a)
+                if source is not None and nbytes(a.aval) == nbytes(v.aval):
+                    out.root[v] = source
+        for v in eqn.outvars:
+            out.made[v] = i
+        for a in _distinct(eqn.invars):
+            source = out.of(a)
+            if source is not None and eqn.outvars and eqn.outvars[0] not in out.root:
+                readers.setdefault(source, []).append(i)
+    results = {out.of(a) for a in program.outvars}
+    out.elementwise = [is_elementwise(eqn) for eqn in eqns]
+    fuses = [e or is_reduction(eqn) for e, eqn in zip(out.elementwise, eqns, strict=True)]
+    for i, eqn in enumerate(eqns):
+        if not out.elementwise[i]:
+            continue
+        v = eqn.outvars[0]
+        uses = readers.get(v, [])
+        if v in results or v in out.root or not all(fuses[j] for j in uses):
+            continue
+        if len(uses) <= 1 or eqn.op.name in _GENERATED:
+            out.fused.add(v)
+    _lifetimes(program, out)
+    return out
+
+
+def _lifetimes(program: Program, out: Buffers) -> None:
+    """last: the last equation that reads a buffer, directly or inside of a fusion."""
+    end = len(program.eqns)
+    for a in program.outvars:
+        source = out.of(a)
+        if source is not None:
+            out.last[source] = end
+    for i in reversed(range(end)):
+        eqn = program.eqns[i]
+        if eqn.outvars and eqn.outvars[0] in out.root:
+            continue
+        at = i
+        if len(eqn.outvars) == 1 and eqn.outvars[0] in out.fused:
+            at = out.last.get(eqn.outvars[0], i)
+        for a in eqn.invars:
+            source = out.of(a)
+            if source is not None and out.last.get(source, -1) < at:
+                out.last[source] = at
+
+
+def in_place(eqn: Equation, elementwise: bool) -> bool:
+    """May its result take the buffer of an operand that nothing reads later?"""
+    return (elementwise and eqn.op.name not in _GENERATED) or eqn.op.name in _IN_PLACE
+
+
+def _distinct(atoms: Iterable[Atom]) -> list[Atom]:
+    return list(dict.fromkeys(atoms))

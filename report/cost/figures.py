@@ -1,0 +1,44 @@
+"""The figures of a per-device program on chosen hardware: bytes, seconds, memory, operations."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...ir.ops.communication.collective_kinds import each_collective
+from ...ir.program import Program
+from .memory import Memory, memory
+from .schedule import Times, times
+from .topology import Topology
+from .work import Work, program_work
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one run on one device. received_bytes: of the busiest device; times in seconds; memory in
+    bytes; work: operations and bytes through memory.
+    """
+    received_bytes: int
+    times: Times
+    memory: Memory
+    work: Work
+
+    @property
+    def time(self) -> float:
+        """Seconds of a step, communication and computation overlapped."""
+        return self.times.step
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.memory.peak_bytes
+
+    @property
+    def flops(self) -> float:
+        """Operations, transcendental functions among them."""
+        return self.work.operations
+
+
+def figures(program: Program, topology: Topology, donated: Sequence[bool] = ()) -> Figures:
+    """The figures of a LOCAL program."""
+    received = sum(use.received_bytes * use.count for use in each_collective(program))
+    return Figures(received, times(program, topology), memory(program, donated),
+                   program_work(program))

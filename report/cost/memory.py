@@ -1,0 +1,146 @@
+"""Peak memory of one device: a sweep over the program with every buffer's life.
+
+Arguments and constants are held throughout, unless donated; results from where they are made.
+What is fused has no buffer, what is elementwise takes the buffer of an operand that ends there, and
+a collective holds operand and result at once (an all-reduce works in place). A loop holds what its
+body holds besides what goes in and out; of branches the largest counts. Rematerialisation is seen
+as it stands in the program: values computed twice live twice, and shortly.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.program import Program, Var
+from .buffers import buffers, in_place, nbytes
+from .work import bodies
+
+
+@dataclass(frozen=True)
+class Held:
+    """One buffer at the peak: its name, type, bytes, and where it was made."""
+    name: str
+    type: str
+    nbytes: int
+    location: Location = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Moment:
+    """While an equation of the program runs: its op and place, and the bytes that a device holds
+    then, what the equation needs inside among them.
+    """
+    op: str
+    location: Location
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """peak_bytes: most that a device holds at once; argument_bytes, result_bytes: of it, what goes
+    in and out. location: where the peak is. held: the buffers there, the largest first. timeline:
+    what is held while each equation runs, in order; one for all devices, however many.
+    """
+    peak_bytes: int
+    argument_bytes: int
+    result_bytes: int
+    location: Location
+    held: tuple[Held, ...]
+    timeline: tuple[Moment, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def temporary_bytes(self) -> int:
+        return max(0, self.peak_bytes - self.argument_bytes)
+
+
+def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
+    """The peak of a LOCAL program. donated: per argument, whether results may take its buffer."""
+    given = dict(zip(program.invars, donated, strict=False))
+    timeline: list[Moment] = []
+    sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)
+    results = {id(v): nbytes(v.aval) for v in program.outvars}
+    return Memory(sweep.peak, sum(nbytes(v.aval) for v in program.invars),
+                  sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
+
+
+@dataclass
+class _Sweep:
+    peak: int
+    location: Location
+    held: list[Held]
+
+
+def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
+    """free: parameters whose buffers end with their last use. timeline: gets a moment each."""
+    held = buffers(program)
+    alive: dict[Var, tuple[int, Location]] = {}
+    for v in (*program.invars, *program.constvars):
+        alive[v] = (nbytes(v.aval), UNKNOWN)
+    pinned = {v for v in alive if v not in free}
+    live = sum(n for n, _ in alive.values())
+    best = _Sweep(live, UNKNOWN, [])
+    at_peak = dict(alive)
+    ends: dict[int, list[Var]] = {}
+    for v, i in held.last.items():
+        ends.setdefault(i, []).append(v)
+    for v in free:
+        if v not in held.last:
+            ends.setdefault(0, []).append(v)
+    for i, eqn in enumerate(program.eqns):
+        ending = [v for v in ends.get(i, ()) if v in alive and v not in pinned]
+        made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
+        inside = _inside(eqn)
+        if made and in_place(eqn, held.elementwise[i]):
+            taken = next((v for v in ending if alive[v][0] == nbytes(made[0].aval)), None)
+            if taken is not None:
+                live -= alive.pop(taken)[0]
+                ending.remove(taken)
+        elif eqn.op.subprograms:
+            # a loop writes what it carries where it was
+            for v in made:
+                taken = next((u for u in ending if alive[u][0] == nbytes(v.aval)), None)
+                if taken is not None:
+                    live -= alive.pop(taken)[0]
+                    ending.remove(taken)
+        for v in made:
+            alive[v] = (nbytes(v.aval), eqn.location)
+            live += nbytes(v.aval)
+        if timeline is not None:
+            timeline.append(Moment(eqn.op.name, eqn.location, live + inside.peak))
+        if live + inside.peak > best.peak:
+            best = _Sweep(live + inside.peak, eqn.location, inside.held)
+            at_peak = dict(alive)
+        for v in (*ending, *(v for v in made if v not in held.last)):
+            if v in alive:
+                live -= alive.pop(v)[0]
+    own = [Held(v.name or _label(where), v.aval.str_short(True), n, where)
+           for v, (n, where) in at_peak.items()]
+    best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
+    return best
+
+
+def _label(where: Location) -> str:
+    return where.text() or "a value"
+
+
+def _inside(eqn) -> _Sweep:
+    """What the programs of an equation hold besides what they are given."""
+    best = _Sweep(0, UNKNOWN, [])
+    for inner in bodies(eqn):
+        given, carried = set(inner.invars), set[Var]()
+        # what a loop carries is written anew by each step, where it was; slices that a scan hands
+        # to its body are buffers of their own
+        if eqn.op.name == "scan":
+            first = eqn.params["num_consts"]
+            given = set(inner.invars[:first + eqn.params["num_carry"]])
+            carried = set(inner.invars[first:first + eqn.params["num_carry"]])
+        elif eqn.op.name == "while" and inner is eqn.params["body_jaxpr"]:
+            carried = set(inner.invars[eqn.params["body_nconsts"]:])
+        found = _sweep(inner, carried)
+        own = sum(nbytes(v.aval) for v in given)
+        peak = max(0, found.peak - own)
+        if peak > best.peak:
+            names = {v.name for v in given if v.name}
+            best = _Sweep(peak, found.location, [h for h in found.held if h.name not in names])
+    return best

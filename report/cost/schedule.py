@@ -1,0 +1,176 @@
+"""Seconds of one step: computation in program order, collectives beside it as soon as they can.
+
+One stream computes, in the order of the program. Every physical link direction of the topology (a
+torus dimension, the switch, the network) is a stream of its own; a collective starts when its
+operands are there and its links are free, and runs while the device computes. Whatever reads its
+result waits. A loop is simulated until its steps take the same time, so that what a step can fetch
+ahead (slices of its inputs) overlaps with the step before. A collective that is conditional counts
+as run; of the branches of a `cond` the dearest counts.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...ir.ops.communication.collective_kinds import Use, each_collective
+from ...ir.program import Equation, Literal, Program, Var
+from ...partitioner.collectives import CollectiveRecord
+from .buffers import buffers
+from .links import collective_seconds
+from .topology import NETWORK, Topology
+from .work import bodies, equation_seconds, trips
+
+COMPUTATION = "computation"
+_WARM_UP = 3        # steps of a loop that are simulated one by one
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one run: `step` with overlap; `compute` and `communication` each by itself."""
+    step: float
+    compute: float
+    communication: float
+
+    @property
+    def exposed(self) -> float:
+        """Seconds in which a device waits for communication."""
+        return max(0.0, self.step - self.compute)
+
+
+def use_seconds(topology: Topology, use: Use | CollectiveRecord) -> float:
+    """Seconds of one run of a collective."""
+    eqn = use.equation
+    pairs = eqn.params.get("perm") if eqn.op.name == "ppermute" else None
+    return collective_seconds(topology, use.kind, use.mesh_axes, use.group_size,
+                              use.operand_bytes, use.received_bytes, pairs)
+
+
+def times(program: Program, topology: Topology) -> Times:
+    """The times of a LOCAL program on a topology."""
+    uses = {id(use.equation): use for use in each_collective(program)}
+    run = _Run(topology, uses)
+    end = run.program(program, [0.0] * len(program.invars), _State())
+    return Times(max([end.clock, end.compute, *end.links.values()]), run.total(program, False),
+                 run.total(program, True))
+
+
+class _State:
+    """When each stream is free again. clock: the latest end so far."""
+
+    __slots__ = ("clock", "compute", "links", "ready")
+
+    def __init__(self) -> None:
+        self.compute = self.clock = 0.0
+        self.links: dict[str, float] = {}
+        self.ready: list[float] = []
+
+
+class _Run:
+    def __init__(self, topology: Topology, uses: dict[int, Use]) -> None:
+        self.topology, self.uses = topology, uses
+        self.seconds: dict[int, float] = {}
+        self.totals: dict[tuple[int, bool], float] = {}
+        self.bodies: dict[int, tuple[float, float]] = {}
+
+    def cost(self, eqn: Equation, program: Program) -> float:
+        found = self.seconds.get(id(eqn))
+        if found is None:
+            use = self.uses.get(id(eqn))
+            if use is not None:
+                found = use_seconds(self.topology, use)
+            elif eqn.op.collective is not None:
+                found = 0.0
+            else:
+                found = equation_seconds(eqn, buffers(program), self.topology.hardware)
+            self.seconds[id(eqn)] = found
+        return found
+
+    def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
+        """Called with when an equation runs; see timeline.py."""
+
+    def links(self, use: Use) -> list[str]:
+        spans = self.topology.spans(use.mesh_axes)
+        return ["network" if s.dim == NETWORK else f"links {s.dim}" for s in spans] or ["links 0"]
+
+    def program(self, program: Program, given: list[float], state: _State) -> _State:
+        """Run a program whose parameters are there at `given`; `ready` are its results."""
+        ready: dict[Var, float] = dict(zip(program.invars, given, strict=True))
+        for eqn in program.eqns:
+            at = max((ready.get(a, 0.0) for a in eqn.invars if not isinstance(a, Literal)),
+                     default=0.0)
+            use = self.uses.get(id(eqn))
+            if use is not None:
+                names = self.links(use)
+                start = max([at, *(state.links.get(n, 0.0) for n in names)])
+                end = start + self.cost(eqn, program)
+                for n in names:
+                    state.links[n] = end
+                    self.note(eqn, n, start, end)
+            elif bodies(eqn):
+                end = self.nested(eqn, at, state)
+            else:
+                seconds = self.cost(eqn, program)
+                end = at
+                if seconds:
+                    state.compute = end = max(at, state.compute) + seconds
+                    self.note(eqn, COMPUTATION, end - seconds, end)
+            state.clock = max(state.clock, end)
+            for v in eqn.outvars:
+                ready[v] = end
+        state.ready = [0.0 if isinstance(a, Literal) else ready.get(a, 0.0)
+                       for a in program.outvars]
+        return state
+
+    def nested(self, eqn: Equation, at: float, state: _State) -> float:
+        """A loop or branch starts when all that it reads is there and every stream is free."""
+        start = max([at, state.compute, *state.links.values()])
+        found = self.bodies.get(id(eqn))
+        if found is None:
+            found = self.bodies[id(eqn)] = self.loop(eqn)
+        end = start + found[0]
+        state.compute = end
+        for name in state.links:
+            state.links[name] = end
+        return end
+
+    def loop(self, eqn: Equation) -> tuple[float, float]:
+        inner = bodies(eqn)
+        if eqn.op.name == "cond":
+            return max(self.alone(p) for p in inner), 0.0
+        if eqn.op.name != "scan":
+            return sum(self.alone(p) for p in inner) * trips(eqn), 0.0
+        body, length = inner[0], trips(eqn)
+        first, carried = eqn.params["num_consts"], eqn.params["num_carry"]
+        state, ends = _State(), []
+        carry = [0.0] * carried
+        for _ in range(min(length, _WARM_UP)):
+            given = [0.0] * len(body.invars)
+            given[first:first + carried] = carry
+            state = self.program(body, given, state)
+            carry = state.ready[:carried]
+            ends.append(max([state.clock, state.compute, *state.links.values()]))
+        if length <= len(ends):
+            return ends[-1] if ends else 0.0, 0.0
+        period = ends[-1] - ends[-2]
+        return ends[-1] + period * (length - len(ends)), period
+
+    def alone(self, program: Program) -> float:
+        end = self.program(program, [0.0] * len(program.invars), _State())
+        return max([end.clock, end.compute, *end.links.values()])
+
+    def total(self, program: Program, communication: bool) -> float:
+        """Seconds of all computation, or of all collectives, one after the other."""
+        key = (id(program), communication)
+        found = self.totals.get(key)
+        if found is None:
+            add: Callable[..., float] = self.total
+            found = 0.0
+            for eqn in program.eqns:
+                inner = bodies(eqn)
+                if inner:
+                    each = [add(p, communication) for p in inner]
+                    found += max(each) if eqn.op.name == "cond" else sum(each) * trips(eqn)
+                elif (eqn.op.collective is not None) == communication:
+                    found += self.cost(eqn, program)
+            self.totals[key] = found
+        return found

@@ -1,0 +1,55 @@
+"""When each equation of a step runs by the cost model, and on which stream.
+
+It is the simulation of schedule.py, written down: computation on one stream, collectives on the
+links that they use. Of a loop its first steps are shown, inside of one slice for the whole loop.
+"""
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...ir.ops.communication.collective_kinds import Use, each_collective
+from ...ir.program import Equation, Program
+from .schedule import COMPUTATION, _Run, _State
+from .topology import Topology
+
+
+@dataclass(frozen=True)
+class Event:
+    """One run of an equation: its stream ("computation", "links 0", "network"), and when, in
+    seconds from the beginning of the step.
+    """
+    stream: str
+    equation: Equation
+    start: float
+    seconds: float
+
+
+def timeline(program: Program, topology: Topology) -> tuple[Event, ...]:
+    """The events of one run of a LOCAL program, by when they start."""
+    uses = {id(use.equation): use for use in each_collective(program)}
+    run = _Written(topology, uses)
+    run.program(program, [0.0] * len(program.invars), _State())
+    return tuple(sorted(run.events, key=lambda e: (e.start, -e.seconds)))
+
+
+class _Written(_Run):
+    def __init__(self, topology: Topology, uses: dict[int, Use]) -> None:
+        super().__init__(topology, uses)
+        self.events: list[Event] = []
+        self.offset = 0.0
+        self.muted = 0
+
+    def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
+        if not self.muted:
+            self.events.append(Event(stream, eqn, self.offset + start, end - start))
+
+    def nested(self, eqn: Equation, at: float, state: _State) -> float:
+        start = max([at, state.compute, *state.links.values()])
+        branches = eqn.op.name == "cond"
+        self.offset += start
+        self.muted += branches
+        end = super().nested(eqn, at, state)
+        self.muted -= branches
+        self.offset -= start
+        self.note(eqn, COMPUTATION, start, end)
+        return end

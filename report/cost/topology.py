@@ -1,0 +1,312 @@
+"""How devices are wired and where the axes of a mesh lie on the wires.
+
+A torus of up to three dimensions, or nodes behind a switch; several slices or nodes are joined by
+a slower network. Every mesh axis is a product of pieces, each a run of neighbours (with a stride)
+in one physical dimension; a collective over some axes uses the links of their pieces, and what it
+shares with its siblings follows from the strides.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.axes import axis_factor, parse_axis
+from ...ir.support.caches import cached
+from ...ir.support.lazy import lazy_import
+from .hardware import Hardware, hardware
+
+networkx = lazy_import("networkx")
+
+NETWORK = -1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a mesh axis: `size` devices, `stride` apart, along physical dimension `dim`.
+
+    dim is NETWORK for the part between slices or nodes.
+    """
+    dim: int
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a group of devices has of one physical dimension.
+
+    ring: its links close to a ring of its own. stride: groups that share its links.
+    """
+    dim: int
+    size: int
+    stride: int
+    ring: bool
+
+
+class Topology:
+    """Devices of one kind, wired, with the axes of a mesh on them.
+
+    shape: of the torus of one slice, or (devices of a node,). slices: slices or nodes.
+    axes: mesh axis -> its pieces, major first.
+
+    >>> Topology.of("v5p", {"data": 16, "model": 16}).shape
+    (16, 16, 1)
+    """
+
+    __slots__ = ("_spans", "axes", "hardware", "shape", "slices")
+
+    def __init__(self, device: Hardware, shape: tuple[int, ...], slices: int,
+                 axes: Mapping[str, tuple[Piece, ...]]) -> None:
+        self.hardware, self.shape, self.slices, self.axes = device, shape, slices, dict(axes)
+        self._spans: dict[tuple[str, ...], tuple[Span, ...]] = {}
+
+    @classmethod
+    def of(cls, device: str | Hardware, mesh: Mapping[str, int],
+           shape: Sequence[int] | None = None, slices: int | None = None) -> Topology:
+        """The axes of a mesh (name -> size, major first) on devices of one kind.
+
+        shape: of a slice's torus, if it is known; else one in which every large axis has
+        dimensions to itself. slices: of how many slices (or nodes); else as few as hold the mesh.
+        Raises ValueError where the mesh does not fit the shape.
+        """
+        return _topology(hardware(device), tuple(mesh.items()),
+                         None if shape is None else tuple(shape), slices)
+
+    @classmethod
+    def _found(cls, device: Hardware, mesh: dict[str, int], shape: tuple[int, ...] | None,
+               slices: int | None) -> Topology:
+        total = math.prod(mesh.values())
+        for count in _slice_counts(device, total, shape, slices):
+            outer, inner = _across(mesh, count)
+            if device.kind == "switch":
+                found = (math.prod(inner.values()),)
+                placed = _row_major(inner, found)
+            elif shape is not None:
+                found = shape
+                if math.prod(found) != math.prod(inner.values()):
+                    raise ValueError(
+                        f"a slice of shape {found} has {math.prod(found)} devices, the mesh "
+                        f"{mesh} has {math.prod(inner.values())} a slice")
+                placed = _on_shape(inner, found)
+            else:
+                best = _shaped(inner, device)
+                if best is None:
+                    continue               # no torus of these sizes: more and smaller slices
+                found, placed = best
+            break
+        else:
+            raise ValueError(f"no slices of {device.name} hold the mesh {mesh}: their torus "
+                             f"has {device.dims} dimensions up to {device.longest} long; give "
+                             "`shape`")
+        stride = math.prod(outer.values())
+        axes = {}
+        for name in mesh:
+            n = outer.get(name, 1)
+            stride //= n
+            head = (Piece(NETWORK, n, stride),) if n > 1 else ()
+            axes[name] = head + placed.get(name, ())
+        return cls(device, found, math.prod(outer.values()), axes)
+
+    def spans(self, mesh_axes: Sequence[str]) -> tuple[Span, ...]:
+        """What a replica group over these axes has of each physical dimension, network first."""
+        key = tuple(mesh_axes)
+        found = self._spans.get(key)
+        if found is None:
+            found = self._spans[key] = tuple(self._spans_of(key))
+        return found
+
+    def _spans_of(self, mesh_axes: tuple[str, ...]):
+        by_dim: dict[int, list[Piece]] = {}
+        for a in mesh_axes:
+            for piece in self._pieces(a):
+                by_dim.setdefault(piece.dim, []).append(piece)
+        for dim, pieces in sorted(by_dim.items()):
+            size = math.prod(p.size for p in pieces)
+            stride = min(p.stride for p in pieces)
+            ring = (dim != NETWORK and self.hardware.kind == "torus" and size == self.shape[dim]
+                    and self.hardware.wraps(size))
+            yield Span(dim, size, stride, ring)
+
+    def _pieces(self, axis: Any) -> Sequence[Piece]:
+        """The pieces of an axis, or of a part of one."""
+        whole = self.axes.get(str(axis))
+        if whole is not None:
+            return whole
+        base, _, _ = parse_axis(axis)
+        pieces = self.axes.get(str(base), ())
+        sizes = {str(base): math.prod(p.size for p in pieces)}
+        if not pieces:
+            return ()
+        _, _, size, skip = axis_factor(str(axis), sizes)
+        found: list[Piece] = []
+        for p in reversed(pieces):             # from the minor end: what is skipped, then the part
+            k = math.gcd(skip, p.size)
+            skip //= k
+            n = math.gcd(size, p.size // k)
+            size //= n
+            if n > 1:
+                found.insert(0, Piece(p.dim, n, p.stride * k))
+        return found
+
+    def graph(self) -> Any:
+        """The links of one slice as a networkx graph; nodes are coordinates, or "switch".
+
+        Edges have `bandwidth` (bytes/s one way) and `latency` (seconds).
+        """
+        device = self.hardware
+        wire = {"bandwidth": device.link, "latency": device.link_latency}
+        if device.kind == "switch":
+            graph = networkx.star_graph(["switch", *range(self.shape[0])])
+        else:
+            graph = networkx.grid_graph(dim=list(reversed(self.shape)))
+            for d, n in enumerate(self.shape):
+                if device.wraps(n):
+                    others = [range(m) for e, m in enumerate(self.shape) if e != d]
+                    for rest in itertools.product(*others):
+                        ends = [(*rest[:d], i, *rest[d:]) for i in (0, n - 1)]
+                        graph.add_edge(*ends)
+        networkx.set_edge_attributes(graph, wire["bandwidth"], "bandwidth")
+        networkx.set_edge_attributes(graph, wire["latency"], "latency")
+        return graph
+
+    def slices_graph(self) -> Any:
+        """The slices or nodes around the network, as a networkx star."""
+        graph = networkx.star_graph(["network", *range(self.slices)])
+        networkx.set_edge_attributes(graph, self.hardware.network * math.prod(self.shape),
+                                     "bandwidth")
+        networkx.set_edge_attributes(graph, self.hardware.network_latency, "latency")
+        return graph
+
+    def __str__(self) -> str:
+        inside = " x ".join(map(str, self.shape))
+        if self.hardware.kind == "torus":
+            text = f"{self.hardware.name}, torus {inside}"
+            return text + (f", {self.slices} slices" if self.slices > 1 else "")
+        text = f"{self.hardware.name}, {inside} a node"
+        return text + (f", {self.slices} nodes" if self.slices > 1 else "")
+
+    def describe(self, axis: str) -> str:
+        """Where an axis lies: "dimension 0 (ring of 16)"."""
+        parts = []
+        for s in self.spans((axis,)):
+            if s.dim == NETWORK:
+                parts.append(f"network ({s.size})")
+            elif self.hardware.kind == "switch":
+                parts.append(f"switch ({s.size})")
+            else:
+                form = "ring" if s.ring else "line"
+                shared = f", links shared by {s.stride}" if s.stride > 1 else ""
+                parts.append(f"dimension {s.dim} ({form} of {s.size}{shared})")
+        return " x ".join(parts) or "one device"
+
+
+@cached(256)
+def _topology(device: Hardware, mesh: tuple[tuple[str, int], ...], shape: tuple[int, ...] | None,
+              slices: int | None) -> Topology:
+    """`Topology.of`, which is asked for the same mesh again with every changed program."""
+    return Topology._found(device, dict(mesh), shape, slices)
+
+
+def _divisors(n: int) -> list[int]:
+    """In order; of large meshes as quickly as of small ones."""
+    small = [k for k in range(1, math.isqrt(n) + 1) if n % k == 0]
+    return sorted({*small, *(n // k for k in small)})
+
+
+def _slice_counts(device: Hardware, total: int, shape: Sequence[int] | None, slices: int | None
+                  ) -> list[int]:
+    """How many slices may hold the mesh, the fewest first."""
+    if slices is not None:
+        return [slices]
+    if shape is not None and device.kind == "torus":
+        return [max(1, -(-total // math.prod(shape)))]
+    size = math.prod(shape) if shape is not None else device.slice
+    return [k for k in _divisors(total) if k * size >= total]
+
+
+def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Split the major-most axes off for the network: (sizes between, sizes inside slices)."""
+    outer, inner, left = {}, {}, slices
+    for name, n in mesh.items():
+        k = math.gcd(left, n)
+        outer[name], inner[name] = k, n // k
+        left //= k
+    if left > 1:
+        raise ValueError(f"the axes of mesh {dict(mesh)} cannot be cut into {slices} slices")
+    return outer, inner
+
+
+def _shaped(mesh: Mapping[str, int], device: Hardware
+            ) -> tuple[tuple[int, ...], dict[str, tuple[Piece, ...]]] | None:
+    """The torus on which the axes have the most bandwidth between them (product of their rates)."""
+    best: tuple | None = None
+    for shape in _shapes(math.prod(mesh.values()), device.dims, device.longest):
+        try:
+            placed = _on_shape(mesh, shape)
+        except ValueError:
+            continue
+        score = 0.0
+        for pieces in placed.values():
+            rate = sum((2 if p.size == shape[p.dim] and device.wraps(p.size) else 1) / p.stride
+                       for p in pieces)
+            score += math.log(rate) if rate else 0.0
+        key = (round(score, 9), -max(shape), tuple(sorted(shape, reverse=True)) == shape)
+        if best is None or key > best[0]:
+            best = (key, shape, placed)
+    return None if best is None else (best[1], best[2])
+
+
+def _shapes(n: int, dims: int, longest: int) -> Iterator[tuple[int, ...]]:
+    """All tori of n devices."""
+    if dims == 1:
+        if n <= longest:
+            yield (n,)
+        return
+    for k in _divisors(n):
+        if k <= longest:
+            for rest in _shapes(n // k, dims - 1, longest):
+                yield (k, *rest)
+
+
+def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tuple[Piece, ...]]:
+    """Axes on a given torus: whole dimensions to each where that works, else row by row."""
+    names = [a for a, n in mesh.items() if n > 1]
+    for order in itertools.permutations(range(len(shape))):
+        left = list(order)
+        placed: dict[str, tuple[Piece, ...]] = {}
+        for a in names:
+            pieces, size = [], 1
+            while left and size < mesh[a]:
+                d = left.pop(0)
+                size *= shape[d]
+                if shape[d] > 1:
+                    pieces.append(Piece(d, shape[d], 1))
+            if size != mesh[a]:
+                break
+            placed[a] = tuple(pieces)
+        else:
+            return placed
+    return _row_major(mesh, shape)
+
+
+def _row_major(mesh: Mapping[str, int], shape: Sequence[int]) -> dict[str, tuple[Piece, ...]]:
+    """Devices in the order of the mesh along the torus in row-major order."""
+    found: dict[str, list[Piece]] = {a: [] for a in mesh}
+    d = len(shape) - 1
+    left, stride = shape[d] if shape else 1, 1
+    for a in reversed(list(mesh)):
+        need = mesh[a]
+        while need > 1:
+            while left == 1 and d > 0:
+                d -= 1
+                left, stride = shape[d], 1
+            k = math.gcd(need, left)
+            if k == 1:
+                raise ValueError(f"mesh {dict(mesh)} does not lie on a torus {tuple(shape)}: axis "
+                                 f"{a} of size {mesh[a]} has no whole part on dimension {d}")
+            found[a].insert(0, Piece(d, k, stride))
+            need, left, stride = need // k, left // k, stride * k
+    return {a: tuple(p) for a, p in found.items()}

@@ -1,0 +1,192 @@
+"""Work of one device: floating-point operations, bytes through memory, seconds by the roofline.
+
+Operations are counted by the factors of the equation on blocks: a product of arrays is two for each
+index of all its factors, everything else one for each element that is met, but for the few ops
+of linear algebra whose count is cubic. An equation takes the longer of its operations at the peak
+of the device (products alone: elementwise work is bound by memory) and its bytes through memory;
+values that a compiler would not write do not count (buffers.py).
+"""
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...ir.ops.communication.collective_kinds import trip_count
+from ...ir.program import Equation, Level, Program
+from ...ir.types import ArrayType
+from .buffers import Buffers, buffers, by_types, info_of, nbytes
+from .hardware import Hardware
+
+# Operations by the sizes of a matrix (rows m, columns n); Golub, Van Loan, "Matrix Computations".
+_MATRIX = {
+    "cholesky": lambda m, n: n ** 3 / 3, "lu": lambda m, n: 2 * m * n * n / 3,
+    "qr": lambda m, n: 4 * m * n * n, "geqrf": lambda m, n: 2 * m * n * n,
+    "householder_product": lambda m, n: 2 * m * n * n, "svd": lambda m, n: 12 * m * n * n,
+    "eigh": lambda m, n: 9 * n ** 3, "eig": lambda m, n: 25 * n ** 3,
+    "schur": lambda m, n: 25 * n ** 3, "hessenberg": lambda m, n: 10 * n ** 3 / 3,
+    "tridiagonal": lambda m, n: 4 * n ** 3 / 3,
+}
+
+
+# Counted apart from other arithmetic, as processors compute them on units of their own.
+TRANSCENDENTAL = frozenset((
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
+    "erf", "erfc", "erf_inv", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "logistic", "pow",
+    "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh"))
+
+
+@dataclass(frozen=True)
+class Work:
+    """flops: operations but for transcendentals, which count the elements of functions such as
+    `exp`; hbm_bytes: read and written, what is fused left out; of one run on one device.
+    """
+    flops: float = 0.0
+    transcendentals: float = 0.0
+    hbm_bytes: float = 0.0
+
+    @property
+    def operations(self) -> float:
+        """All of them."""
+        return self.flops + self.transcendentals
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.transcendentals + other.transcendentals,
+                    self.hbm_bytes + other.hbm_bytes)
+
+    def times(self, n: float) -> Work:
+        return Work(self.flops * n, self.transcendentals * n, self.hbm_bytes * n)
+
+
+def trips(eqn: Equation) -> int:
+    """How often a loop runs its body; 1 where it does not say."""
+    if eqn.op.name == "scan":
+        return int(eqn.params["length"])
+    if eqn.op.name == "while":
+        found = trip_count(eqn)
+        return 1 if found is None else found
+    return 1
+
+
+def bodies(eqn: Equation) -> list[Program]:
+    """The programs that an equation runs."""
+    found = []
+    for name in eqn.op.subprograms:
+        held = eqn.params[name]
+        found += [p for p in (held if isinstance(held, tuple) else (held,))
+                  if isinstance(p, Program)]
+    return found
+
+
+@by_types
+def equation_flops(eqn: Equation) -> float:
+    """Operations of an equation on the blocks of one device."""
+    if not eqn.op.arithmetic or eqn.op.subprograms:
+        return 0.0
+    if eqn.op.collective is not None:
+        return 0.0
+    name = eqn.op.name
+    shape: tuple[int, ...] = eqn.invars[0].aval.shape if eqn.invars else ()
+    if name in _MATRIX and len(shape) >= 2:
+        return math.prod(shape[:-2]) * _MATRIX[name](*shape[-2:])
+    results = [v.aval for v in eqn.outvars]
+    made = sum(math.prod(t.shape) for t in results)
+    read = max((math.prod(a.aval.shape) for a in eqn.invars), default=0)
+    if name == "triangular_solve":
+        return float(made * max(shape[-1:], default=1))
+    if name == "fft":
+        n = math.prod(eqn.params.get("fft_lengths", shape[-1:]))
+        return 5.0 * max(read, made) * math.log2(max(n, 2))
+    if name in ("sort", "top_k"):
+        dim = eqn.params.get("dimension", len(shape) - 1)
+        return read * math.log2(max(shape[dim] if shape else 1, 2))
+    info = info_of(eqn)
+    if info.is_product:
+        kept = {f for place in info.places[info.operands:] for f, _, _ in place}
+        return 2.0 * made * math.prod(f.size for i, f in enumerate(info.factors) if i not in kept)
+    return float(read - made if read > made else made)
+
+
+def equation_bytes(eqn: Equation, held: Buffers) -> float:
+    """Bytes that it reads and writes in memory, what is fused left out."""
+    if eqn.outvars and eqn.outvars[0] in held.root:
+        return 0.0
+    total = 0.0
+    for a in dict.fromkeys(eqn.invars):
+        source = held.of(a)
+        if source is None or source in held.fused:
+            continue
+        size = nbytes(a.aval)
+        if eqn.op.name in ("gather", "dynamic_slice", "slice"):
+            size = min(size, sum(nbytes(v.aval) for v in eqn.outvars))
+        elif eqn.op.name in ("dynamic_update_slice", "scatter", "scatter-add") and (
+                a is eqn.invars[0]):
+            continue                      # in place: what changes is counted with the update
+        total += size
+    for v in eqn.outvars:
+        if v in held.fused:
+            continue
+        if eqn.op.name == "dynamic_update_slice":
+            total += nbytes(eqn.invars[1].aval)
+        elif eqn.op.name in ("scatter", "scatter-add"):
+            total += 2 * nbytes(eqn.invars[2].aval)
+        else:
+            total += nbytes(v.aval)
+    return total
+
+
+def equation_seconds(eqn: Equation, held: Buffers, device: Hardware) -> float:
+    """Seconds on one device by the roofline; 0 for collectives and loops."""
+    if eqn.op.collective is not None or eqn.op.subprograms:
+        return 0.0
+    seconds = equation_bytes(eqn, held) / device.hbm
+    if eqn.op.arithmetic and (eqn.op.name in _MATRIX or info_of(eqn).is_product):
+        seconds = max(seconds, equation_flops(eqn) / device.peak_of(eqn.invars[0].aval.dtype))
+    return seconds
+
+
+def program_work(program: Program) -> Work:
+    """Work of one run: of one device for a LOCAL program, else of all; of branches the dearest."""
+    held = buffers(program)
+
+    def own(eqn: Equation) -> Work:
+        operations = equation_flops(eqn)
+        written = 0.0 if eqn.op.collective else equation_bytes(eqn, held)
+        if eqn.op.name in TRANSCENDENTAL:
+            return Work(0.0, operations, written)
+        return Work(operations, 0.0, written)
+
+    def more(one: Work, other: Work) -> Work:
+        return max(one, other, key=lambda w: (w.operations, w.hbm_bytes))
+
+    return _over(program, own, program_work, more, Work())
+
+
+def accessed_bytes(program: Program) -> float:
+    """Bytes that the equations of one run read and write, each by itself."""
+    def own(eqn: Equation) -> float:
+        return float(sum(_size(a.aval) for a in (*eqn.invars, *eqn.outvars)))
+
+    def _size(aval: ArrayType) -> int:
+        shape = aval.local_shape() if program.level is Level.LOCAL else aval.shape
+        return math.prod(shape) * aval.dtype.itemsize
+
+    return _over(program, own, accessed_bytes, max, 0.0)
+
+
+def _over(program: Program, own: Callable[[Equation], Any], inside: Callable[[Program], Any],
+          more: Callable[[Any, Any], Any], total: Any) -> Any:
+    """A figure over the equations of a program, loops multiplied, the dearest of branches taken."""
+    for eqn in program.eqns:
+        inner = bodies(eqn)
+        if not inner:
+            total = total + own(eqn)
+            continue
+        each = [inside(p) for p in inner]
+        found = functools.reduce(more if eqn.op.name == "cond" else operator.add, each)
+        n = trips(eqn)
+        total = total + (found.times(n) if isinstance(found, Work) else found * n)
+    return total

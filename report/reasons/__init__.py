@@ -1,0 +1,1 @@
+"""Why a collective exists: from its equation back to what the user wrote."""

@@ -1,0 +1,180 @@
+"""How axes came to values: back through the equations that handed them on, to an annotation."""
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.spec import spec_from_entries
+from ..words import spec_text
+from .causes import Hold, Path, Step
+from .value_names import Values
+
+
+class AxisPaths(Values):
+    """Follows axes of one partitioned program."""
+
+    def sum_paths(self, operand: Atom, summed: frozenset[str]) -> Iterator[Path]:
+        """Where the axes come from over which a sum is spread: the operands that are cut there."""
+        made = self.made.get(operand) if isinstance(operand, Var) else None
+        seen = 0
+        while made is not None and seen < 20:
+            seen += 1
+            hits = [(v, d, a) for v in made.invars if isinstance(v, Var)
+                    for d, axes in enumerate(v.aval.entries) for a in axes if a in summed]
+            if hits:
+                for v, d, a in hits:
+                    path = self.path(v, d, a)
+                    if path is not None:
+                        yield path
+                return
+            made = next((self.made.get(v) for v in made.invars if isinstance(v, Var)
+                         and v.aval.sharding.spec.unreduced & summed), None)
+
+    def operand_paths(self, eqn: Equation, axes: frozenset[str]) -> Iterator[Path]:
+        """Where axes come from that the operands of an equation have."""
+        for v in dict.fromkeys(eqn.invars):
+            if isinstance(v, Var):
+                for d, own in enumerate(v.aval.entries):
+                    for a in own:
+                        path = self.path(v, d, a) if a in axes else None
+                        if path is not None:
+                            yield path
+
+    def layout_paths(self, operand: Atom, result: Var, equation: Equation | None
+                     ) -> Iterator[Path]:
+        """Where the axes come from that the value has, and that it shall have."""
+        if not isinstance(operand, Var):
+            return
+        before, after = operand.aval.entries, result.aval.entries
+        for d, (have, want) in enumerate(zip(before, after, strict=True)):
+            for a in have:
+                if a not in want:
+                    path = self.path(operand, d, a)
+                    if path is not None:
+                        yield path
+        if equation is None:
+            return
+        moved = {a for d, axes in enumerate(before) for a in axes
+                 if a not in after[d]} | {a for d, axes in enumerate(after) for a in axes
+                                          if a not in before[d]}
+        for v in (*equation.invars, *equation.outvars):
+            if isinstance(v, Literal) or v is result:
+                continue
+            for d, axes in enumerate(v.aval.entries):
+                for a in axes:
+                    if a in moved:
+                        path = self.path(v, d, a)
+                        if path is not None:
+                            yield path
+
+    def path(self, var: Var, dim: int, axis: str) -> Path | None:
+        """The way of an axis from an annotation to this value."""
+        name = self.name(var)
+        source = self.source(var)
+        if self.origins is None:
+            return None
+        tensor = self.tensor(source)
+        if tensor < 0 or axis not in dict(enumerate(source.aval.entries)).get(dim, ()):
+            made = self.made.get(var)
+            if made is not None and made.op is reshard_p and not made.reason:
+                return Path(axis, dim, name, "`reshard`", made.location, ())
+            return None
+        graph, notes = self.origins.solution.graph, self.origins.solution.origins
+        steps: list[tuple[str, Location]] = []
+        tensors, at = [tensor], dim
+        seen: set[tuple[int, int]] = set()
+        while (tensor, at) not in seen:
+            seen.add((tensor, at))
+            note = notes.get((tensor, at, axis))
+            if note is not None:
+                node, tensor, at = note
+                eqn = node.equation
+                steps.append((eqn.op.name if eqn is not None else "the result",
+                              eqn.location if eqn is not None else UNKNOWN))
+                tensors.append(tensor)
+                continue
+            root = graph.root(tensor, at, axis)
+            if root is None:
+                return None
+            text, where = self.root(root.text), root.location
+            if root.text == "its type":
+                further = self.typed(tensor, at, axis)
+                if isinstance(further, Step):
+                    steps.append((further.equation.op.name, further.equation.location))
+                    tensor, at = further.tensor, further.dim
+                    tensors.append(tensor)
+                    continue
+                text, where = further
+            return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
+        return None
+
+    def typed(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location]:
+        """One step back through the types of a program with Explicit axes, or where they begin."""
+        assert self.origins is not None
+        var = self.of_tensor.get(tensor)
+        if var is None:
+            return "its type", UNKNOWN
+        if var in self.argument_of:
+            i = self.argument_of[var]
+            return self.root(f"argument `{self.resolved.arg_names[i]}`"), UNKNOWN
+        eqn = self.made.get(var)
+        if eqn is None:
+            return "its type", UNKNOWN
+        if eqn.op.subprograms or eqn.op.collective is not None:
+            return f"`{eqn.op.name}`", eqn.location
+        rule = eqn.op.factor_rule(tuple(a.aval.shape for a in eqn.invars),
+                                  tuple(v.aval.shape for v in eqn.outvars), eqn.params)
+        factors = rule.results[eqn.outvars.index(var)][dim]
+        for i, a in enumerate(eqn.invars):
+            for d, own in enumerate(rule.operands[i]):
+                if isinstance(a, Var) and set(own) & set(factors) and axis in a.aval.entries[d]:
+                    t = self.origins.tensors.get(a, -1)
+                    if t >= 0:
+                        return Step(eqn, t, d)
+        word = "`reshard`" if eqn.op is reshard_p else f"the sharding asked of `{eqn.op.name}`"
+        return word, eqn.location
+
+    def root(self, text: str) -> str:
+        """`argument `x`` with its place among in_shardings."""
+        match = re.fullmatch(r"argument `(.*)`", text)
+        if match and match.group(1) in self.resolved.arg_names:
+            index = self.resolved.arg_names.index(match.group(1))
+            return f"`in_shardings[{index}]`, argument `{match.group(1)}`"
+        return text
+
+    # -- what holds a value -----------------------------------------------------------------------
+
+    def holds(self, move: Equation, equation: Equation | None, axes: frozenset[str]
+              ) -> Iterator[Hold]:
+        """Annotations that keep one of the values at hand from being split over the axes."""
+        near = [*move.invars, *move.outvars]
+        if equation is not None:
+            near += [*equation.outvars, *equation.invars]
+        for atom in near:
+            if isinstance(atom, Var):
+                yield from (h for h in self.held(atom) if not axes <= h.axes)
+
+    def held(self, var: Var) -> Iterator[Hold]:
+        """Annotations other than arguments' that fix how a value is laid out."""
+        if self.origins is None:
+            return
+        graph = self.origins.solution.graph
+        t = self.tensor(var)
+        for at in (t, *self.leaving(t)):
+            root = graph.asked.get(at)
+            if root is None or not graph.layouts[at].shape or root.text.startswith("argument"):
+                continue
+            entries = graph.layouts[at].entries
+            yield Hold(self.name(var), spec_text(spec_from_entries(entries)), self.root(root.text),
+                       root.location, frozenset(str(a) for e in entries for a in e), at)
+
+    def leaving(self, tensor: int) -> Iterator[int]:
+        """What a value is where a constraint or the end of the program lays it out again."""
+        assert self.origins is not None
+        for node in self.neighbours.get(tensor, ()):
+            op = node.equation.op.name if node.equation is not None else ""
+            if op in ("sharding_constraint", "") and node.tensors[0] == tensor:
+                yield from node.tensors[1:]

@@ -1,0 +1,132 @@
+"""Why a collective exists, as data: the ways of its axes, what holds a value, and the sentences."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...ir.diagnostics.location import Location
+from ...ir.program import Equation, Program
+from ...partitioner.choice.verdicts import ASKED, CHOSEN, Alternative
+from ..words import quantity
+from .value_paths import inner_programs
+
+
+@dataclass(frozen=True)
+class Path:
+    """How an axis came to a value. root: the annotation it comes from; steps: the equations that
+    handed it on, the first one nearest to the annotation. tensors: the values on the way.
+    """
+    axis: str
+    dim: int
+    value: str
+    root: str
+    root_location: Location
+    steps: tuple[tuple[str, Location], ...]
+    tensors: tuple[int, ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        text = f"{self.axis} on dimension {self.dim} of {self.value} comes from {self.root}"
+        if self.root_location.line:
+            text += f" at line {self.root_location.line}"
+        if self.steps:
+            ways = [f"`{name}` line {at.line}" if at.line else f"`{name}`"
+                    for name, at in self.steps]
+            if len(ways) > 4:
+                ways = [*ways[:2], "...", *ways[-1:]]
+            text += f" through {', '.join(ways)}"
+        return text
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A value that an annotation keeps in one layout. tensor: as in propagation."""
+    value: str
+    spec: str
+    root: str
+    root_location: Location
+    axes: frozenset[str] = frozenset()
+    tensor: int = field(default=-1, compare=False)
+
+    def __str__(self) -> str:
+        at = f" at line {self.root_location.line}" if self.root_location.line else ""
+        return f"{self.value} is held as {self.spec} by {self.root}{at}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step back: through `equation`, from dimension `dim` of `tensor`."""
+    equation: Equation
+    tensor: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asked for a layout or an exchange: the user's expression, in backquotes, or an argument
+    of `jit`; location: of the expression, of line 0 where there is none.
+    """
+    text: str
+    location: Location
+
+    def __str__(self) -> str:
+        at = self.location
+        return f"asked for by {self.text}" + (f" at {at.short_file}:{at.line}" if at.line else "")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a collective was written down for.
+
+    move: the `reshard` of the RESHARDED program, None where the user asked for the collective
+    itself. equation: the one that needs its operand otherwise, or leaves a pending sum. text: why,
+    with names; paths: where the axes come from; holds: what keeps a value from having them. asked:
+    where the user asked for the layout, of an exchange that only brings a finished sum to it. kind:
+    "asked", "needed" or "chosen"; with asked_by, rule (of the equation) or alternative.
+    """
+    move: Equation | None
+    equation: Equation | None
+    text: str
+    paths: tuple[Path, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    asked: Location | None = None
+    kind: str = ASKED
+    asked_by: Asked | None = None
+    rule: str = ""
+    alternative: Alternative | None = None
+
+    @property
+    def verdict(self) -> str:
+        """The kind in a sentence: "chosen: cheaper than bringing `x` to P() (256 B) by 128 B"."""
+        if self.kind == ASKED:
+            return str(self.asked_by) if self.asked_by is not None else "asked for"
+        if self.kind != CHOSEN:
+            return f"needed by the rule of {self.rule}" if self.rule else "needed"
+        other = self.alternative
+        assert other is not None
+        price, saved = quantity(other.price, "B"), quantity(abs(other.saved), "B")
+        if other.saved > 0:
+            return f"chosen: cheaper than {other.text} ({price}) by {saved}"
+        if other.saved < 0:
+            return (f"chosen: {saved} dearer here than {other.text} ({price}), and cheaper in what "
+                    "follows")
+        return f"chosen: no dearer than {other.text} ({price})"
+
+    def lines(self) -> list[str]:
+        """The reason in sentences, the nearest first."""
+        return [*([self.text] if self.text else []), *map(str, self.paths), *map(str, self.holds)]
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines())
+
+
+def where(location: Location) -> tuple:
+    return (location.file, location.line, location.column, location.end_line,
+            location.end_column, location.transform)
+
+
+def equations(program: Program) -> Iterator[Equation]:
+    """All equations of a program and of those inside."""
+    for n, eqn in enumerate(program.eqns):
+        yield eqn
+        for _, inner in inner_programs(eqn, n):
+            yield from equations(inner)

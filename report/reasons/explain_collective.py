@@ -1,0 +1,201 @@
+"""Why a collective exists: from its equation back to what the user wrote.
+
+A collective comes from a change of layout that the partitioner wrote down with a reason; here the
+equation and the values of that reason get the user's names and lines (values.py), and every axis in
+it is followed back, op by op, to the annotation that put it there (axis_paths.py).
+"""
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import replace
+
+from ...ir.diagnostics.location import UNKNOWN, Location
+from ...ir.program import Atom, Demands, Equation, Var
+from ...partitioner.choice.verdicts import ASKED, bare, kind_of, told
+from ...partitioner.collectives import CollectiveRecord
+from ...partitioner.propagation.origins import vetoes
+from .axis_paths import AxisPaths
+from .causes import Asked, Cause, where
+
+_VETOES = 3
+_INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
+_LONG = 72                  # letters of an expression, or a rule, that are shown
+_NEARBY, _WIDE = 8, 16      # how far, and among how many values, the equation of a clause is sought
+
+
+class Reasons(AxisPaths):
+    """Finds the causes of the collectives of one partitioned program."""
+
+    def cause(self, record: CollectiveRecord) -> Cause:
+        """Why this collective is there."""
+        cause = self.traced(record)
+        kind, other = record.reason_kind, record.alternative
+        if kind == ASKED:
+            return replace(cause, kind=kind, asked_by=self.asked_by(record, cause))
+        if other is None:
+            return replace(cause, kind=kind, rule=rule_of(cause.equation))
+        equation = cause.equation
+        clause = next(c for c in record.reason.split("; ") if told(c) == other)
+        if cause.move is not None:
+            equation = self.context(cause.move, clause) or equation
+        if equation is not None:
+            other = other._replace(text=self.named(other.text, equation))
+        return replace(cause, kind=kind, alternative=other)
+
+    def asked_by(self, record: CollectiveRecord, cause: Cause) -> Asked:
+        """Who asked for it, and where."""
+        clauses = [c for c in record.reason.split("; ") if kind_of(c) == ASKED]
+        clause = clauses[0] if clauses else ""
+        result = re.match(r"(.*result.*) is asked for as (.*)", clause)
+        if result:
+            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN)
+        if clause.endswith("as asked for"):
+            return Asked("`out_shardings`", UNKNOWN)
+        far = re.search(r", asked for at (\S+:\d+:\d+)$", clause)
+        if far:
+            at = self.asked_at.get(far[1], UNKNOWN)
+            return Asked(_expression(at, "with_sharding_constraint"), at)
+        at = cause.asked or record.source
+        name = re.match(r"`([\w.\-]+)`", clause)
+        return Asked(_expression(at, name[1] if name else record.op), at)
+
+    @functools.cached_property
+    def asked_at(self) -> dict[str, Location]:
+        """The places where the user said how values are laid out, by how they are told."""
+        places = [m.location for moves in self.moves.values() for m in moves]
+        places += self.resolved.memo.get(Demands.KEY, Demands(None, {})).places.values()
+        return {str(at): at for at in places}
+
+    def traced(self, record: CollectiveRecord) -> Cause:
+        """The way from a collective back to what the user wrote."""
+        move = self.move_of(record)
+        if move is None:
+            equation = self.spoken_of(record.reason, record.source)
+            if equation is None:
+                return Cause(None, None, record.reason or f"`{record.op}` is written here")
+            axes = frozenset(map(str, record.mesh_axes))
+            return Cause(None, equation, self.named(bare(record.reason), equation),
+                         tuple(self.operand_paths(equation, axes)))
+        operand, result = move.invars[0], move.outvars[0]
+        summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
+        reason = move.reason or record.reason or "`reshard` is written here"
+        clauses = list(dict.fromkeys(bare(reason).split("; ")))
+        spoken = [self.context(move, clause) for clause in clauses]
+        equation = spoken[0]
+        text = "; ".join(dict.fromkeys(self.named(clause, eqn) if eqn is not None else clause
+                                       for clause, eqn in zip(clauses, spoken, strict=True)))
+        text = text.replace("`reshard` is written here",
+                            f"`reshard` to {result.aval.sharding.spec} is written here")
+        paths = list(self.sum_paths(operand, summed)) if summed else []
+        if not summed:
+            paths += self.layout_paths(operand, result, equation)
+        return Cause(move, equation, text, tuple(dict.fromkeys(paths)),
+                     tuple(dict.fromkeys(self.holds(move, equation, frozenset(
+                         map(str, record.mesh_axes))))), self.asked(result, summed, record))
+
+    def asked(self, result: Var, summed: frozenset[str], record: CollectiveRecord
+              ) -> Location | None:
+        """Where the layout of a sum was asked for, if this exchange does more than finish it."""
+        axes = {str(a) for a in record.mesh_axes}
+        if not summed or record.kind in ("all-reduce", "reduce-scatter") or axes <= summed:
+            return None
+        found = [h.root_location for h in self.held(result)
+                 if h.root == "`with_sharding_constraint`" and h.root_location.line]
+        return found[0] if found else None
+
+    def vetoes(self, cause: Cause) -> tuple[str, ...]:
+        """Why the values at hand have not the axes that would have avoided the exchange."""
+        if cause.equation is None:
+            return ()
+        near = dict.fromkeys(map(self.first_form, (*cause.equation.invars,
+                                                   *cause.equation.outvars)))
+        found = []
+        for var in near:
+            if var is None:
+                continue
+            for veto in vetoes(self.resolved, var):
+                text = (f"{veto.axis} on dimension {veto.dim} of {self.name(var)} was not taken: "
+                        f"{veto.held}")
+                at = veto.location
+                found.append(f"{text} at line {at.line}" if at.line else text)
+        return tuple(dict.fromkeys(found))[:_VETOES]
+
+    def first_form(self, atom: Atom) -> Var | None:
+        """The value of the RESOLVED program that this is a layout of."""
+        if not isinstance(atom, Var) or self.origins is None:
+            return None
+        return self.of_tensor.get(self.tensor(atom))
+
+    def move_of(self, record: CollectiveRecord) -> Equation | None:
+        if _INSIDE.search(record.reason):
+            return None
+        found = self.moves.get(where(record.source), [])
+        axes = {str(a) for a in record.mesh_axes}
+
+        def score(eqn: Equation) -> tuple:
+            before, after = eqn.invars[0].aval, eqn.outvars[0].aval
+            changed = _axes_changed(before, after)
+            named = bool(eqn.reason) and (eqn.reason in record.reason
+                                          or record.reason in eqn.reason)
+            return (bool(axes & changed), named or eqn.reason == record.reason,
+                    -len(axes ^ changed))
+
+        best = max(found, key=score, default=None)
+        return best if best is not None and score(best)[0] else None
+
+    def context(self, move: Equation, clause: str) -> Equation | None:
+        """The equation that a clause of a reason speaks of: one that makes or reads the value."""
+        op = re.match(r"`([\w\-]+)`", clause)
+        name = op.group(1) if op else ""
+        made = self.made.get(move.invars[0]) if isinstance(move.invars[0], Var) else None
+        if made is not None and made.op.name == name and ("leaves" in clause or "gives" in clause):
+            return made
+        for eqn in self.readers.get(move.outvars[0], ()):
+            if eqn.op.name == name:
+                return eqn
+        if made is not None and made.op.name == name:
+            return made
+        return self.spoken_of(clause, move.location) or self.nearby(move, name)
+
+    def nearby(self, move: Equation, name: str) -> Equation | None:
+        """The nearest equation of this op from which the moved value comes, or to which it goes."""
+        before = [v for v in move.invars if isinstance(v, Var)]
+        after = list(move.outvars)
+        for _ in range(_NEARBY):
+            made = [e for e in map(self.made.get, before) if e is not None]
+            reads = [e for v in after for e in self.readers.get(v, ())]
+            for eqn in (*made, *reads):
+                if eqn.op.name == name:
+                    return eqn
+            before = [v for e in made for v in e.invars if isinstance(v, Var)][:_WIDE]
+            after = [v for e in reads for v in e.outvars][:_WIDE]
+        return None
+
+    def spoken_of(self, reason: str, location: Location) -> Equation | None:
+        """The equation at a place whose op a reason begins with."""
+        op = re.match(r"`([\w\-]+)`", reason)
+        found = self.named_at.get((where(location), op.group(1)), []) if op else []
+        return found[0] if found else None
+
+
+def rule_of(equation: Equation | None) -> str:
+    """The rule of an op: "`dot_general`: i k, k j -> i j | k:sum"."""
+    if equation is None or equation.op.subprograms or equation.op.collective is not None:
+        return ""
+    text = str(equation.use.rule(*equation.types))
+    return f"`{equation.op.name}`" + (f": {text}" if len(text) <= _LONG else "")
+
+
+def _expression(at: Location, otherwise: str) -> str:
+    """What the user wrote at a place."""
+    text = " ".join(at.text().split())
+    return f"`{text if 0 < len(text) <= _LONG else otherwise}`"
+
+
+def _axes_changed(before, after) -> set[str]:
+    changed = {str(a) for a in before.sharding.spec.unreduced ^ after.sharding.spec.unreduced}
+    for have, want in zip(before.entries, after.entries, strict=True):
+        if have != want:
+            changed |= {str(a) for a in (*have, *want)}
+    return changed

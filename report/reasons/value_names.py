@@ -1,0 +1,127 @@
+"""What the values of a partitioned program are called: the user's names, lines and expressions.
+
+Every stage has values of its own for one value of the user's; here they are brought together, by
+the equations that make them, so that a collective can be spoken of in the user's words.
+"""
+from __future__ import annotations
+
+import re
+
+from ...ir.ops.communication.sharding import reshard_p
+from ...ir.program import Atom, Equation, Literal, Var
+from ...partitioner.pipeline import Partitioned
+from ...partitioner.propagation.graph import Node
+from ...partitioner.propagation.origins import origins_of
+from ...partitioner.regions import has_region, region_of
+from .causes import equations, where
+
+
+class Values:
+    """The values of one partitioned program."""
+
+    def __init__(self, partitioned: Partitioned) -> None:
+        self.resolved = partitioned.resolved
+        self.resharded = partitioned.resharded
+        self.origins = origins_of(self.resolved)
+        self.argument_of = {v: i for i, v in enumerate(self.resolved.invars)}
+        self.of_tensor: dict[int, Var] = {}
+        for v, t in (self.origins.tensors.items() if self.origins else ()):
+            self.of_tensor.setdefault(t, v)
+        self.neighbours: dict[int, list[Node]] = {}
+        for node in (self.origins.solution.graph.nodes if self.origins else ()):
+            if len(node.tensors) == 2:
+                self.neighbours.setdefault(node.tensors[0], []).append(node)
+        self.moves: dict[tuple, list[Equation]] = {}
+        self.finished: dict[Var, str] = {}        # a pending sum -> what it is called when done
+        self.made: dict[Var, Equation] = {}
+        self.readers: dict[Var, list[Equation]] = {}
+        self.arguments = {v: i for i, v in enumerate(self.resharded.invars)}
+        for eqn in equations(self.resharded):
+            for v in eqn.outvars:
+                self.made[v] = eqn
+            for a in eqn.invars:
+                if isinstance(a, Var):
+                    self.readers.setdefault(a, []).append(eqn)
+            if eqn.op is reshard_p:
+                (operand,), (result,) = eqn.invars, eqn.outvars
+                if isinstance(operand, Var) and not operand.name and result.name:
+                    self.finished.setdefault(operand, result.name)
+                self.moves.setdefault(where(eqn.location), []).append(eqn)
+        # parameter of a body -> (what it is outside, whether it is a slice of that)
+        self.enters: dict[Var, tuple[Atom, bool]] = {}
+        self.named_at: dict[tuple, list[Equation]] = {}
+        self.first_made: dict[tuple, list[Equation]] = {}
+        for eqn in equations(self.resolved):
+            self.first_made.setdefault((where(eqn.location), eqn.op.name), []).append(eqn)
+            for v in eqn.outvars:
+                self.made.setdefault(v, eqn)
+        for eqn in (*equations(self.resharded), *equations(self.resolved)):
+            self.named_at.setdefault((where(eqn.location), eqn.op.name), []).append(eqn)
+            if has_region(eqn):
+                region = region_of(eqn)
+                for slot in region.slots:
+                    if slot.operand >= 0:
+                        for program, i in slot.inputs:
+                            self.enters[region.programs[program][2].invars[i]] = (
+                                eqn.invars[slot.operand], slot.stacked)
+
+    def name(self, atom: Atom) -> str:
+        """What the user calls a value: a name, else the text of its expression."""
+        if isinstance(atom, Literal):
+            return f"`{atom.val}`"
+        source = self.source(atom)
+        for v in (atom, source):
+            if v in self.arguments:
+                return f"`{v.name or f'argument {self.arguments[v]}'}`"
+            if v.name or v in self.finished:
+                return f"`{v.name or self.finished[v]}`"
+        made = self.made.get(source)
+        if made is None and source in self.enters:
+            outer, stacked = self.enters[source]
+            name = self.name(outer)
+            return f"a slice of {name}" if stacked else f"the loop's {name}"
+        if made is not None:
+            text = made.location.text()
+            if text and len(text) <= 40 and not made.location.transform:
+                return f"`{text}`"
+            line = f", line {made.location.line}" if made.location.line else ""
+            kind = f"the {made.location.transform} of " if made.location.transform else ""
+            return f"{kind}the result of `{made.op.name}`{line}"
+        return "a value"
+
+    def source(self, var: Var) -> Var:
+        """The value that this is another layout of."""
+        while True:
+            made = self.made.get(var)
+            if made is None or made.op is not reshard_p or not isinstance(made.invars[0], Var):
+                return var
+            var = made.invars[0]
+
+    def tensor(self, var: Var) -> int:
+        """The value's number in propagation, also where a later pass laid it out again; or -1."""
+        if self.origins is None:
+            return -1
+        source = self.source(var)
+        t = self.origins.tensors.get(source, -1)
+        made = self.made.get(source)
+        if t < 0 and made is not None:
+            k = made.outvars.index(source)
+            for eqn in self.first_made.get((where(made.location), made.op.name), ()):
+                if eqn.outvars[k].aval.shape == source.aval.shape:
+                    return self.origins.tensors.get(eqn.outvars[k], -1)
+        return t
+
+    def named(self, reason: str, eqn: Equation) -> str:
+        """The reason with the names of operands and the line of the equation."""
+        def operand(match: re.Match) -> str:
+            i = int(match.group(1))
+            return self.name(eqn.invars[i]) if i < len(eqn.invars) else match.group(0)
+
+        def result(match: re.Match) -> str:
+            k = int(match.group(1) or 0)
+            return self.name(eqn.outvars[k]) if k < len(eqn.outvars) else match.group(0)
+
+        text = re.sub(r"operand (\d+)", operand, reason)
+        text = re.sub(r"its result(?: (\d+))?\b", result, text)
+        at = f" line {eqn.location.line}" if eqn.location.line else ""
+        return text.replace(f"`{eqn.op.name}`", f"`{eqn.op.name}`{at}", 1)

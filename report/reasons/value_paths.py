@@ -1,0 +1,74 @@
+"""Where a value stands in a program, so that it can be found again in the next trace of it.
+
+Programs hold programs; a place is the path to the inner one, then a parameter or an equation. It is
+made of numbers only, hence the same for every trace of one function on arguments of the same types.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...ir.program import Atom, Equation, Program, Var
+
+Path = tuple[tuple[int, str, int], ...]     # (equation, param, place in it or -1) from the top
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value of a program. equation: the one that makes it, -1 for a parameter; index: which
+    parameter or result.
+    """
+    path: Path
+    equation: int
+    index: int
+
+    @property
+    def is_argument(self) -> bool:
+        return not self.path and self.equation < 0
+
+
+def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equation | None]]:
+    """Every value of a program and of those inside, with the equation that makes it."""
+    for i, v in enumerate(program.invars):
+        yield Place(path, -1, i), v, None
+    for n, eqn in enumerate(program.eqns):
+        for k, v in enumerate(eqn.outvars):
+            yield Place(path, n, k), v, eqn
+        for step, inner in inner_programs(eqn, n):
+            yield from places(inner, (*path, step))
+
+
+def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int], Program]]:
+    for name in eqn.op.subprograms:
+        held = eqn.params[name]
+        if isinstance(held, tuple):
+            for j, p in enumerate(held):
+                if isinstance(p, Program):
+                    yield (n, name, j), p
+        elif isinstance(held, Program):
+            yield (n, name, -1), held
+
+
+def substituted(program: Program, same: Mapping[Var, Var]) -> Program:
+    """The program with values read under other names."""
+    def named(atoms: Sequence[Atom]) -> list[Atom]:
+        return [same.get(a, a) if isinstance(a, Var) else a for a in atoms]
+
+    eqns = [e.replace(invars=tuple(named(e.invars))) if any(a in same for a in e.invars) else e
+            for e in program.eqns]
+    return program.replace(eqns=eqns, outvars=named(program.outvars))
+
+
+def rewritten(program: Program, path: Path, change: Callable[[Program], Program]) -> Program:
+    """The program with the one at `path` replaced by `change(it)`."""
+    if not path:
+        return change(program)
+    (n, name, j), rest = path[0], path[1:]
+    eqn = program.eqns[n]
+    held = eqn.params[name]
+    inner = held if j < 0 else held[j]
+    new = rewritten(inner, rest, change)
+    value = new if j < 0 else (*held[:j], new, *held[j + 1:])
+    eqns = list(program.eqns)
+    eqns[n] = eqn.replace(params={**eqn.params, name: value})
+    return program.replace(eqns=eqns)

@@ -1,0 +1,1 @@
+"""Functions that come with derivatives of their own."""

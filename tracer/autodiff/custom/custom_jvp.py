@@ -1,0 +1,266 @@
+"""custom_jvp: a function with a forward derivative of the user's.
+
+    @custom_jvp
+    def f(x, y): ...
+
+    @f.defjvp
+    def f_jvp(primals, tangents):
+        return primal_out, tangent_out      # linear in the tangents
+
+The call is one equation, `custom_jvp_call`. Reverse mode transposes what the rule does to tangents.
+Messages are JAX's.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....ir.api_boundary import bound_class
+from ....ir.context import STATE
+from ....ir.diagnostics.location import Location, capture, is_ours
+from ....ir.ops.control.custom import custom_jvp_call_p
+from ....ir.ops.derivatives import has_tangent
+from ....ir.support.caches import module_table
+from ....ir.types import ArrayType, same_type
+from ... import lax
+from ...staging.composed import BUILDERS, may_warn
+from ...staging.steps import owner_of
+from ...staging.tracer import typeof
+from ...trees import tree
+from ..forward import zero_tangent
+from ..nested.rules import register
+from ..transpose import backward, is_linear
+from .common import (
+    ONE,
+    SymbolicZero,
+    call_program,
+    function_name,
+    named_as,
+    positional,
+    refuse_closed_over,
+    run_rule,
+    shapes_text,
+    split_arguments,
+)
+
+
+@bound_class
+class custom_jvp:
+    """A function whose derivative is given by hand, by a rule of forward mode (`f.defjvp`).
+
+    The rule gets (primals, tangents) and returns (result, tangent of the result); reverse mode
+    uses it too. nondiff_argnums: arguments handed to the rule as they are, in front of primals
+    and tangents.
+
+    Sharding
+      Auto, Explicit: the rule is traced like any code; over Explicit axes the tangent must have the
+        result's type.
+      Manual: primals and tangents are each device's blocks.
+
+    >>> @st.custom_jvp
+    ... def f(x):
+    ...     return jnp.abs(x)
+    >>> @f.defjvp
+    ... def rule(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     return f(x), jnp.sign(x) * t
+    >>> st.grad(f)(-2.0)
+    Array(-1., dtype=float32, weak_type=True)
+    """
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = (),
+                 nondiff_argnames: Sequence[str] = ()) -> None:
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        self.nondiff_argnums = tuple(nondiff_argnums)
+        self.jvp: Callable[..., Any] | None = None
+        self.symbolic_zeros = False
+        self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone
+        if not self.nondiff_argnums and is_ours(getattr(fun, "__module__", None) or ""):
+            self._known = module_table(f"{fun.__module__.partition('.')[2]}.{fun.__qualname__}.jvp",
+                                       "derivatives, by place and types", 4096)
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """Set the rule: `jvp(*nondiff, primals, tangents) -> (primal_out, tangent_out)`."""
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """One rule per argument, `jvp(tangent, primal_out, *primals)`, or None for a zero."""
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def jvp(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+            out = self(*primals)
+            terms = [rule(t, out, *primals) for t, rule in zip(tangents, jvps, strict=True)
+                     if rule is not None]
+            if not terms:
+                return out, tree.map(zero_tangent, out)
+            total = terms[0]
+            for term in terms[1:]:
+                total = tree.map(lambda a, b: lax.add(a, b), total, term)
+            return out, total
+
+        self.defjvp(jvp)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = function_name(self.fun)
+        jvp = self.jvp
+        if jvp is None:
+            raise AttributeError(
+                f"No JVP defined for custom_jvp function {name} using defjvp.")
+        args = positional(self.fun, args, kwargs, "custom_jvp")
+        if STATE.interpreter is None:
+            return self.fun(*args)
+        moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
+        leaves, treedef = tree.flatten_tuple(tuple(moving))
+
+        # of a function of ours within a derivative: what it is the derivative of
+        within = None if self._known is None else getattr(STATE.interpreter, "location", None)
+
+        def run(*values: Any) -> Any:
+            if within is not None:
+                STATE.interpreter.location = within         # type: ignore[union-attr]
+            return self.fun(*merge(values))
+
+        def traced() -> tuple[Any, ...]:
+            program, captured, out_tree = call_program(run, leaves, treedef, name)
+            rule = _FlatRule(jvp, fixed, name, treedef, out_tree, program.out_avals)
+            return program, captured, out_tree, rule
+
+        program, captured, out_tree, rule = (
+            traced() if self._known is None else
+            self._known_here(within or capture(), leaves, treedef, traced))
+        outs = custom_jvp_call_p.bind(
+            *captured, *leaves, call_jaxpr=program, jvp_jaxpr_fun=rule,
+            num_consts=len(captured), symbolic_zeros=self.symbolic_zeros)
+        return outs[0] if out_tree is ONE else tree.unflatten(out_tree, outs)
+
+    def _known_here(self, place: Location, leaves: Sequence[Any], treedef: Any,
+                    traced: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        """`traced()`, which is asked once for each place that calls this with such types."""
+        interpreter, known = STATE.interpreter, self._known
+        if known is None or STATE.on_equation or type(interpreter) not in BUILDERS or getattr(
+                interpreter, "concrete", False):
+            return traced()
+        types = [typeof(x) for x in leaves]
+        if may_warn(types):
+            return traced()
+        key = (place.key, place.transform, owner_of("custom_jvp"), STATE.abstract_mesh, treedef,
+               self.jvp, *types)
+        found = known.get(key)
+        if found is None:
+            found = (*traced(), place)             # the key names what the place keeps alive
+            if not found[1]:                       # nothing is captured
+                known[key] = found
+        return found[:4]
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+
+class _FlatRule:
+    """The user's rule, on flat values: (primals, tangents) -> (results, tangents), checked."""
+
+    __name__: str
+
+    def __init__(self, jvp: Callable[..., Any], fixed: Sequence[Any], name: str, in_tree: Any,
+                 out_tree: Any, out_types: Sequence[ArrayType]) -> None:
+        named_as(self, jvp)
+        self.jvp, self.name = functools.partial(jvp, *fixed), name
+        self.in_tree, self.out_tree, self.out_types = in_tree, out_tree, tuple(out_types)
+
+    def __call__(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        pair = self.jvp(tree.unflatten(self.in_tree, primals),
+                        tree.unflatten(self.in_tree, tangents))
+        rule = f"Custom JVP rule {self.__name__} for function {self.name}"
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise TypeError(f"{rule} must produce a pair (list or tuple of length two) "
+                            f"representing primal and tangent outputs, but got {pair}.")
+        outs, out_tree = tree.flatten(pair[0])
+        out_tangents, tangent_tree = tree.flatten(pair[1], lambda x: isinstance(x, SymbolicZero))
+        if out_tree != tangent_tree:
+            raise TypeError(f"{rule} must produce primal and tangent outputs with equal container "
+                            f"(pytree) structures, but got {out_tree} and {tangent_tree} "
+                            "respectively.")
+        types = [typeof(x) for x in outs]
+        self._check_results(rule, out_tree, types)
+        _check_tangents(types, [x.aval if isinstance(x, SymbolicZero) else typeof(x)
+                                for x in out_tangents])
+        return [*outs, *(x.instantiate() if isinstance(x, SymbolicZero) else x
+                         for x in out_tangents)]
+
+    def _check_results(self, rule: str, out_tree: Any, types: Sequence[ArrayType]) -> None:
+        start = (f"{rule} must produce a pair (list or tuple of length two) where the first "
+                 "element represents the primal output (equal in value to the output of the "
+                 f"custom_jvp-decorated function {self.name}, and in particular ")
+        if out_tree != self.out_tree:
+            raise TypeError(
+                f"{start}of the same container/pytree structure), but instead the JVP rule "
+                "output's first element had container/pytree structure:\n"
+                f"    {shapes_text(out_tree, types)}\nwhile the custom_jvp-decorated function "
+                f"{self.name} had output container/pytree structure:\n"
+                f"    {shapes_text(self.out_tree, self.out_types)}.")
+        if not all(map(same_type, types, self.out_types)):
+            raise TypeError(
+                f"{start}with leaves of the same shape/dtype), but instead the JVP rule output's "
+                f"first element had shapes/dtypes of:\n    {shapes_text(out_tree, types)}\nwhile "
+                f"the custom_jvp-decorated function {self.name} had output shapes/dtypes of:\n"
+                f"    {shapes_text(self.out_tree, self.out_types)}")
+
+
+def _check_tangents(types: Sequence[ArrayType], tangents: Sequence[ArrayType]) -> None:
+    """Raise JAX's TypeError unless every tangent has the type of its value."""
+    wanted = [t if has_tangent(t.dtype) else typeof(zero_tangent(t)) for t in types]
+    if all(map(same_type, wanted, tangents)):
+        return
+    start = ("Custom JVP rule must produce primal and tangent outputs with corresponding shapes "
+             "and dtypes")
+    if len(types) == 1:
+        raise TypeError(f"{start}. Expected {wanted[0].str_short()} (tangent type of "
+                        f"{types[0].str_short()}) but got {tangents[0].str_short()}.")
+    lines = [f"  primal {p.str_short()} with tangent {t.str_short()}, expecting tangent {w}"
+             for p, w, t in zip(types, wanted, tangents, strict=True) if not same_type(w, t)]
+    raise TypeError(f"{start}, but got:\n" + "\n".join(lines))
+
+
+# -- the rules of the equation ---------------------------------------------------------------------
+
+def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+         ) -> tuple[list[Any], list[Any]]:
+    count, rule = params["num_consts"], params["jvp_jaxpr_fun"]
+    refuse_closed_over(tangents[:count], "custom_jvp", "custom JVP rule")
+    primals, moving = list(operands[count:]), list(tangents[count:])
+    n, given = len(primals), [t for t in moving if t is not None]
+
+    def run(*values: Any) -> list[Any]:
+        it = iter(values[n:])
+        filled = [next(it) if t is not None else
+                  SymbolicZero(typeof(x)) if params["symbolic_zeros"] else zero_tangent(x)
+                  for x, t in zip(values, moving, strict=False)]
+        return rule(values[:n], filled)
+
+    outs = run_rule(run, [*primals, *given], rule)
+    half = len(outs) // 2
+    return outs[:half], outs[half:]
+
+
+def inline_transpose(param: str) -> Callable[..., list[Any]]:
+    """The transpose of a call as that of the program it calls, `params[param]`."""
+    def transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+                  ) -> list[Any]:
+        return backward(params[param], [None if is_linear(x) else x for x in operands], cts)
+    return transpose
+
+
+def inline_split(param: str) -> Callable[..., list[Any]]:
+    """The split of a call as that of its program's equations."""
+    def split(evaluation: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        return evaluation.run(params[param], operands)
+    return split
+
+
+register("custom_jvp_call", jvp=_jvp, split=inline_split("call_jaxpr"),
+         transpose=inline_transpose("call_jaxpr"))
+

@@ -1,0 +1,1 @@
+"""Derivatives of equations that hold programs: calls, loops, branches, manual regions."""

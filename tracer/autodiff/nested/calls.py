@@ -1,0 +1,66 @@
+"""Derivatives of `jit` equations: a call stays one call.
+
+The derivative of a call is a call of the derivative; in reverse mode the called program is split in
+two, and what the second needs of the first leaves it as further results. The programs are made once
+per called program.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir.ops.control.call import jit_p
+from ....ir.program import Program
+from ..forward import jvp_program, weak_flags
+from ..split import split_program
+from ..transpose import is_linear, transpose_program
+from .rules import PartialEvaluation, register
+
+
+def call_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+             ) -> tuple[list[Any], list[Any]]:
+    """Values and tangents of a call."""
+    program: Program = params["jaxpr"]
+    mask = tuple(t is not None for t in tangents)
+    pushed, out_mask = jvp_program(program, mask, weak=weak_flags(tangents))
+    results = jit_p.bind(*operands, *(t for t in tangents if t is not None),
+                         **{**params, "jaxpr": pushed})
+    count = len(program.outvars)
+    rest = iter(results[count:])
+    return list(results[:count]), [next(rest) if m else None for m in out_mask]
+
+
+def call_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[str, Any]
+               ) -> list[Any]:
+    """The known part of a call now, the rest as a call in the linear program."""
+    unknown = tuple(evaluation.is_unknown(x) for x in operands)
+    split = split_program(params["jaxpr"], unknown)
+    known = [x for x, u in zip(operands, unknown, strict=True) if not u]
+    results: list[Any] = []
+    if split.known.outvars:
+        results = jit_p.bind(*known, **{**params, "jaxpr": split.known})
+    residuals = [known[i] if kind == "operand" else results[i] for kind, i in split.residuals]
+    waiting: list[Any] = []
+    if any(split.out_unknown):
+        waiting = evaluation.linear.process(
+            jit_p, [*residuals, *(x for x, u in zip(operands, unknown, strict=True) if u)],
+            {**params, "jaxpr": split.linear})
+    first, second = iter(results), iter(waiting)
+    return [next(second) if u else next(first) for u in split.out_unknown]
+
+
+def call_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+                   ) -> list[Any]:
+    """A call of the transposed program."""
+    linear = tuple(map(is_linear, operands))
+    back, out_mask = transpose_program(params["jaxpr"], linear,
+                                       tuple(ct is not None for ct in cts), weak=weak_flags(cts))
+    results: Sequence[Any] = ()
+    if any(out_mask):
+        results = jit_p.bind(*(x for x in operands if not is_linear(x)),
+                             *(ct for ct in cts if ct is not None), **{**params, "jaxpr": back})
+    found, has = iter(results), iter(out_mask)
+    return [next(found) if m and next(has) else None for m in linear]
+
+
+register("jit", jvp=call_jvp, split=call_split, transpose=call_transpose)

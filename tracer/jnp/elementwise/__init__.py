@@ -1,0 +1,1 @@
+"""Functions of each element: arithmetic, powers, logic, bits, rounding."""

@@ -1,0 +1,474 @@
+"""Elementwise arithmetic of jnp: one operand of any numeric dtype, or two of any two.
+
+Integers become floats where the result is no integer; two operands come to one dtype and rank.
+"""
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....ir.array import Array
+from ....ir.dtypes import finfo, iinfo, issubdtype
+from ....ir.op import Op
+from ....ir.ops.elementwise.arithmetic import (
+    abs_p,
+    add_p,
+    div_p,
+    max_p,
+    min_p,
+    mul_p,
+    neg_p,
+    nextafter_p,
+    sign_p,
+    sub_p,
+)
+from ....ir.ops.elementwise.bitwise import and_p, or_p
+from ....ir.ops.elementwise.comparison import eq_p, gt_p, lt_p, ne_p
+from ....ir.ops.elementwise.complex_parts import complex_p, imag_p, real_p
+from ....ir.ops.elementwise.powers import cbrt_p, sqrt_p, square_p
+from ....ir.ops.elementwise.select import select_n_p
+from ....ir.ops.elementwise.special import bessel_i0e_p
+from ....ir.ops.elementwise.transcendental import (
+    acos_p,
+    acosh_p,
+    asin_p,
+    asinh_p,
+    atan2_p,
+    atan_p,
+    atanh_p,
+    cos_p,
+    cosh_p,
+    exp2_p,
+    exp_p,
+    expm1_p,
+    log1p_p,
+    log_p,
+    sin_p,
+    sinh_p,
+    tan_p,
+    tanh_p,
+)
+from ... import sharding_notes
+from ...autodiff.custom.custom_jvp import custom_jvp
+from ...operands.broadcasting import select_of
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    promote_args,
+    promote_args_inexact,
+    promote_dtypes_inexact,
+    promote_dtypes_numeric,
+    promote_pair,
+    promote_pair_inexact,
+    strong,
+)
+from ...operands.scalars import BOOL, INEXACT, LEVEL
+from ...staging.constants import as_array
+from ...staging.tracer import Tracer
+
+
+def named(f: Callable[..., Any], name: str, doc: str, *example: str) -> Callable[..., Any]:
+    """An elementwise function, its name and docstring; example: a call and the lines it prints."""
+    f.__name__ = f.__qualname__ = name
+    if f.__code__.co_argcount == 2:
+        indent = sharding_notes.INDENT
+        doc += f"\n\n{indent}Raises TypeError where the shapes do not broadcast to one."
+    f.__doc__ = sharding_notes.with_example(doc, *example)
+    return sharding_notes.elementwise(f)
+
+
+# -- one operand -----------------------------------------------------------------------------------
+
+def _inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
+    """A function whose result is a float or complex; integers and bool become floats."""
+    bind = op.bind
+
+    def f(x, /):
+        if not ((type(x) is Tracer or isinstance(x, Array)) and x.aval.dtype in INEXACT):
+            (x,) = promote_args_inexact(name, x)
+        return bind(x)
+
+    return named(f, name, doc, *example)
+
+
+def _same(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
+    """A function whose result has the operand's dtype."""
+    bind = op.bind
+
+    def f(x, /):
+        if not isinstance(x, Array):
+            (x,) = promote_args(name, x)
+        return bind(x)
+
+    return named(f, name, doc, *example)
+
+
+acos = _inexact(
+    "acos", acos_p,
+    "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
+asin = _inexact(
+    "asin", asin_p,
+    "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
+asinh = _inexact(
+    "asinh", asinh_p,
+    "The inverse hyperbolic sine of x, elementwise; integers give floats.")
+atan = _inexact("atan", atan_p, "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
+atanh = _inexact(
+    "atanh", atanh_p,
+    "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
+cbrt = _inexact(
+    "cbrt", cbrt_p,
+    "The cube root of x, elementwise; that of a negative number is negative.")
+cos = _inexact(
+    "cos", cos_p,
+    "The cosine of x, in radians, elementwise; integers give floats.",
+    "jnp.cos(jnp.array([0.0, 3.0])).round(3)",
+    "Array([ 1.  , -0.99], dtype=float32)")
+cosh = _inexact("cosh", cosh_p, "The hyperbolic cosine of x, elementwise; integers give floats.")
+exp = _inexact(
+    "exp", exp_p,
+    "e to the power of x, elementwise; integers give floats.",
+    "jnp.exp(jnp.array([0, 1])).round(3)",
+    "Array([1.   , 2.718], dtype=float32)")
+exp2 = _inexact("exp2", exp2_p, "2 to the power of x, elementwise; integers give floats.")
+expm1 = _inexact(
+    "expm1", expm1_p,
+    "exp(x) - 1, elementwise, accurate also where x is near 0.",
+    "jnp.expm1(jnp.array([0.0, 1e-10]))",
+    "Array([0.e+00, 1.e-10], dtype=float32)")
+log = _inexact(
+    "log", log_p,
+    "The natural logarithm of x, elementwise; -inf at 0, NaN below.",
+    "jnp.log(jnp.array([1.0, 0.0, -1.0]))",
+    "Array([  0., -inf,  nan], dtype=float32)")
+log1p = _inexact(
+    "log1p", log1p_p,
+    "log(1 + x), elementwise, accurate also where x is near 0.",
+    "jnp.log1p(jnp.array([0.0, 1e-10]))",
+    "Array([0.e+00, 1.e-10], dtype=float32)")
+sin = _inexact(
+    "sin", sin_p,
+    "The sine of x, in radians, elementwise; integers give floats.",
+    "jnp.sin(jnp.array([0, 1])).round(3)",
+    "Array([0.   , 0.841], dtype=float32)")
+sinh = _inexact("sinh", sinh_p, "The hyperbolic sine of x, elementwise; integers give floats.")
+sqrt = _inexact(
+    "sqrt", sqrt_p,
+    "The square root of x, elementwise; NaN where a real x is negative.",
+    "jnp.sqrt(jnp.array([4, 2]))",
+    "Array([2.       , 1.4142135], dtype=float32)")
+tan = _inexact(
+    "tan", tan_p,
+    "The tangent of x, in radians, elementwise; integers give floats.",
+    "jnp.tan(jnp.array([0, 1])).round(3)",
+    "Array([0.   , 1.557], dtype=float32)")
+tanh = _inexact(
+    "tanh", tanh_p,
+    "The hyperbolic tangent of x, elementwise: between -1 and 1.",
+    "jnp.tanh(jnp.array([-20.0, 0.0, 1.0])).round(3)",
+    "Array([-1.   ,  0.   ,  0.762], dtype=float32)")
+arccos = _inexact(
+    "arccos", acos_p,
+    "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
+arcsin = _inexact(
+    "arcsin", asin_p,
+    "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
+arcsinh = _inexact(
+    "arcsinh", asinh_p,
+    "The inverse hyperbolic sine of x, elementwise; integers give floats.")
+arctan = _inexact(
+    "arctan", atan_p,
+    "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
+arctanh = _inexact(
+    "arctanh", atanh_p,
+    "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
+negative_function = _same(
+    "negative", neg_p,
+    "-x, elementwise; also written `-x`. Raises TypeError for bool.",
+    "jnp.negative(jnp.array([1, -2]))",
+    "Array([-1,  2], dtype=int32)")
+sign = _same(
+    "sign", sign_p,
+    "-1, 0 or 1 by the sign of x, elementwise; x / abs(x) for complex x.",
+    "jnp.sign(jnp.array([-2.5, 0.0, 3.0]))",
+    "Array([-1.,  0.,  1.], dtype=float32)")
+
+
+@sharding_notes.elementwise
+def acosh(x, /):
+    """Inverse hyperbolic cosine; of complex x the branch with a real part that is not negative."""
+    (x,) = promote_args_inexact("acosh", x)
+    result = acosh_p.bind(x)
+    if LEVEL[dtype_name(result)] == 3:
+        negative = lt_p.bind(real_p.bind(result), _zero(real_dtype(dtype_name(result))))
+        result = select_n_p.bind(negative, result, neg_p.bind(result))
+    return result
+
+
+@sharding_notes.elementwise
+def arccosh(x, /):
+    """Inverse hyperbolic cosine; of complex x the branch with a real part that is not negative."""
+    return acosh(x)
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+    """The dtype of the parts of a complex dtype; others as they are."""
+    return {np.dtype("complex64"): np.dtype("float32"),
+            np.dtype("complex128"): np.dtype("float64")}.get(dtype, dtype)
+
+
+def _zero(dtype: Any) -> Any:
+    return dtype.type(0)
+
+
+@sharding_notes.elementwise
+def abs(x, /):
+    """The absolute value of x, elementwise; of complex x a float. Also written `abs(x)`.
+
+    >>> jnp.abs(jnp.array([-3, 2])), jnp.abs(jnp.array([3 + 4j]))
+    (Array([3, 2], dtype=int32), Array([5.], dtype=float32))
+    """
+    return absolute(x)
+
+
+@sharding_notes.elementwise
+def absolute(x, /):
+    """Another name of `abs`: the absolute value of x, elementwise; of complex x a float."""
+    check_arraylike("absolute", x)
+    dtype = dtype_name(x)
+    if dtype == BOOL or issubdtype(dtype, np.unsignedinteger):
+        return as_array(x)
+    return abs_p.bind(x)
+
+
+@sharding_notes.elementwise
+def fabs(x, /):
+    """The absolute value of x as a float, elementwise; raises TypeError for complex x."""
+    check_arraylike("fabs", x)
+    if LEVEL[dtype_name(x)] == 3:
+        raise TypeError("ufunc 'fabs' does not support complex dtypes")
+    return abs_p.bind(*promote_args_inexact("fabs", x))
+
+
+@sharding_notes.elementwise
+def positive(x, /):
+    """x itself, elementwise: what `+x` means. Raises TypeError for what is no number."""
+    (x,) = promote_args("positive", x)
+    return as_array(x)
+
+
+def literal_like(value: Any, x: Any) -> Any:
+    """A scalar of the dtype (and weak flag) of x."""
+    weak = isinstance(x, Array) and x.aval.weak_type
+    return convert(value, dtype_name(x), weak)
+
+
+@sharding_notes.elementwise
+def square(x, /):
+    """x times x, elementwise, in the dtype of x.
+
+    >>> jnp.square(jnp.array([-3, 2]))
+    Array([9, 4], dtype=int32)
+    """
+    (x,) = promote_dtypes_numeric(*promote_args("square", x))
+    return square_p.bind(x)
+
+
+def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., Any]:
+    def f(x, /):
+        (x,) = promote_args_inexact(name, x)
+        return strong(mul_p.bind(x, literal_like(factor, x)))
+
+    return named(f, name, doc, *example)
+
+
+degrees = _scaled(
+    "degrees", 180 / np.pi,
+    "Angles in radians, converted to degrees: x times 180 / pi.")
+rad2deg = _scaled(
+    "rad2deg", 180 / np.pi,
+    "Angles in radians, converted to degrees: x times 180 / pi.")
+deg2rad = _scaled(
+    "deg2rad", np.pi / 180,
+    "Angles in degrees, converted to radians: x times pi / 180.")
+radians = _scaled(
+    "radians", np.pi / 180,
+    "Angles in degrees, converted to radians: x times pi / 180.")
+
+
+@sharding_notes.elementwise
+def sinc(x, /):
+    """sin(pi x) / (pi x), and 1 at 0, with derivatives that are right there too."""
+    (x,) = promote_args_inexact("sinc", x)
+    at_zero = eq_p.bind(x, literal_like(0, x))
+    pi_x = mul_p.bind(literal_like(np.pi, x), x)
+    safe = select_of(at_zero, pi_x, literal_like(1, x))
+    near = _sinc_near_zero(0, pi_x)
+    return strong(select_n_p.bind(at_zero, div_p.bind(sin_p.bind(safe), safe), near))
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(0,))
+def _sinc_near_zero(k: int, x: Any) -> Any:
+    """The k-th derivative of sin(x) / x at 0, in the shape of x."""
+    value = 0.0 if k % 2 else (-1) ** (k // 2) / (k + 1)
+    return add_p.bind(mul_p.bind(x, literal_like(0, x)), literal_like(value, x))
+
+
+@_sinc_near_zero.defjvp
+def _(k: int, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    return _sinc_near_zero(k, x), mul_p.bind(_sinc_near_zero(k + 1, x), t)
+
+
+def i0(x):
+    """The modified Bessel function of the first kind of order 0, elementwise, of real x."""
+    (x,) = promote_args_inexact("i0", x)
+    if not issubdtype(dtype_name(x), np.floating):
+        raise ValueError(f"Unsupported input type to jax.numpy.i0: {dtype_name(x)}")
+    x = abs_p.bind(x)
+    return mul_p.bind(exp_p.bind(x), bessel_i0e_p.bind(x))
+
+
+# -- two operands ----------------------------------------------------------------------------------
+
+def _binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
+            ) -> Callable[..., Any]:
+    """A function of two operands of one dtype; bool_op takes its place for bool."""
+    bind = op.bind
+    bool_bind = None if bool_op is None else bool_op.bind
+
+    def f(x, y, /):
+        if type(x) is not Tracer or type(y) is not Tracer or x.aval is not y.aval:
+            x, y = promote_pair(name, x, y)
+        if bool_bind is not None and (x.aval.dtype if type(x) is Tracer or isinstance(x, Array)
+                                      else getattr(x, "dtype", None)) == BOOL:
+            return bool_bind(x, y)
+        return bind(x, y)
+
+    return named(f, name, doc, *example)
+
+
+def _binary_inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
+    bind = op.bind
+
+    def f(x1, x2, /):
+        x1, x2 = promote_pair_inexact(name, x1, x2)
+        return bind(x1, x2)
+
+    return named(f, name, doc, *example)
+
+
+add_function = _binary(
+    "add", add_p,
+    "x + y, elementwise, broadcast to one shape; bool operands give `or`.",
+    "jnp.add(jnp.array([1, 2]), 0.5)",
+    "Array([1.5, 2.5], dtype=float32, weak_type=True)", bool_op=or_p)
+subtract_function = _binary(
+    "subtract", sub_p,
+    "x - y, elementwise, broadcast to one shape. Raises TypeError for bool.",
+    "jnp.subtract(jnp.array([1, 2]), 0.5)",
+    "Array([0.5, 1.5], dtype=float32, weak_type=True)")
+multiply_function = _binary(
+    "multiply", mul_p,
+    "x * y, elementwise, broadcast to one shape; bool operands give `and`.",
+    "jnp.multiply(jnp.array([1, 2]), jnp.array([[3], [4]]))",
+    "Array([[3, 6],",
+    "       [4, 8]], dtype=int32)", bool_op=and_p)
+maximum_function = _binary(
+    "maximum", max_p,
+    "The greater of x and y, elementwise; NaN where one of them is.",
+    "jnp.maximum(jnp.array([1.0, -2.0]), 0)",
+    "Array([1., 0.], dtype=float32)")
+minimum_function = _binary(
+    "minimum", min_p,
+    "The lesser of x and y, elementwise; NaN where one of them is.",
+    "jnp.minimum(jnp.array([1.0, -2.0]), 0)",
+    "Array([ 0., -2.], dtype=float32)")
+divide = _binary_inexact(
+    "divide", div_p,
+    "x1 / x2, elementwise; the quotient of integers is a float.",
+    "jnp.divide(jnp.array([1, 2]), 4)",
+    "Array([0.25, 0.5 ], dtype=float32)")
+true_divide = _binary_inexact(
+    "true_divide", div_p,
+    "x1 / x2, elementwise; the quotient of integers is a float.")
+arctan2 = _binary_inexact(
+    "arctan2", atan2_p,
+    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
+atan2 = _binary_inexact(
+    "atan2", atan2_p,
+    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
+
+
+@sharding_notes.elementwise
+def nextafter(x, y, /):
+    """The next number after x in the direction of y, elementwise, in their float dtype."""
+    x, y = promote_pair_inexact("nextafter", x, y)
+    return nextafter_p.bind(x, y)
+
+
+@sharding_notes.equal
+def heaviside(x1, x2, /):
+    """The step function, elementwise: 0 where x1 is negative, 1 where positive, x2 where zero."""
+    check_arraylike("heaviside", x1, x2)
+    x1, x2 = promote_args_inexact("heaviside", x1, x2)
+    zero, one = literal_like(0, x1), literal_like(1, x1)
+    negative, greater = lt_p.bind(x1, zero), gt_p.bind(x1, zero)
+    at_zero = select_of(ne_p.bind(x1, x1), x2, x1)
+    return strong(select_of(negative, select_of(greater, at_zero, one), zero))
+
+
+@sharding_notes.elementwise
+def clip(arr=None, /, min=None, max=None):
+    """The elements of `arr`, those below `min` raised to it, those above `max` lowered to it.
+
+    min, max: scalars, arrays that broadcast, or None for no bound; where min > max the result is
+    max. Raises ValueError for complex numbers, which have no order.
+
+    >>> jnp.clip(jnp.array([-2.0, 0.5, 3.0]), -1.0, 1.0)
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
+    if arr is None:
+        raise ValueError("No input was provided to the clip function.")
+    check_arraylike("clip", arr)
+    for bound in (arr, min, max):
+        if bound is not None and LEVEL.get(dtype_name(bound)) == 3:
+            raise ValueError("Clip received a complex value either through the input or the "
+                             "min/max keywords. Complex values have no ordering and cannot be "
+                             "clipped. Please convert to a real value or array by taking the real "
+                             "or imaginary components via jax.numpy.real/imag respectively.")
+    if min is not None:
+        arr = maximum_function(min, arr)
+    if max is not None:
+        arr = minimum_function(max, arr)
+    return as_array(arr)
+
+
+def extreme_values(dtype: Any) -> tuple[Any, Any]:
+    """Least and greatest finite value of a real dtype."""
+    info = finfo(dtype) if issubdtype(dtype, np.floating) else iinfo(dtype)
+    return info.min, info.max
+
+
+@sharding_notes.elementwise
+def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
+    """x with NaN replaced by a number, and infinities by the extreme finite values or those given.
+    """
+    check_arraylike("nan_to_num", x)
+    dtype = dtype_name(x)
+    if LEVEL[dtype] < 2:
+        return as_array(x)
+    if LEVEL[dtype] == 3:
+        return complex_p.bind(nan_to_num(real_p.bind(x), copy, nan, posinf, neginf),
+                              nan_to_num(imag_p.bind(x), copy, nan, posinf, neginf))
+    low, high = extreme_values(dtype)
+    posinf = high if posinf is None else posinf
+    neginf = low if neginf is None else neginf
+    (x,) = promote_dtypes_inexact(x)
+    out = select_of(ne_p.bind(x, x), x, convert(nan, dtype))
+    out = select_of(eq_p.bind(out, literal_like(np.inf, out)), out, convert(posinf, dtype))
+    return select_of(eq_p.bind(out, literal_like(-np.inf, out)), out, convert(neginf, dtype))

@@ -1,0 +1,80 @@
+"""Complex numbers: their parts, conjugate and angle."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....ir.ops.elementwise.comparison import eq_p, ne_p
+from ....ir.ops.elementwise.complex_parts import imag_p, real_p
+from ....ir.ops.elementwise.transcendental import atan2_p
+from ... import lax, sharding_notes
+from ...operands.dtype_promotion import check_arraylike, dtype_name, promote_dtypes_inexact
+from ...operands.scalars import LEVEL
+from ...staging.constants import as_array
+from .arithmetic import literal_like, rad2deg
+
+
+def _is_complex(x: Any) -> bool:
+    return LEVEL[dtype_name(x)] == 3
+
+
+@sharding_notes.elementwise
+def real(val, /):
+    """The real part of complex numbers, elementwise; real ones stay as they are."""
+    check_arraylike("real", val)
+    return real_p.bind(val) if _is_complex(val) else as_array(val)
+
+
+@sharding_notes.elementwise
+def imag(val, /):
+    """The imaginary part of complex numbers, elementwise; zeros for real ones."""
+    check_arraylike("imag", val)
+    return imag_p.bind(val) if _is_complex(val) else lax.full_like(val, 0)
+
+
+@sharding_notes.elementwise
+def conjugate(x, /):
+    """The complex conjugate of x, elementwise; real numbers stay as they are."""
+    check_arraylike("conjugate", x)
+    return lax.conj(x) if _is_complex(x) else as_array(x)
+
+
+@sharding_notes.elementwise
+def conj(x, /):
+    """The complex conjugate of x, elementwise; real numbers stay as they are."""
+    return conjugate(x)
+
+
+@sharding_notes.elementwise
+def angle(z, deg=False):
+    """The angle of complex numbers, elementwise, in radians, or in degrees if `deg`."""
+    check_arraylike("angle", z)
+    re, im = real(z), imag(z)
+    re, im = promote_dtypes_inexact(re, im)
+    out = atan2_p.bind(im, re)
+    return rad2deg(out) if deg else out
+
+
+@sharding_notes.elementwise
+def iscomplex(x):
+    """Whether the imaginary part of x is not zero, elementwise: an array of bool."""
+    part = imag(x)
+    return ne_p.bind(part, literal_like(0, part))
+
+
+@sharding_notes.elementwise
+def isreal(x):
+    """Whether the imaginary part of x is zero, elementwise: an array of bool."""
+    part = imag(x)
+    return eq_p.bind(part, literal_like(0, part))
+
+
+def real_if_complex(x: Any) -> Any:
+    """The real part of complex x, for results that are real but for rounding."""
+    return real_p.bind(x) if _is_complex(x) else x
+
+
+def magnitude_dtype(x: Any) -> np.dtype:
+    """The dtype of absolute values of x."""
+    return np.zeros(0, dtype_name(x)).real.dtype

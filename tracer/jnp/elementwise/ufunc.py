@@ -1,0 +1,191 @@
+"""`ufunc`: a jnp function with numpy's methods (`jnp.add.reduce`, `.accumulate`, `.outer`, `.at`).
+
+Calling it costs what calling the function costs. The methods are written with reductions and
+updates that exist anyway, where there are any, else element by element along the dimension.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....ir.api_boundary import bound_class, crossed
+from ....ir.context import config
+from ... import lax
+from ...operands.dtype_promotion import check_arraylike, shape_of
+from ...operands.shape_arguments import canonical_axes, canonical_axis
+
+
+@bound_class
+class ufunc:
+    """A function of arrays that works elementwise.
+
+    func: the function. nin, nout: numbers of operands and results. identity: neutral element of
+    a binary one, or None. reduce, accumulate, at: functions that do these in one go.
+    """
+
+    __slots__ = ("__dict__", "_accumulate", "_at", "_func", "_reduce", "identity", "nargs", "nin",
+                 "nout")
+
+    def __init__(self, func: Callable[..., Any], /, nin: int, nout: int, *,
+                 name: str | None = None, nargs: int | None = None, identity: Any = None,
+                 call: Callable[..., Any] | None = None,
+                 reduce: Callable[..., Any] | None = None,
+                 accumulate: Callable[..., Any] | None = None,
+                 at: Callable[..., Any] | None = None, reduceat: Callable[..., Any] | None = None):
+        self._func = call or func
+        self.nin, self.nout, self.nargs = nin, nout, nargs or nin
+        self.identity = identity
+        self._reduce, self._accumulate, self._at = reduce, accumulate, at
+        self.__name__ = self.__qualname__ = name or func.__name__
+        self.__doc__ = func.__doc__
+        self.__wrapped__ = self.__wrapped_function__ = func      # whose signature is shown
+
+    def __call__(self, *args, out=None, where=None):
+        try:
+            return self._call(args, out, where)
+        except Exception as error:
+            crossed(error, self, args)
+            raise
+
+    def _call(self, args, out, where):
+        if out is not None or where is not None:
+            raise NotImplementedError(f"out and where arguments of {self}")
+        if len(args) != self.nin:
+            raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
+                            f"{len(args)} were given")
+        return self._func(*args)
+
+    def __get__(self, instance: Any, owner: Any = None) -> ufunc:
+        """Itself, also as an attribute of a class; what has this is shown as a function by help."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"<jnp.ufunc '{self.__name__}'>"
+
+    def __hash__(self) -> int:
+        return hash((self._func, self.nin))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ufunc) and self._func is other._func
+
+    @property
+    def ntypes(self) -> int:
+        """Number of dtypes that the function can return."""
+        return 1
+
+    def _binary(self, method: str) -> None:
+        if self.nin != 2:
+            raise ValueError(f"{method} only supported for binary ufuncs")
+        if self.nout != 1:
+            raise ValueError(f"{method} only supported for functions returning a single value")
+
+    def _scanned(self, x: Any, axis: int) -> tuple[Any, Any]:
+        """All elements along a dimension combined, and (dimension 0) what the second, third, ...
+        gave; in the dtype of the first combination."""
+        first = lax.index_in_dim(x, 0, axis, keepdims=False)
+
+        def step(y: Any, item: Any) -> tuple[Any, Any]:
+            y = self._func(y, item)
+            return y, y
+
+        rest = _moved(lax.slice_in_dim(x, 1, None, axis=axis), axis, 0)
+        return lax.scan(step, first, rest)
+
+    def _folded(self, x: Any, axis: int) -> Any:
+        return self._scanned(x, axis)[0]
+
+    def reduce(self, a, axis=0, dtype=None, out=None, keepdims=False, initial=None, where=None):
+        """All elements along a dimension (all of them for axis=None) combined into one."""
+        check_arraylike(f"{self.__name__}.reduce", a)
+        self._binary("reduce")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.reduce()")
+        if where is not None:
+            if self.identity is None and initial is None:
+                raise ValueError(f"reduction operation {self.__name__!r} does not have an "
+                                 "identity, so to use a where mask one has to specify 'initial'")
+        if self._reduce is not None:
+            extra = {} if dtype is None else {"dtype": dtype}
+            given = {} if initial is None else {"initial": initial}
+            masked = {} if where is None else {"where": where}
+            return self._reduce(a, axis=axis, keepdims=keepdims, **extra, **given, **masked)
+        shape = shape_of(a)
+        x = a if dtype is None else lax.convert_element_type(a, dtype)
+        if where is not None:
+            neutral = self.identity if self.identity is not None else initial
+            x = lax.select(lax.broadcast_like(where, x), x, lax.full_like(x, neutral))
+        axes = tuple(range(len(shape))) if axis is None else canonical_axes(axis, len(shape))
+        for d in sorted(axes, reverse=True):
+            if not shape[d] and self.identity is None and initial is None:
+                raise ValueError(f"zero-size array to reduction operation {self.__name__} which "
+                                 "has no identity")
+            x = self._folded(x, d) if shape_of(x)[d] else lax.full_like(
+                x, self.identity, shape=shape[:d] + shape[d + 1:])
+        if initial is not None:
+            x = self._func(x, initial)
+        return lax.expand_dims(x, axes) if keepdims else x
+
+    def accumulate(self, a, axis=0, dtype=None, out=None):
+        """Along a dimension, each element combined with all before it."""
+        check_arraylike(f"{self.__name__}.accumulate", a)
+        self._binary("accumulate")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.accumulate()")
+        if self._accumulate is not None:
+            return self._accumulate(a, axis=axis, **({} if dtype is None else {"dtype": dtype}))
+        x = a if dtype is None else lax.convert_element_type(a, dtype)
+        axis = canonical_axis(axis, len(shape_of(x)))
+        if not shape_of(x)[axis]:
+            return x
+        first = lax.slice_in_dim(x, 0, 1, axis=axis)
+        rest = self._scanned(x, axis)[1]
+        return lax.concatenate([first, _moved(rest, 0, axis)], axis)
+
+    def outer(self, A, B, /):
+        """The function of each pair of an element of A and one of B."""
+        self._binary("outer")
+        check_arraylike(f"{self.__name__}.outer", A, B)
+        extra = len(shape_of(B))
+        a = lax.expand_dims(A, tuple(range(len(shape_of(A)), len(shape_of(A)) + extra)))
+        with config.override(jax_numpy_rank_promotion="allow"):       # that is what outer is
+            return self._func(a, B)
+
+    def at(self, a, indices, b=None, /, *, inplace=True):
+        """`a` with the function applied to the elements at `indices`, repeated ones repeatedly."""
+        if inplace:
+            raise NotImplementedError("JAX arrays are immutable: call "
+                                      f"{self.__name__}.at(..., inplace=False) for a new array")
+        if self.nin == 1:
+            return lax_at(a, indices).apply(self._func)
+        if self._at is None:
+            raise NotImplementedError(f"{self.__name__}.at: no scatter does this; use "
+                                      "the property `at` of the array")
+        return self._at(a, indices, b)
+
+    def reduceat(self, a, indices, axis=0, dtype=None, out=None):
+        """The reductions of the parts of a dimension that begin at `indices`."""
+        self._binary("reduceat")
+        if out is not None:
+            raise NotImplementedError(f"out argument of {self.__name__}.reduceat()")
+        starts = np.asarray(indices)
+        axis = canonical_axis(axis, len(shape_of(a)))
+        stops = [*starts[1:].tolist(), shape_of(a)[axis]]
+        parts = []
+        for start, stop in zip(starts.tolist(), stops, strict=True):
+            part = lax.slice_in_dim(a, start, max(stop, start + 1), axis=axis)
+            parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
+        return lax.concatenate(parts, axis)
+
+
+def _moved(x: Any, source: int, target: int) -> Any:
+    """x with one dimension moved to another place."""
+    order = [d for d in range(len(shape_of(x))) if d != source]
+    order.insert(target, source)
+    return lax.transpose(x, order) if order != sorted(order) else x
+
+
+def lax_at(a: Any, indices: Any) -> Any:
+    """The indexed-update helper of `a`."""
+    return lax.broadcast(a, ()).at[indices]

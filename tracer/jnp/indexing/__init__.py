@@ -1,0 +1,1 @@
+"""Elements by position or value: taking, updating, searching, sorting, sets."""

@@ -1,0 +1,1 @@
+"""Shapes and order of elements: reshaping, joining, padding, rearranging, diagonals."""

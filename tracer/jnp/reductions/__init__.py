@@ -1,0 +1,1 @@
+"""Functions along dimensions: sums, moments, quantiles, prefixes, counts."""

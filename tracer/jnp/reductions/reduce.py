@@ -1,0 +1,341 @@
+"""Reductions of jnp: sum, mean, max, var, argmax and their like.
+
+Sums of small integers are taken in 32 bits, sums of 16-bit floats in float32 and rounded once.
+A sharded dimension may be reduced: it disappears from the type, and the program gets its all-reduce
+from the partitioner.
+"""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ....ir.array import Array
+from ....ir.dtypes import issubdtype, to_inexact_dtype
+from ....ir.op import Op
+from ....ir.ops.elementwise.arithmetic import add_p, max_p, min_p, mul_p, sub_p
+from ....ir.ops.elementwise.bitwise import and_p, or_p, xor_p
+from ....ir.ops.elementwise.comparison import ne_p
+from ....ir.ops.reductions.reduction import (
+    argmax_p,
+    argmin_p,
+    reduce_and_p,
+    reduce_max_p,
+    reduce_min_p,
+    reduce_or_p,
+    reduce_prod_p,
+    reduce_sum_p,
+    reduce_xor_p,
+)
+from ... import lax, sharding_notes
+from ...lax.reduction import extreme
+from ...operands.broadcasting import select_of, to_type
+from ...operands.dtype_promotion import (
+    available,
+    check_arraylike,
+    convert,
+    dtype_name,
+    shape_of,
+    user_dtype,
+)
+from ...operands.scalars import BOOL, int_default
+from ...operands.shape_arguments import canonical_axes, canonical_axis
+from ...staging.composed import composed
+from ...staging.constants import as_array
+from ..elementwise.arithmetic import literal_like
+
+HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))
+FLOAT32 = np.dtype("float32")
+
+
+def reduction_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """The axis argument of a reduction as dimensions; None means all."""
+    if axis is None:
+        return tuple(range(ndim))
+    return canonical_axes(axis, ndim)
+
+
+def no_out(name: str, out: Any) -> None:
+    if out is not None:
+        raise NotImplementedError(f"The 'out' argument to jnp.{name} is not supported.")
+
+
+def masked(x: Any, where: Any, neutral: Any) -> Any:
+    """x where the mask is true, else a neutral scalar of its dtype."""
+    if where is None:
+        return x
+    check_arraylike("where", where)
+    if dtype_name(where) != BOOL:
+        where = convert(where, BOOL)
+    return select_of(where, convert(neutral, dtype_name(x)), x)
+
+
+def to_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """x broadcast to a shape, dimensions aligned at the end."""
+    return to_type(x, shape)
+
+
+def with_kept(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The result with the reduced dimensions put back as size 1, if asked for."""
+    if not keepdims:
+        return result
+    return lax.expand_dims(result, axes) if axes else result
+
+
+def _reduce(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool,
+            initial: Any, where: Any, neutral: Any, *, promote: bool = False,
+            upcast: bool = False, as_bool: bool = False, combine: Op | None = None,
+            has_identity: bool = True) -> Array:
+    """The common frame of reductions.
+
+    neutral: scalar that changes nothing. promote: small integers become 32-bit ones. upcast:
+    16-bit floats are reduced in float32. combine: how `initial` is taken in.
+    """
+    no_out(name, out)
+    if not isinstance(a, Array):
+        check_arraylike(name, a)
+    if dtype is not None:
+        dtype = user_dtype(dtype, name)
+    own = dtype_name(a)
+    if initial is None and not has_identity and where is not None:
+        raise ValueError(f"reduction operation {name} does not have an identity, so to use a where "
+                         "mask one has to specify 'initial'")
+    shape = shape_of(a)
+    axes = reduction_axes(axis, len(shape))
+    if initial is None and not has_identity and 0 in [shape[d] for d in axes]:
+        raise ValueError(f"zero-size array to reduction operation {name} which has no identity")
+    result = available(own) if dtype is None else dtype
+    if as_bool:
+        result = BOOL
+    elif dtype is None and promote:
+        result = promoted_integer(result)
+    compute = FLOAT32 if upcast and result in HALF_FLOATS and dtype is None else result
+    x = convert(a, compute)
+    if where is not None:
+        x = masked(x, where, neutral(compute))
+    extra = {"out_sharding": None} if op is reduce_sum_p else {}
+    x = op.bind(x, axes=axes, **extra)
+    if initial is not None:
+        if shape_of(initial):
+            raise ValueError("initial value must be a scalar. Got array of shape "
+                             f"{shape_of(initial)}")
+        assert combine is not None
+        x = combine.bind(convert(initial, compute), x)
+    if keepdims:
+        x = with_kept(x, len(shape), axes, keepdims)
+    return convert(x, result)
+
+
+def promoted_integer(dtype: Any) -> Any:
+    """The dtype of sums: bool and small signed integers become int32, unsigned ones uint32."""
+    if dtype == BOOL:
+        return int_default()
+    if issubdtype(dtype, np.unsignedinteger):
+        wide = np.dtype(f"uint{int_default().itemsize * 8}")
+        return wide if dtype.itemsize < wide.itemsize else dtype
+    if issubdtype(dtype, np.integer):
+        return int_default() if dtype.itemsize < int_default().itemsize else dtype
+    return dtype
+
+
+@sharding_notes.reduction
+def sum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+        promote_integers=True):
+    """The sum of the elements, over all dimensions or over those in `axis`.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    dtype: of the result; by default bool and narrow integers give 32-bit integers. initial: a
+    scalar to begin from. where: a mask; elements where it is false are left out.
+    Raises ValueError for an axis that there is not, and NotImplementedError for `out`.
+
+    >>> x = jnp.arange(6.0).reshape(2, 3)
+    >>> jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1, keepdims=True).shape
+    (Array(15., dtype=float32), Array([3., 5., 7.], dtype=float32), (2, 1))
+    """
+    return _reduce("sum", reduce_sum_p, a, axis, dtype, out, keepdims, initial, where,
+                   lambda d: 0, promote=promote_integers, upcast=True, combine=add_p)
+
+
+@sharding_notes.reduction
+def prod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
+         promote_integers=True):
+    """The product of the elements, over all dimensions or over those in `axis`.
+
+    The arguments are those of `sum`; bool and narrow integers give 32-bit integers.
+
+    >>> jnp.prod(jnp.array([[1, 2], [3, 4]]), axis=1)
+    Array([ 2, 12], dtype=int32)
+    """
+    return _reduce("prod", reduce_prod_p, a, axis, dtype, out, keepdims, initial, where,
+                   lambda d: 1, promote=promote_integers, upcast=True, combine=mul_p)
+
+
+@sharding_notes.reduction
+def max(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """The greatest element, over all dimensions or over those in `axis`; NaN if there is one.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    where: a mask, which needs `initial`. Raises ValueError where there are no elements and no
+    `initial`.
+
+    >>> jnp.max(jnp.array([[1, 5], [7, 2]]), axis=0)
+    Array([7, 5], dtype=int32)
+    """
+    return _reduce("max", reduce_max_p, a, axis, None, out, keepdims, initial, where,
+                   _lowest, combine=max_p, has_identity=False)
+
+
+@sharding_notes.reduction
+def min(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """The least element, over all dimensions or over those in `axis`; NaN if there is one.
+
+    axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
+    where: a mask, which needs `initial`. Raises ValueError where there are no elements and no
+    `initial`.
+
+    >>> jnp.min(jnp.array([[1, 5], [7, 2]]), axis=0)
+    Array([1, 2], dtype=int32)
+    """
+    return _reduce("min", reduce_min_p, a, axis, None, out, keepdims, initial, where,
+                   lambda d: extreme(d, True), combine=min_p, has_identity=False)
+
+
+def _lowest(dtype: Any) -> Any:
+    return extreme(dtype, False)
+
+
+@sharding_notes.reduction
+def amax(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """Another name of `max`: the greatest element over all dimensions or those in `axis`."""
+    return max(a, axis, out, keepdims, initial, where)
+
+
+@sharding_notes.reduction
+def amin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
+    """Another name of `min`: the least element over all dimensions or those in `axis`."""
+    return min(a, axis, out, keepdims, initial, where)
+
+
+@sharding_notes.reduction
+def all(a, axis=None, out=None, keepdims=False, *, where=None):
+    """Whether all elements are true (not zero), over all dimensions or over those in `axis`.
+
+    where: a mask; elements where it is false are left out. Without elements the result is True.
+
+    >>> jnp.all(jnp.array([[1, 0], [2, 3]]), axis=1)
+    Array([False,  True], dtype=bool)
+    """
+    return _reduce("all", reduce_and_p, a, axis, None, out, keepdims, None, where,
+                   lambda d: True, as_bool=True)
+
+
+@sharding_notes.reduction
+def any(a, axis=None, out=None, keepdims=False, *, where=None):
+    """Whether any element is true (not zero), over all dimensions or over those in `axis`.
+
+    where: a mask; elements where it is false are left out. Without elements the result is False.
+
+    >>> jnp.any(jnp.array([[1, 0], [0, 0]]), axis=1)
+    Array([ True, False], dtype=bool)
+    """
+    return _reduce("any", reduce_or_p, a, axis, None, out, keepdims, None, where,
+                   lambda d: False, as_bool=True)
+
+
+def _bitwise_reduce(name: str, op: Op, combine: Op, start: int) -> Any:
+    def reduce(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None):
+        return _reduce(name, op, a, axis, dtype, out, keepdims, initial, where,
+                       lambda d: (d.type(bool(start)) if d == BOOL
+                                  else np.array(start).astype(d)[()]), combine=combine)
+
+    return reduce
+
+
+def reduce_bitwise_and(a, axis=None, **kwargs):
+    """Bitwise and over dimensions."""
+    return _bitwise_reduce("reduce_and", reduce_and_p, and_p, -1)(a, axis, **kwargs)
+
+
+def reduce_bitwise_or(a, axis=None, **kwargs):
+    """Bitwise or over dimensions."""
+    return _bitwise_reduce("reduce_or", reduce_or_p, or_p, 0)(a, axis, **kwargs)
+
+
+def reduce_bitwise_xor(a, axis=None, **kwargs):
+    """Bitwise exclusive or over dimensions."""
+    return _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)(a, axis, **kwargs)
+
+
+# -- positions -------------------------------------------------------------------------------------
+
+def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
+    check_arraylike(name, a)
+    no_out(name, out)
+    shape = shape_of(a)
+    if axis is None:
+        dims = tuple(range(len(shape)))
+        a, axis = lax.reshape(a, (math.prod(shape),)), 0
+    else:
+        axis = canonical_axis(axis, len(shape))
+        dims = (axis,)
+    if shape_of(a)[axis] == 0:
+        raise ValueError(f"attempt to get {name} of an empty sequence")
+    result = op.bind(a, axes=(axis,), index_dtype=int_default())
+    return with_kept(result, len(shape), dims, bool(keepdims))
+
+
+@sharding_notes.reduction
+@composed
+def argmax(a, axis=None, out=None, keepdims=None):
+    """The position of the greatest element along `axis`; the first, if there are several.
+
+    axis: an int; None means the position in the flattened array. keepdims: keep the dimension,
+    with size 1. Raises ValueError for a dimension of size 0.
+
+    >>> jnp.argmax(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([1, 0], dtype=int32)
+    """
+    return _arg_reduce("argmax", argmax_p, a, axis, out, keepdims)
+
+
+@sharding_notes.reduction
+@composed
+def argmin(a, axis=None, out=None, keepdims=None):
+    """The position of the least element along `axis`; the first, if there are several.
+
+    axis: an int; None means the position in the flattened array. keepdims: keep the dimension,
+    with size 1. Raises ValueError for a dimension of size 0.
+
+    >>> jnp.argmin(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([0, 1], dtype=int32)
+    """
+    return _arg_reduce("argmin", argmin_p, a, axis, out, keepdims)
+
+
+@sharding_notes.reduction
+@composed
+def count_nonzero(a, axis=None, keepdims=False):
+    """The number of elements that are not zero, over all dimensions or those in `axis`, as int32.
+
+    >>> jnp.count_nonzero(jnp.array([[1, 0], [2, 3]]), axis=0)
+    Array([2, 1], dtype=int32)
+    """
+    check_arraylike("count_nonzero", a)
+    x = as_array(a)
+    return sum(ne_p.bind(x, literal_like(0, x)), axis=axis, dtype=int_default(), keepdims=keepdims)
+
+
+# -- moments ---------------------------------------------------------------------------------------
+
+
+@sharding_notes.reduction
+def ptp(a, axis=None, out=None, keepdims=False):
+    """The greatest element less the least, over all dimensions or over those in `axis`.
+
+    >>> jnp.ptp(jnp.array([[1, 5], [7, 2]]), axis=1)
+    Array([4, 5], dtype=int32)
+    """
+    check_arraylike("ptp", a)
+    no_out("ptp", out)
+    return sub_p.bind(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))

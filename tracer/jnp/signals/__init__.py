@@ -1,0 +1,1 @@
+"""Polynomials, convolution of vectors, interpolation, window functions."""

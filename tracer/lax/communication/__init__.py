@@ -1,0 +1,1 @@
+"""Collectives by axis name, for the bodies of shard_map."""
